@@ -1,0 +1,1 @@
+//! Mocks of the et-hal traits for testing runtime logic without a device

@@ -1,0 +1,1 @@
+//! et-hal backend for the ET-SoC-1 simulator

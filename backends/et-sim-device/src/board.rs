@@ -1,0 +1,364 @@
+//! The slot: everything that host and device share, and the thread that is the device.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_utils::CachePadded;
+use et_hal::{BarOffset, Endpoint, Generation, Width};
+use et_sim_cores::Dram;
+
+use crate::compute::{self, Compute};
+use crate::firmware::Firmware;
+use crate::interrupt::Bell;
+use crate::{BoardConfig, BoardError, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy};
+
+/// What a host access to a BAR meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Link {
+    /// The device.
+    Up,
+    /// Nobody: a read returns all ones, a write is lost. So before the firmware has set up the
+    /// address translation (spec §4), and after a loss of the link.
+    Down,
+    /// Nobody the accessor may talk to: the device has been reset since.
+    Stale,
+}
+
+/// What a reset does to the device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryAfterReset {
+    /// It keeps its contents.
+    Kept,
+    /// It reads as zero.
+    Cleared,
+}
+
+/// What a board has done so far; for tests and statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Doorbell writes for the operations endpoint, modulo 2³².
+    pub ops_doorbells: u32,
+    /// Doorbell writes for the management endpoint, modulo 2³².
+    pub mgmt_doorbells: u32,
+    /// Commands the operations firmware has taken out of its queues.
+    pub commands: u64,
+    /// Responses and events it has put into the completion queue.
+    pub responses: u64,
+    /// Times the firmware thread went to sleep.
+    pub sleeps: u64,
+}
+
+/// What host threads and the firmware thread share.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) config: BoardConfig,
+    pub(crate) page: RegisterPage,
+    pub(crate) dram: Arc<Dram>,
+    pub(crate) host: HostMemory,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) bell: CachePadded<Bell>,
+    /// Set after every host write to device memory through BAR0.
+    pub(crate) bar0_written: AtomicBool,
+    pub(crate) stats: CachePadded<Stats>,
+    /// Generation in bits 63:8, [`LinkState`] in bits 7:0.
+    link: CachePadded<AtomicU64>,
+    /// Accesses left in state `Counting`.
+    accesses_left: AtomicU32,
+    control: AtomicU32,
+    /// Generation whose firmware runs; behind that of `link` while a reset is in progress.
+    running: AtomicU32,
+}
+
+/// Statistics with one writer, the firmware thread.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) commands: AtomicU64,
+    pub(crate) responses: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+}
+
+impl Stats {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+const LINK_DOWN: u64 = 0;
+const LINK_UP: u64 = 1;
+/// Up, but every access counts down to the loss of the link.
+const LINK_COUNTING: u64 = 2;
+const LINK_BITS: u64 = 0xff;
+
+const CONTROL_STOP: u32 = 1;
+const CONTROL_RESET: u32 = 2;
+const CONTROL_CLEAR: u32 = 4;
+
+/// What the firmware thread is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    Stop,
+    Reset(MemoryAfterReset),
+}
+
+impl Slot {
+    /// Takes the present order, if there is one.
+    pub(crate) fn take_control(&self) -> Option<Control> {
+        // Relaxed load first: this runs in every round of the firmware loop.
+        let word = self.control.load(Ordering::Relaxed);
+        if word == 0 {
+            return None;
+        }
+        let word = self.control.swap(0, Ordering::AcqRel);
+        if word & CONTROL_STOP != 0 {
+            return Some(Control::Stop);
+        }
+        let memory = if word & CONTROL_CLEAR != 0 {
+            MemoryAfterReset::Cleared
+        } else {
+            MemoryAfterReset::Kept
+        };
+        (word & CONTROL_RESET != 0).then_some(Control::Reset(memory))
+    }
+
+    /// The firmware has programmed the address translation: BARs reach the device from now on.
+    ///
+    /// Nothing happens if a reset has begun meanwhile: the link is then that of the next generation.
+    pub(crate) fn link_up(&self, of: Generation) {
+        let loss = self.config.faults.iter().find_map(|fault| match fault {
+            Fault::LinkLoss { after } => Some(*after),
+            _ => None,
+        });
+        let state = match loss {
+            None => LINK_UP,
+            Some(after) => {
+                self.accesses_left.store(after, Ordering::Relaxed);
+                LINK_COUNTING
+            }
+        };
+        self.set_link(of, state);
+    }
+
+    /// Publishes that the firmware of the present generation runs.
+    pub(crate) fn reset_finished(&self, generation: Generation) {
+        self.running.store(generation.0, Ordering::Release);
+    }
+
+    /// Makes the whole memory read as zero.
+    pub(crate) fn clear_memory(&self) {
+        self.dram.discard();
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        let word = self.link.load(Ordering::Acquire) >> 8;
+        Generation(u32::try_from(word).unwrap_or(u32::MAX))
+    }
+
+    fn set_link(&self, of: Generation, state: u64) {
+        let update = |word: u64| {
+            (word >> 8 == u64::from(of.0)).then_some(word & !LINK_BITS | state)
+        };
+        // Declined means that the generation has changed; then there is nothing to set.
+        drop(self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, update));
+    }
+
+    #[inline]
+    fn link(&self, of: Generation) -> Link {
+        let word = self.link.load(Ordering::Acquire);
+        if word == u64::from(of.0) << 8 | LINK_UP {
+            return Link::Up;
+        }
+        self.link_slow(of, word)
+    }
+
+    #[cold]
+    fn link_slow(&self, of: Generation, word: u64) -> Link {
+        if word >> 8 != u64::from(of.0) {
+            return Link::Stale;
+        }
+        match word & LINK_BITS {
+            LINK_UP => Link::Up,
+            LINK_COUNTING => {
+                let left = |n: u32| n.checked_sub(1);
+                match self.accesses_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left) {
+                    Ok(_) => Link::Up,
+                    Err(_) => {
+                        self.set_link(of, LINK_DOWN);
+                        Link::Down
+                    }
+                }
+            }
+            _ => Link::Down,
+        }
+    }
+}
+
+/// A simulated card: registers, memory, interrupts, and a thread that behaves like its firmware.
+///
+/// Dropping the board powers it off: kernels are stopped, the thread ends, memory is freed.
+#[derive(Debug)]
+pub struct Board {
+    slot: Arc<Slot>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Board {
+    /// Builds a board and lets it boot; readiness shows in its status registers.
+    ///
+    /// # Errors
+    /// [`BoardError`]: a configuration that makes no sense, or a host that lacks memory or threads.
+    pub fn power_on(config: BoardConfig) -> Result<Arc<Self>, BoardError> {
+        config.validate()?;
+        let memory = |e| BoardError::Memory { what: "device DRAM", source: std::io::Error::other(e) };
+        let dram = Arc::new(Dram::new(config.dram_bytes).map_err(memory)?);
+        let compute = compute::build(&config, &dram)?;
+        Self::with_compute(config, dram, compute)
+    }
+
+    fn with_compute(
+        config: BoardConfig,
+        dram: Arc<Dram>,
+        compute: Box<dyn Compute>,
+    ) -> Result<Arc<Self>, BoardError> {
+        let slot = Arc::new(Slot {
+            page: RegisterPage::new()?,
+            dram,
+            host: HostMemory::default(),
+            interrupts: Interrupts::new(&config.faults),
+            bell: CachePadded::default(),
+            bar0_written: AtomicBool::new(false),
+            stats: CachePadded::default(),
+            link: CachePadded::new(AtomicU64::new(LINK_DOWN)),
+            accesses_left: AtomicU32::new(0),
+            control: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            config,
+        });
+        let firmware = Firmware::new(Arc::clone(&slot), compute);
+        let thread = std::thread::Builder::new()
+            .name("et-sim-firmware".to_owned())
+            .spawn(move || firmware.run())
+            .map_err(BoardError::Thread)?;
+        Ok(Arc::new(Self { slot, thread: Some(thread) }))
+    }
+
+    /// Returns what was asked for.
+    #[must_use]
+    pub fn config(&self) -> &BoardConfig {
+        &self.slot.config
+    }
+
+    /// Returns the memory behind BAR2, as the device sees it: always there, whatever the link does.
+    #[must_use]
+    pub fn page(&self) -> &RegisterPage {
+        &self.slot.page
+    }
+
+    /// Returns the memory behind BAR0 and the DMA engine.
+    #[must_use]
+    pub fn dram(&self) -> &Arc<Dram> {
+        &self.slot.dram
+    }
+
+    /// Returns the mappings that the DMA engine goes through.
+    #[must_use]
+    pub fn host_memory(&self) -> &HostMemory {
+        &self.slot.host
+    }
+
+    /// Returns the interrupts.
+    #[must_use]
+    pub fn interrupts(&self) -> &Interrupts {
+        &self.slot.interrupts
+    }
+
+    /// Tells what an access by a host handle of that generation meets. Ask before each access.
+    #[inline]
+    pub fn link(&self, of: Generation) -> Link {
+        self.slot.link(of)
+    }
+
+    /// Makes a register write in the doorbell region; `at` counts from its start.
+    ///
+    /// Only the writes that the firmware asks for in its registers have an effect. Spec: §2.2
+    #[inline]
+    pub fn ring(&self, at: BarOffset, width: Width, value: u64) {
+        match (at.as_u64(), width, value) {
+            (0, Width::W32, 1) => self.slot.bell.ring(Endpoint::Management),
+            (4, Width::W32, 1) => self.slot.bell.ring(Endpoint::Operations),
+            _ => {}
+        }
+    }
+
+    /// Tells the device that the host has written its memory through BAR0.
+    pub fn bar0_written(&self) {
+        // Release: pairs with the acquire of the next launch.
+        self.slot.bar0_written.store(true, Ordering::Release);
+    }
+
+    /// Returns the present generation; it changes when a reset begins.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.slot.generation()
+    }
+
+    /// Begins a function reset: everything in flight is lost, the device boots again.
+    ///
+    /// # Errors
+    /// [`ResetBusy`] while another is in progress.
+    pub fn begin_reset(&self, memory: MemoryAfterReset) -> Result<Generation, ResetBusy> {
+        let slot = &self.slot;
+        let word = slot.link.load(Ordering::Acquire);
+        if self.resetting() {
+            return Err(ResetBusy);
+        }
+        let next = (word >> 8).wrapping_add(1) & u64::from(u32::MAX);
+        let ordered = slot.link.compare_exchange(
+            word,
+            next << 8 | LINK_DOWN,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        ordered.map_err(|_| ResetBusy)?;
+        let clear = match memory {
+            MemoryAfterReset::Kept => 0,
+            MemoryAfterReset::Cleared => CONTROL_CLEAR,
+        };
+        slot.control.fetch_or(CONTROL_RESET | clear, Ordering::AcqRel);
+        slot.bell.event().raise();
+        Ok(self.generation())
+    }
+
+    /// Tells whether a reset is in progress. When it is over the device boots, which takes its own time.
+    #[must_use]
+    pub fn resetting(&self) -> bool {
+        self.slot.running.load(Ordering::Acquire) != self.generation().0
+    }
+
+    /// Returns what the board has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let stats = &self.slot.stats;
+        Counters {
+            ops_doorbells: self.slot.bell.rung(Endpoint::Operations),
+            mgmt_doorbells: self.slot.bell.rung(Endpoint::Management),
+            commands: stats.commands.load(Ordering::Relaxed),
+            responses: stats.responses.load(Ordering::Relaxed),
+            sleeps: stats.sleeps.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.slot.control.fetch_or(CONTROL_STOP, Ordering::AcqRel);
+        self.slot.bell.event().raise();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the simulated firmware panicked");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What executes kernels: the simulated cores, or nothing.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use et_sim_cores::{Dram, LaunchReport};
+
+use crate::board::Slot;
+use crate::cores::Cores;
+use crate::{BoardConfig, BoardError, ComputeKind};
+
+/// A kernel to be started, with everything checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    /// Address of the first instruction.
+    pub(crate) entry: u64,
+    /// What the kernel finds in `a0`.
+    pub(crate) args: u64,
+    /// Address of the kernel environment, what the kernel finds in `a1`.
+    pub(crate) environment: u64,
+    /// Shires to run on.
+    pub(crate) shire_mask: u64,
+    /// Where the stack of compute hart 0 begins; stacks grow down.
+    pub(crate) stack_top: u64,
+    /// Distance between the stacks of neighbouring harts, in bytes.
+    pub(crate) stack_bytes_per_hart: u64,
+}
+
+/// What became of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// The report will come to the [`Reports`].
+    Running,
+    /// All harts have returned 0 already.
+    Completed,
+    /// The cores did not take the kernel.
+    Refused,
+}
+
+/// What the firmware needs from the compute side.
+pub(crate) trait Compute: Send + fmt::Debug {
+    /// Starts a kernel; at most one runs at a time. `number` comes back with the report.
+    fn start(&mut self, start: &Start, number: u64, reports: &Arc<Reports>) -> Started;
+    /// Stops the running kernel; its report still comes.
+    fn abort(&mut self);
+    /// Stops whatever runs and resets the cores; a report that still comes must be ignored.
+    fn reset(&mut self);
+    /// Returns the cycle counter.
+    fn cycles(&self) -> u64;
+    /// Tells that device memory was changed behind the cores' back.
+    fn memory_changed(&mut self);
+}
+
+/// Builds what the configuration asks for.
+pub(crate) fn build(
+    config: &BoardConfig,
+    dram: &Arc<Dram>,
+) -> Result<Box<dyn Compute>, BoardError> {
+    Ok(match config.compute {
+        ComputeKind::Cores => Box::new(Cores::new(config, dram)?),
+        ComputeKind::Null => Box::new(NullCompute::new(config.frequency_mhz)),
+    })
+}
+
+/// No cores: every kernel is over as soon as it starts.
+#[derive(Debug)]
+pub(crate) struct NullCompute {
+    powered_on: Instant,
+    frequency_mhz: u64,
+}
+
+impl NullCompute {
+    pub(crate) fn new(frequency_mhz: u32) -> Self {
+        Self { powered_on: Instant::now(), frequency_mhz: frequency_mhz.into() }
+    }
+}
+
+impl Compute for NullCompute {
+    fn start(&mut self, _: &Start, _: u64, _: &Arc<Reports>) -> Started {
+        Started::Completed
+    }
+
+    fn abort(&mut self) {}
+
+    fn reset(&mut self) {}
+
+    fn cycles(&self) -> u64 {
+        let up = self.powered_on.elapsed();
+        let whole = up.as_secs().wrapping_mul(self.frequency_mhz * 1_000_000);
+        whole.wrapping_add(u64::from(up.subsec_nanos()) * self.frequency_mhz / 1000)
+    }
+
+    fn memory_changed(&mut self) {}
+}
+
+/// Where reports of kernels appear, on their way from a core's thread to the firmware thread.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    ready: AtomicBool,
+    report: Mutex<Option<(u64, LaunchReport)>>,
+    slot: Arc<Slot>,
+}
+
+impl Reports {
+    pub(crate) fn new(slot: Arc<Slot>) -> Self {
+        Self { ready: AtomicBool::new(false), report: Mutex::new(None), slot }
+    }
+
+    /// Delivers the report of launch number `launch` and wakes the firmware.
+    pub(crate) fn deliver(&self, launch: u64, report: LaunchReport) {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((launch, report));
+        // Release: pairs with the acquire in `take`.
+        self.ready.store(true, Ordering::Release);
+        self.slot.bell.event().raise();
+    }
+
+    /// Takes the report that has come, if one has.
+    pub(crate) fn take(&self) -> Option<(u64, LaunchReport)> {
+        if !self.ready.load(Ordering::Acquire) {
+            return None;
+        }
+        self.ready.store(false, Ordering::Relaxed);
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

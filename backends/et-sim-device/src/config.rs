@@ -1,0 +1,164 @@
+//! What board to simulate.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::Fault;
+
+/// What executes kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum ComputeKind {
+    /// The simulated RISC-V cores.
+    #[default]
+    Cores,
+    /// Nothing: every kernel ends at once and successfully. To measure host software, and to test
+    /// it where no kernel is at hand.
+    Null,
+}
+
+/// A board to be simulated.
+///
+/// Start from [`Default`] and change what matters; [`validate`](Self::validate) is called by
+/// [`Board::power_on`](crate::Board::power_on).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BoardConfig {
+    /// Installed DRAM in bytes: a multiple of 2 MiB, at least 128 MiB, at most 32 GiB. The host gives
+    /// memory only for what is touched. Spec: §12
+    pub dram_bytes: u64,
+    /// Shires that booted: bits 0 to 31 are compute shires, bit 32 is the master shire.
+    pub shires: u64,
+    /// Host threads that execute kernels.
+    pub host_threads: NonZeroUsize,
+    /// What executes kernels.
+    pub compute: ComputeKind,
+    /// Minion clock, in MHz: the unit of every time in responses.
+    pub frequency_mhz: u32,
+    /// Time from one boot status to the next; zero boots in microseconds.
+    pub boot_step: Duration,
+    /// How long the firmware thread keeps looking for work before it goes to sleep.
+    pub spin: Duration,
+    /// What the device does wrong.
+    pub faults: Vec<Fault>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl BoardConfig {
+    /// Shires of a complete chip: 32 compute shires and the master shire.
+    pub const ALL_SHIRES: u64 = (1 << 33) - 1;
+    /// Largest DRAM the firmware accepts. Spec: §4
+    pub const MAX_DRAM_BYTES: u64 = 32 << 30;
+    /// Smallest DRAM: the firmware's own areas and some for the host.
+    pub const MIN_DRAM_BYTES: u64 = 128 << 20;
+    /// DRAM sizes are multiples of this.
+    pub const DRAM_STEP_BYTES: u64 = 2 << 20;
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// The first field that makes no sense.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Self { dram_bytes, shires, frequency_mhz, .. } = *self;
+        if !(Self::MIN_DRAM_BYTES..=Self::MAX_DRAM_BYTES).contains(&dram_bytes)
+            || dram_bytes % Self::DRAM_STEP_BYTES != 0
+        {
+            return Err(ConfigError::Dram { bytes: dram_bytes });
+        }
+        if shires & Self::ALL_SHIRES & 0xffff_ffff == 0 || shires & !Self::ALL_SHIRES != 0 {
+            return Err(ConfigError::Shires { mask: shires });
+        }
+        if !(1..=10_000).contains(&frequency_mhz) {
+            return Err(ConfigError::Frequency { mhz: frequency_mhz });
+        }
+        if self.spin > Duration::from_secs(1) {
+            return Err(ConfigError::Spin { spin: self.spin });
+        }
+        if self.boot_step > Duration::from_secs(60) {
+            return Err(ConfigError::BootStep { step: self.boot_step });
+        }
+        Ok(())
+    }
+}
+
+impl Default for BoardConfig {
+    /// A whole chip with 8 GiB at 600 MHz, on as many host threads as there are.
+    fn default() -> Self {
+        Self {
+            dram_bytes: 8 << 30,
+            shires: Self::ALL_SHIRES,
+            host_threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            compute: ComputeKind::Cores,
+            frequency_mhz: 600,
+            boot_step: Duration::ZERO,
+            spin: Duration::from_micros(40),
+            faults: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
+/// A configuration that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The DRAM size is not possible.
+    #[error("{bytes} bytes of DRAM: must be a multiple of 2 MiB from 128 MiB to 32 GiB")]
+    Dram {
+        /// The size in bytes.
+        bytes: u64,
+    },
+    /// The shire mask is not possible.
+    #[error("shire mask {mask:#x}: at least one of bits 0 to 31 and none above 32")]
+    Shires {
+        /// The mask.
+        mask: u64,
+    },
+    /// The clock is not possible.
+    #[error("{mhz} MHz: must be from 1 to 10000")]
+    Frequency {
+        /// The clock in MHz.
+        mhz: u32,
+    },
+    /// The firmware thread would burn a processor.
+    #[error("{spin:?} of spinning: must be at most a second")]
+    Spin {
+        /// The time.
+        spin: Duration,
+    },
+    /// The boot would take for ever.
+    #[error("{step:?} for a boot step: must be at most a minute")]
+    BootStep {
+        /// The time.
+        step: Duration,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_board_is_possible() {
+        assert_eq!(BoardConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn impossible_boards_are_refused() {
+        let with = |change: fn(&mut BoardConfig)| {
+            let mut config = BoardConfig::default();
+            change(&mut config);
+            config.validate()
+        };
+        assert!(matches!(with(|c| c.dram_bytes = 1 << 20), Err(ConfigError::Dram { .. })));
+        assert!(matches!(with(|c| c.dram_bytes = 33 << 30), Err(ConfigError::Dram { .. })));
+        assert!(matches!(with(|c| c.dram_bytes += 4096), Err(ConfigError::Dram { .. })));
+        assert!(matches!(with(|c| c.shires = 0), Err(ConfigError::Shires { .. })));
+        assert!(matches!(with(|c| c.shires = 1 << 32), Err(ConfigError::Shires { .. })));
+        assert!(matches!(with(|c| c.shires = 1 << 33 | 1), Err(ConfigError::Shires { .. })));
+        assert!(matches!(with(|c| c.frequency_mhz = 0), Err(ConfigError::Frequency { .. })));
+        assert!(matches!(with(|c| c.spin = Duration::MAX), Err(ConfigError::Spin { .. })));
+        assert!(matches!(with(|c| c.boot_step = Duration::MAX), Err(ConfigError::BootStep { .. })));
+    }
+}

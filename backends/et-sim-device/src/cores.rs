@@ -1,0 +1,63 @@
+//! The simulated cores as compute side of the board.
+
+use std::sync::Arc;
+
+use et_sim_cores::{Dram, Launch, Machine, MachineConfig, Stack};
+
+use crate::compute::{Compute, Reports, Start, Started};
+use crate::{BoardConfig, BoardError};
+
+/// [`Compute`] by the machine of `et-sim-cores`.
+#[derive(Debug)]
+pub(crate) struct Cores {
+    machine: Machine,
+}
+
+impl Cores {
+    pub(crate) fn new(config: &BoardConfig, dram: &Arc<Dram>) -> Result<Self, BoardError> {
+        let machine = MachineConfig {
+            shires: config.shires,
+            host_threads: config.host_threads,
+            frequency_mhz: config.frequency_mhz,
+            ..MachineConfig::default()
+        };
+        Ok(Self { machine: Machine::new(machine, Arc::clone(dram)) })
+    }
+}
+
+impl Compute for Cores {
+    fn start(&mut self, start: &Start, number: u64, reports: &Arc<Reports>) -> Started {
+        let launch = Launch {
+            entry: start.entry,
+            args: start.args,
+            env: start.environment,
+            shire_mask: start.shire_mask,
+            stack: Stack { top: start.stack_top, bytes_per_hart: start.stack_bytes_per_hart },
+        };
+        let reports = Arc::clone(reports);
+        let ended = Box::new(move |report| reports.deliver(number, report));
+        match self.machine.launch(launch, ended) {
+            Ok(()) => Started::Running,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "launch refused");
+                Started::Refused
+            }
+        }
+    }
+
+    fn abort(&mut self) {
+        self.machine.abort();
+    }
+
+    fn reset(&mut self) {
+        self.machine.reset();
+    }
+
+    fn cycles(&self) -> u64 {
+        self.machine.cycles()
+    }
+
+    fn memory_changed(&mut self) {
+        self.machine.invalidate_code();
+    }
+}

@@ -1,0 +1,324 @@
+//! Hostile behaviour, as data.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use et_hal::Endpoint;
+
+/// One thing that the device does wrong.
+///
+/// Counts start at 1. Everything random comes from the seed of the board, so a run can be repeated.
+/// The text form, as [`FromStr`] takes it and [`Display`](fmt::Display) gives it, is the name of
+/// the fault and its parameters, separated by colons: `drop-response:3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// `never-boots`: the registers of the device stay unreachable, all reads return ones.
+    NeverBoots,
+    /// `boot-stops:ENDPOINT:STATUS`: the endpoint gets this far and no further.
+    BootStops {
+        /// The endpoint (`ops` or `mgmt`).
+        endpoint: Endpoint,
+        /// The last status it publishes.
+        status: i16,
+    },
+    /// `boot-error:ENDPOINT`: the endpoint publishes status −1 and stops.
+    BootError {
+        /// The endpoint (`ops` or `mgmt`).
+        endpoint: Endpoint,
+    },
+    /// `bad-crc:ENDPOINT`: one bit of the registers is wrong.
+    BadCrc {
+        /// The endpoint (`ops` or `mgmt`).
+        endpoint: Endpoint,
+    },
+    /// `bad-size:ENDPOINT:BYTES`: the registers claim another total size.
+    BadSize {
+        /// The endpoint (`ops` or `mgmt`).
+        endpoint: Endpoint,
+        /// The claim in bytes.
+        total_size: u16,
+    },
+    /// `noise`: random bytes in the flags and the padding of every response, as real firmware does.
+    Noise,
+    /// `spurious-interrupts:N`: with every N-th interrupt all four vectors are raised.
+    SpuriousInterrupts {
+        /// Period in interrupts.
+        every: NonZeroU32,
+    },
+    /// `lost-interrupts:N`: every N-th interrupt is lost; 1 loses them all.
+    LostInterrupts {
+        /// Period in interrupts.
+        every: NonZeroU32,
+    },
+    /// `bad-index:N:HEAD`: after the N-th response the head of the completion queue is `HEAD`.
+    BadIndex {
+        /// Number of the response.
+        nth: u64,
+        /// What is published, not a legal index if it is at least the length of the ring.
+        head: u64,
+    },
+    /// `garbage:N`: the N-th response is a message of random bytes.
+    Garbage {
+        /// Number of the response.
+        nth: u64,
+    },
+    /// `unknown-tag:N:TAG`: before the N-th response comes one more for a tag nobody used.
+    UnknownTag {
+        /// Number of the response.
+        nth: u64,
+        /// The tag.
+        tag: u16,
+    },
+    /// `drop-response:N`: the N-th response is never sent.
+    DropResponse {
+        /// Number of the response.
+        nth: u64,
+    },
+    /// `duplicate-response:N`: the N-th response is sent twice.
+    DuplicateResponse {
+        /// Number of the response.
+        nth: u64,
+    },
+    /// `delay-responses:MICROSECONDS`: every response comes this much late, in order.
+    DelayResponses {
+        /// How late.
+        by: Duration,
+    },
+    /// `partial-message:N:BYTES:MICROSECONDS`: the N-th response is published in two pieces.
+    PartialMessage {
+        /// Number of the response.
+        nth: u64,
+        /// Bytes of the first piece.
+        bytes: u16,
+        /// Time between the pieces.
+        delay: Duration,
+    },
+    /// `hang:N`: the operations firmware stops for good after it has executed N commands.
+    Hang {
+        /// Commands it still executes; 0 stops it as soon as it is ready.
+        after: u64,
+    },
+    /// `compute-hang:N`: the cores do not acknowledge the N-th launch. The host gets the event, and
+    /// every launch and abort of a kernel fails until a compute reset.
+    ComputeHang {
+        /// Number of the launch.
+        nth: u64,
+    },
+    /// `link-loss:N`: after N accesses to the BARs every read returns ones and writes are lost.
+    LinkLoss {
+        /// Accesses that still work.
+        after: u32,
+    },
+}
+
+/// The form of one fault, for error messages and help.
+pub const FAULT_FORMS: &[&str] = &[
+    "never-boots",
+    "boot-stops:ENDPOINT:STATUS",
+    "boot-error:ENDPOINT",
+    "bad-crc:ENDPOINT",
+    "bad-size:ENDPOINT:BYTES",
+    "noise",
+    "spurious-interrupts:N",
+    "lost-interrupts:N",
+    "bad-index:N:HEAD",
+    "garbage:N",
+    "unknown-tag:N:TAG",
+    "drop-response:N",
+    "duplicate-response:N",
+    "delay-responses:MICROSECONDS",
+    "partial-message:N:BYTES:MICROSECONDS",
+    "hang:N",
+    "compute-hang:N",
+    "link-loss:N",
+];
+
+/// A text that names no fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is not a fault; faults are {}", FAULT_FORMS.join(", "))]
+pub struct ParseFaultError {
+    text: String,
+}
+
+impl FromStr for Fault {
+    type Err = ParseFaultError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFaultError> {
+        let mut fields = Fields { rest: text.split(':') };
+        fields
+            .fault()
+            .filter(|_| fields.rest.next().is_none())
+            .ok_or_else(|| ParseFaultError { text: text.to_owned() })
+    }
+}
+
+struct Fields<'a> {
+    rest: std::str::Split<'a, char>,
+}
+
+impl Fields<'_> {
+    fn fault(&mut self) -> Option<Fault> {
+        Some(match self.rest.next()? {
+            "never-boots" => Fault::NeverBoots,
+            "boot-stops" => {
+                Fault::BootStops { endpoint: self.endpoint()?, status: self.number()? }
+            }
+            "boot-error" => Fault::BootError { endpoint: self.endpoint()? },
+            "bad-crc" => Fault::BadCrc { endpoint: self.endpoint()? },
+            "bad-size" => {
+                Fault::BadSize { endpoint: self.endpoint()?, total_size: self.number()? }
+            }
+            "noise" => Fault::Noise,
+            "spurious-interrupts" => Fault::SpuriousInterrupts { every: self.number()? },
+            "lost-interrupts" => Fault::LostInterrupts { every: self.number()? },
+            "bad-index" => Fault::BadIndex { nth: self.number()?, head: self.number()? },
+            "garbage" => Fault::Garbage { nth: self.number()? },
+            "unknown-tag" => Fault::UnknownTag { nth: self.number()?, tag: self.number()? },
+            "drop-response" => Fault::DropResponse { nth: self.number()? },
+            "duplicate-response" => Fault::DuplicateResponse { nth: self.number()? },
+            "delay-responses" => Fault::DelayResponses { by: self.micros()? },
+            "partial-message" => Fault::PartialMessage {
+                nth: self.number()?,
+                bytes: self.number()?,
+                delay: self.micros()?,
+            },
+            "hang" => Fault::Hang { after: self.number()? },
+            "compute-hang" => Fault::ComputeHang { nth: self.number()? },
+            "link-loss" => Fault::LinkLoss { after: self.number()? },
+            _ => return None,
+        })
+    }
+
+    fn number<T: FromStr>(&mut self) -> Option<T> {
+        self.rest.next()?.parse().ok()
+    }
+
+    fn micros(&mut self) -> Option<Duration> {
+        self.number().map(Duration::from_micros)
+    }
+
+    fn endpoint(&mut self) -> Option<Endpoint> {
+        match self.rest.next()? {
+            "ops" => Some(Endpoint::Operations),
+            "mgmt" => Some(Endpoint::Management),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = |endpoint: &Endpoint| match endpoint {
+            Endpoint::Management => "mgmt",
+            _ => "ops",
+        };
+        match self {
+            Self::NeverBoots => f.write_str("never-boots"),
+            Self::BootStops { endpoint, status } => {
+                write!(f, "boot-stops:{}:{status}", end(endpoint))
+            }
+            Self::BootError { endpoint } => write!(f, "boot-error:{}", end(endpoint)),
+            Self::BadCrc { endpoint } => write!(f, "bad-crc:{}", end(endpoint)),
+            Self::BadSize { endpoint, total_size } => {
+                write!(f, "bad-size:{}:{total_size}", end(endpoint))
+            }
+            Self::Noise => f.write_str("noise"),
+            Self::SpuriousInterrupts { every } => write!(f, "spurious-interrupts:{every}"),
+            Self::LostInterrupts { every } => write!(f, "lost-interrupts:{every}"),
+            Self::BadIndex { nth, head } => write!(f, "bad-index:{nth}:{head}"),
+            Self::Garbage { nth } => write!(f, "garbage:{nth}"),
+            Self::UnknownTag { nth, tag } => write!(f, "unknown-tag:{nth}:{tag}"),
+            Self::DropResponse { nth } => write!(f, "drop-response:{nth}"),
+            Self::DuplicateResponse { nth } => write!(f, "duplicate-response:{nth}"),
+            Self::DelayResponses { by } => write!(f, "delay-responses:{}", by.as_micros()),
+            Self::PartialMessage { nth, bytes, delay } => {
+                write!(f, "partial-message:{nth}:{bytes}:{}", delay.as_micros())
+            }
+            Self::Hang { after } => write!(f, "hang:{after}"),
+            Self::ComputeHang { nth } => write!(f, "compute-hang:{nth}"),
+            Self::LinkLoss { after } => write!(f, "link-loss:{after}"),
+        }
+    }
+}
+
+/// Random numbers for noise: small, fast and the same on every host.
+#[derive(Clone, Debug)]
+pub(crate) struct Noise {
+    state: u64,
+}
+
+impl Noise {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// SplitMix64.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for piece in bytes.chunks_mut(8) {
+            piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_survives_its_text_form() {
+        let texts = [
+            "never-boots",
+            "boot-stops:mgmt:7",
+            "boot-error:ops",
+            "bad-crc:mgmt",
+            "bad-size:ops:600",
+            "noise",
+            "spurious-interrupts:3",
+            "lost-interrupts:1",
+            "bad-index:2:5000",
+            "garbage:4",
+            "unknown-tag:1:77",
+            "drop-response:9",
+            "duplicate-response:9",
+            "delay-responses:250",
+            "partial-message:1:12:100",
+            "hang:0",
+            "compute-hang:2",
+            "link-loss:100",
+        ];
+        assert_eq!(texts.len(), FAULT_FORMS.len());
+        for (text, form) in texts.iter().zip(FAULT_FORMS) {
+            assert_eq!(text.split(':').next(), form.split(':').next());
+            assert_eq!(text.parse::<Fault>().unwrap().to_string(), *text);
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused_with_the_list() {
+        for text in ["", "hang", "hang:x", "hang:1:2", "lost-interrupts:0", "boot-error:cm"] {
+            let error = text.parse::<Fault>().unwrap_err();
+            assert!(error.to_string().contains("hang:N"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_noise() {
+        let (mut a, mut b) = (Noise::new(7), Noise::new(7));
+        let (mut x, mut y) = ([0; 13], [0; 13]);
+        a.fill(&mut x);
+        b.fill(&mut y);
+        assert_eq!(x, y);
+        assert_ne!(x, [0; 13]);
+    }
+}

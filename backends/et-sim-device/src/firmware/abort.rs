@@ -1,0 +1,42 @@
+//! The abort command: everything of one submission queue. Spec: §10.1
+
+use et_devapi::msg::Tag;
+use et_devapi::msg::ops::{AbortStatus, Completion};
+
+use super::mm::Shared;
+use super::sq::SubmissionWorker;
+
+/// An abort that waits for the cores to stop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aborting {
+    tag: Tag,
+    queue: usize,
+}
+
+/// Begins an abort: answers what was not started, stops copies, tells the cores to stop.
+pub(crate) fn begin(
+    tag: Tag,
+    queue: usize,
+    sq: &mut SubmissionWorker,
+    shared: &mut Shared,
+) -> Aborting {
+    sq.abort(shared);
+    shared.abort_dma(queue);
+    if shared.kernel.runs_from(queue) {
+        shared.abort_kernel();
+    }
+    Aborting { tag, queue }
+}
+
+impl Aborting {
+    /// Answers the abort if everything has stopped; tells whether it has.
+    ///
+    /// Erratum 11 (§21): it always succeeds.
+    pub(crate) fn finish(self, shared: &mut Shared) -> bool {
+        if shared.kernel.runs_from(self.queue) {
+            return false;
+        }
+        shared.respond(&Completion::Abort { tag: self.tag, status: AbortStatus::Success });
+        true
+    }
+}

@@ -1,0 +1,172 @@
+//! The boot sequences of both endpoints, one status at a time.
+
+use std::time::{Duration, Instant};
+
+use et_hal::{Endpoint, Generation};
+
+use super::registers;
+use super::trace;
+use crate::board::Slot;
+use crate::{BoardError, Fault};
+
+/// Statuses of the management endpoint, in the order of firmware: not in the order of their numbers.
+/// Spec: §3.9
+const MANAGEMENT: &[i16] = &[0, 1, 2, 3, 4, 5, 6, MM_FW_LAUNCHED, ATU_PROGRAMMED, 10, 9, 11, 12];
+/// Statuses of the operations endpoint, in the order of firmware. Spec: §3.9
+const OPERATIONS: &[i16] = &[0, 2, 3, DEV_INTF_READY, 4, 5, HOST_VQ_READY, 7, 8];
+
+/// The operations firmware starts to run.
+const MM_FW_LAUNCHED: i16 = 7;
+/// The host reaches the BARs from now on.
+const ATU_PROGRAMMED: i16 = 8;
+/// The operations registers are complete, their CRC included.
+const DEV_INTF_READY: i16 = 1;
+/// The operations rings are ready.
+const HOST_VQ_READY: i16 = 6;
+/// What a failed endpoint publishes last.
+const BOOT_ERROR: i16 = -1;
+
+/// Where both endpoints are in their sequences.
+#[derive(Debug)]
+pub(crate) struct Boot {
+    generation: Generation,
+    management: Sequence,
+    operations: Sequence,
+    step: Duration,
+    due: Instant,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    endpoint: Endpoint,
+    left: std::slice::Iter<'static, i16>,
+    /// Status after which the endpoint does nothing more.
+    last: Option<i16>,
+    fails: bool,
+    stopped: bool,
+}
+
+/// What a call of [`Boot::step`] has brought about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There is more to do.
+    Booting,
+    /// Both endpoints have got as far as they will.
+    Finished,
+}
+
+impl Boot {
+    pub(crate) fn new(slot: &Slot, generation: Generation) -> Self {
+        Self {
+            generation,
+            management: Sequence::new(Endpoint::Management, MANAGEMENT, &slot.config.faults),
+            operations: Sequence::new(Endpoint::Operations, OPERATIONS, &slot.config.faults),
+            step: slot.config.boot_step,
+            due: Instant::now(),
+        }
+    }
+
+    /// Makes the steps that are due.
+    pub(crate) fn step(&mut self, slot: &Slot) -> Result<Progress, BoardError> {
+        while !self.step.is_zero() || !self.is_finished() {
+            if self.is_finished() {
+                break;
+            }
+            if !self.step.is_zero() {
+                if Instant::now() < self.due {
+                    return Ok(Progress::Booting);
+                }
+                self.due = Instant::now() + self.step;
+            }
+            self.one_step(slot)?;
+        }
+        Ok(Progress::Finished)
+    }
+
+    /// Returns how long the firmware may sleep before the next step.
+    pub(crate) fn next_step(&self) -> Duration {
+        self.due.saturating_duration_since(Instant::now())
+    }
+
+    /// Tells whether the operations endpoint serves its queues.
+    pub(crate) fn operations_ready(&self) -> bool {
+        self.operations.is_ready()
+    }
+
+    /// Tells whether the management endpoint serves its queues.
+    pub(crate) fn management_ready(&self) -> bool {
+        self.management.is_ready()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.management.is_over() && (self.operations.is_over() || !self.operations_launched())
+    }
+
+    fn operations_launched(&self) -> bool {
+        !self.management.left.as_slice().contains(&MM_FW_LAUNCHED)
+    }
+
+    fn one_step(&mut self, slot: &Slot) -> Result<(), BoardError> {
+        if let Some(status) = self.management.next() {
+            match status {
+                0 => registers::write_management(slot)?,
+                4 => trace::format_at_boot(&slot.dram),
+                ATU_PROGRAMMED => slot.link_up(self.generation),
+                _ => {}
+            }
+            registers::write_status(slot, Endpoint::Management, status)?;
+        }
+        if self.operations_launched()
+            && let Some(status) = self.operations.next()
+        {
+            match status {
+                DEV_INTF_READY => registers::write_operations(slot)?,
+                HOST_VQ_READY => registers::format_operations_rings(slot)?,
+                _ => {}
+            }
+            registers::write_status(slot, Endpoint::Operations, status)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sequence {
+    fn new(endpoint: Endpoint, statuses: &'static [i16], faults: &[Fault]) -> Self {
+        let mut sequence =
+            Self { endpoint, left: statuses.iter(), last: None, fails: false, stopped: false };
+        for fault in faults {
+            match *fault {
+                Fault::NeverBoots => sequence.last = Some(0),
+                Fault::BootStops { endpoint: of, status } if of == endpoint => {
+                    sequence.last = Some(status);
+                }
+                Fault::BootError { endpoint: of } if of == endpoint => sequence.fails = true,
+                _ => {}
+            }
+        }
+        sequence
+    }
+
+    fn next(&mut self) -> Option<i16> {
+        if self.stopped {
+            return None;
+        }
+        let status = *self.left.next()?;
+        // A failing endpoint gives up at its last step, when the host can see it.
+        if self.fails && self.left.as_slice().is_empty() {
+            self.stopped = true;
+            tracing::debug!(endpoint = ?self.endpoint, "boot fails, as told");
+            return Some(BOOT_ERROR);
+        }
+        self.stopped = self.last == Some(status);
+        Some(status)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopped || self.left.as_slice().is_empty()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.left.as_slice().is_empty() && !self.fails
+    }
+}

@@ -1,0 +1,293 @@
+//! The DMA workers: checks, channels, copies in slices.
+
+use et_devapi::abi;
+use et_devapi::msg::CommandFlags;
+use et_devapi::msg::ops::{
+    Completion, DmaReadNode, DmaStatus, DmaWriteNode, P2pReadNode, P2pWriteNode, Times,
+};
+
+use super::mm::{Executed, Origin, Shared};
+use super::trace::{self, FirmwareBuffers};
+use crate::board::Slot;
+use crate::host_memory::{BusFault, EngineAccess};
+
+/// Channels of each direction. Spec: §8
+const CHANNELS: usize = 4;
+/// Most nodes of a list, as published in the registers. Spec: §8
+const MAX_NODES: usize = 8;
+/// Most bytes of a node, as published in the registers. Spec: §8
+const MAX_NODE_BYTES: u64 = 128 << 20;
+/// L2 scratchpads, as far as the firmware lets DMA go. Spec: §8
+const SCRATCHPAD: std::ops::RangeInclusive<u64> =
+    abi::SCRATCHPAD_FIRST.as_u64()..=abi::SCRATCHPAD_LAST.as_u64();
+/// What a channel copies before other work gets its turn.
+const SLICE_BYTES: u64 = 512 << 10;
+/// A list up to this size is copied at once.
+const AT_ONCE_BYTES: u64 = 2 * SLICE_BYTES;
+
+/// Kinds of lists; each has its own response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    P2pRead,
+    P2pWrite,
+}
+
+impl Kind {
+    /// What the engine does on the host side.
+    fn host_access(self) -> EngineAccess {
+        match self {
+            Self::Read | Self::P2pRead => EngineAccess::Write,
+            Self::Write | Self::P2pWrite => EngineAccess::Read,
+        }
+    }
+
+    fn direction(self) -> usize {
+        match self.host_access() {
+            EngineAccess::Write => 0,
+            EngineAccess::Read => 1,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    host: u64,
+    device: u64,
+    len: u64,
+}
+
+/// A list on its way through a channel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    origin: Origin,
+    kind: Kind,
+    /// Trace buffers to be fetched instead of what the nodes say.
+    fetch: FirmwareBuffers,
+    nodes: [Node; MAX_NODES],
+    /// Number of nodes in the command; more than [`MAX_NODES`] are not kept.
+    count: usize,
+    dispatched: u64,
+    /// Node being copied, and bytes of it already copied.
+    at: (usize, u64),
+}
+
+impl Transfer {
+    pub(crate) fn read(origin: Origin, flags: CommandFlags, nodes: &[DmaReadNode]) -> Self {
+        let nodes = nodes.iter().map(|node| Node {
+            host: node.dst_host_phy_addr.get(),
+            device: node.src_device_phy_addr.get(),
+            len: node.size.get().into(),
+        });
+        Self { fetch: FirmwareBuffers::of(flags), ..Self::new(origin, Kind::Read, nodes) }
+    }
+
+    pub(crate) fn write(origin: Origin, nodes: &[DmaWriteNode]) -> Self {
+        let nodes = nodes.iter().map(|node| Node {
+            host: node.src_host_phy_addr.get(),
+            device: node.dst_device_phy_addr.get(),
+            len: node.size.get().into(),
+        });
+        Self::new(origin, Kind::Write, nodes)
+    }
+
+    pub(crate) fn p2p_read(origin: Origin, nodes: &[P2pReadNode]) -> Self {
+        let nodes = nodes.iter().map(|node| Node {
+            host: node.dst_device_bus_addr.get(),
+            device: node.src_device_phy_addr.get(),
+            len: node.size.get().into(),
+        });
+        Self::new(origin, Kind::P2pRead, nodes)
+    }
+
+    pub(crate) fn p2p_write(origin: Origin, nodes: &[P2pWriteNode]) -> Self {
+        let nodes = nodes.iter().map(|node| Node {
+            host: node.src_device_bus_addr.get(),
+            device: node.dst_device_phy_addr.get(),
+            len: node.size.get().into(),
+        });
+        Self::new(origin, Kind::P2pWrite, nodes)
+    }
+
+    fn new(origin: Origin, kind: Kind, list: impl ExactSizeIterator<Item = Node>) -> Self {
+        let count = list.len();
+        let mut nodes = [Node::default(); MAX_NODES];
+        nodes.iter_mut().zip(list).for_each(|(to, from)| *to = from);
+        let fetch = FirmwareBuffers::NONE;
+        Self { origin, kind, fetch, nodes, count, dispatched: 0, at: (0, 0) }
+    }
+
+    /// Checks the list in the firmware's order. Spec: §8
+    fn check(&mut self, slot: &Slot) -> Result<(), DmaStatus> {
+        if let Some(area) = self.fetch.area() {
+            let node = &mut self.nodes[0];
+            if node.len > area.end - area.start {
+                return Err(DmaStatus::InvalidSize);
+            }
+            // Spec §8: only node 0 counts, and its device address does not.
+            node.device = area.start;
+            self.count = 1;
+            return Ok(());
+        }
+        if !(1..=MAX_NODES).contains(&self.count) {
+            return Err(DmaStatus::InvalidSize);
+        }
+        let nodes = &self.nodes[..self.count];
+        if nodes.iter().any(|node| !(1..=MAX_NODE_BYTES).contains(&node.len)) {
+            return Err(DmaStatus::InvalidSize);
+        }
+        let start = abi::HOST_MANAGED_BASE.as_u64();
+        let end = start + abi::host_managed_len(slot.config.dram_bytes);
+        let inside = |node: &Node| {
+            let Some(last) = node.device.checked_add(node.len - 1) else { return false };
+            (start..end).contains(&node.device) && (start..end).contains(&last)
+                || SCRATCHPAD.contains(&node.device) && SCRATCHPAD.contains(&last)
+        };
+        if nodes.iter().all(inside) { Ok(()) } else { Err(DmaStatus::InvalidAddress) }
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.nodes[..self.count].iter().map(|node| node.len).sum()
+    }
+
+    /// Copies up to `limit` bytes; tells whether the list is finished.
+    fn advance(&mut self, slot: &Slot, limit: u64) -> Result<bool, BusFault> {
+        let mut left = limit;
+        loop {
+            let (index, done) = self.at;
+            let Some(node) = self.nodes[..self.count].get(index) else { return Ok(true) };
+            if done >= node.len {
+                self.at = (index + 1, 0);
+                continue;
+            }
+            if left == 0 {
+                return Ok(false);
+            }
+            let want = left.min(node.len - done);
+            let bus = node.host.checked_add(done).ok_or(BusFault)?;
+            let span = slot.host.find(bus, want, self.kind.host_access())?;
+            let memory = span.slice()?;
+            let device = node.device + done;
+            let copied = match self.kind.host_access() {
+                EngineAccess::Write => slot.dram.read_to_volatile(device, &memory),
+                EngineAccess::Read => slot.dram.write_from_volatile(device, &memory),
+            };
+            copied.map_err(|_| BusFault)?;
+            let moved = span.len() as u64;
+            self.at = (index, done + moved);
+            left -= moved;
+        }
+    }
+
+    fn completion(&self, times: Times, status: DmaStatus) -> Completion {
+        let tag = self.origin.tag;
+        match self.kind {
+            Kind::Read => Completion::DmaRead { tag, times, status },
+            Kind::Write => Completion::DmaWrite { tag, times, status },
+            Kind::P2pRead => Completion::P2pRead { tag, times, status },
+            Kind::P2pWrite => Completion::P2pWrite { tag, times, status },
+        }
+    }
+}
+
+/// The channels of both directions.
+#[derive(Debug)]
+pub(crate) struct DmaEngine {
+    channels: [[Option<Transfer>; CHANNELS]; 2],
+    /// Channels in use.
+    active: usize,
+}
+
+impl DmaEngine {
+    pub(crate) fn new() -> Self {
+        Self { channels: [[None; CHANNELS]; 2], active: 0 }
+    }
+}
+
+impl Shared {
+    /// Starts a list, or answers it at once.
+    pub(crate) fn dma(&mut self, mut transfer: Transfer) -> Executed {
+        if let Err(status) = transfer.check(&self.slot) {
+            let times = self.times_of_rejected(transfer.origin);
+            self.respond(&transfer.completion(times, status));
+            return Executed::Done;
+        }
+        let channels = &mut self.dma.channels[transfer.kind.direction()];
+        let Some(channel) = channels.iter_mut().find(|channel| channel.is_none()) else {
+            return Executed::NeedsChannel;
+        };
+        transfer.dispatched = self.compute.cycles();
+        if !transfer.fetch.is_empty() {
+            trace::refresh(&self.slot.dram, transfer.fetch);
+        }
+        if transfer.total_bytes() > AT_ONCE_BYTES {
+            *channel = Some(transfer);
+            self.dma.active += 1;
+            self.outstanding[transfer.origin.queue] += 1;
+            return Executed::Done;
+        }
+        let result = transfer.advance(&self.slot, u64::MAX);
+        self.finish(&transfer, status_of(result));
+        Executed::Done
+    }
+
+    /// Copies one slice of every list that is on its way.
+    pub(crate) fn step_dma(&mut self) -> bool {
+        if self.dma.active == 0 {
+            return false;
+        }
+        for (direction, index) in all_channels() {
+            let Some(transfer) = &mut self.dma.channels[direction][index] else { continue };
+            let result = transfer.advance(&self.slot, SLICE_BYTES);
+            if result != Ok(false) {
+                self.release(direction, index, status_of(result));
+            }
+        }
+        true
+    }
+
+    /// Stops the lists of a queue and answers them. Spec: §10.1
+    pub(crate) fn abort_dma(&mut self, queue: usize) {
+        for (direction, index) in all_channels() {
+            let transfer = &self.dma.channels[direction][index];
+            if transfer.is_some_and(|transfer| transfer.origin.queue == queue) {
+                self.release(direction, index, DmaStatus::HostAborted);
+            }
+        }
+    }
+
+    fn release(&mut self, direction: usize, index: usize, status: DmaStatus) {
+        let Some(transfer) = self.dma.channels[direction][index].take() else { return };
+        self.dma.active -= 1;
+        let outstanding = &mut self.outstanding[transfer.origin.queue];
+        *outstanding = outstanding.saturating_sub(1);
+        self.finish(&transfer, status);
+    }
+
+    fn finish(&mut self, transfer: &Transfer, status: DmaStatus) {
+        if transfer.kind.host_access() == EngineAccess::Read {
+            self.compute.memory_changed();
+        }
+        let Origin { start, .. } = transfer.origin;
+        let times = Times {
+            start,
+            wait: transfer.dispatched.wrapping_sub(start),
+            execute: self.compute.cycles().wrapping_sub(transfer.dispatched),
+        };
+        self.respond(&transfer.completion(times, status));
+        // Whoever waits for a copy should not wait for the rest of the batch.
+        self.cq.announce(&self.slot);
+    }
+}
+
+fn status_of(result: Result<bool, BusFault>) -> DmaStatus {
+    match result {
+        Ok(_) => DmaStatus::Complete,
+        Err(BusFault) => DmaStatus::ErrorAborted,
+    }
+}
+
+fn all_channels() -> impl Iterator<Item = (usize, usize)> {
+    (0..2).flat_map(|direction| (0..CHANNELS).map(move |index| (direction, index)))
+}

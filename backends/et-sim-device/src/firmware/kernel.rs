@@ -1,0 +1,366 @@
+//! Launches: checks, the kernel slot, results, the exception buffer.
+
+use std::sync::Arc;
+
+use et_devapi::abi::{self, KernelEnvironment};
+use et_devapi::msg::ops::{
+    Completion, FwErrorType, KernelAbortStatus, KernelLaunchCmd, LaunchError, LaunchStatus,
+    StackConfig, Times, TraceConfig,
+};
+use et_devapi::msg::{CommandFlags, Tag};
+use et_sim_cores::LaunchReport;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::exception;
+use super::mm::{Origin, Shared};
+use super::trace;
+use crate::board::Slot;
+use crate::compute::{Reports, Start, Started};
+use crate::Fault;
+
+/// Largest payload of a launch, in bytes. Spec: §9.1
+const MAX_PAYLOAD_BYTES: usize = 128;
+/// Unit of a stack configuration. Spec: §9.1
+const STACK_UNIT_BYTES: u32 = 4096;
+/// Where kernels find their environment: in the firmware's own part of DRAM.
+///
+/// Real firmware has it in the scratchpad of the master shire (spec §12.2); kernels get the address
+/// in `a1` and cannot tell the difference.
+const ENVIRONMENT: u64 = abi::DRAM_BASE.as_u64() + 0x100_0000;
+/// Stacks of harts are multiples of this. Spec: §9.1
+const STACK_ALIGN_BYTES: u64 = 64;
+
+/// The one kernel slot. Spec: §9.3
+#[derive(Debug)]
+pub(crate) struct KernelWorker {
+    running: Option<Running>,
+    reports: Arc<Reports>,
+    /// Launches given to the cores so far; names the present one.
+    launches: u64,
+    /// The cores did not acknowledge a message: nothing reaches them until a compute reset.
+    hang: bool,
+    /// Number of the launch that hangs, if one is to.
+    hang_at: Option<u64>,
+    /// Host-managed memory: first address, first address behind.
+    host: std::ops::Range<u64>,
+}
+
+/// A launch that has passed all checks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedLaunch {
+    origin: Origin,
+    entry: u64,
+    args: u64,
+    exception_buffer: u64,
+    trace_buffer: u64,
+    shire_mask: u64,
+    stack_top: u64,
+    stack_bytes_per_hart: u64,
+}
+
+impl CheckedLaunch {
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+}
+
+#[derive(Debug)]
+struct Running {
+    launch: CheckedLaunch,
+    dispatched: u64,
+    aborted: bool,
+    /// A compute reset has killed it without telling anybody.
+    orphaned: bool,
+}
+
+impl KernelWorker {
+    pub(crate) fn new(slot: &Arc<Slot>) -> Self {
+        let hang_at = slot.config.faults.iter().find_map(|fault| match fault {
+            Fault::ComputeHang { nth } => Some(*nth),
+            _ => None,
+        });
+        let start = abi::HOST_MANAGED_BASE.as_u64();
+        let len = abi::host_managed_len(slot.config.dram_bytes);
+        Self {
+            running: None,
+            reports: Arc::new(Reports::new(Arc::clone(slot))),
+            launches: 0,
+            hang: false,
+            hang_at,
+            host: start..start + len,
+        }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.running.is_none()
+    }
+
+    /// Tells whether messages reach the cores.
+    pub(crate) fn reachable(&self) -> bool {
+        !self.hang
+    }
+
+    /// Tells whether the running kernel comes from that queue.
+    pub(crate) fn runs_from(&self, queue: usize) -> bool {
+        self.running.as_ref().is_some_and(|running| running.launch.origin.queue == queue)
+    }
+}
+
+impl Shared {
+    /// Checks a launch in the firmware's order and copies its arguments. Spec: §9.1, §9.2
+    pub(crate) fn check_launch(
+        &mut self,
+        origin: Origin,
+        flags: CommandFlags,
+        cmd: &KernelLaunchCmd,
+        payload: &[u8],
+    ) -> Result<CheckedLaunch, LaunchStatus> {
+        let shire_mask = cmd.shire_mask.get();
+        if shire_mask == 0 {
+            return Err(LaunchStatus::InvalidShireMask);
+        }
+        let entry = cmd.code_start_address.get();
+        let args = cmd.pointer_to_args.get();
+        let exception_buffer = cmd.exception_buffer.get();
+        let host = self.kernel.host.clone();
+        let optional = |address: u64| address == 0 || host.contains(&address);
+        if !host.contains(&entry) || !optional(args) || !optional(exception_buffer) {
+            return Err(LaunchStatus::InvalidAddress);
+        }
+        if payload.len() > MAX_PAYLOAD_BYTES {
+            return Err(LaunchStatus::InvalidArgsPayloadSize);
+        }
+        let (trace, payload) = take_part::<TraceConfig>(flags, CommandFlags::KERNEL_TRACE, payload)?;
+        let (stack, payload) = take_part::<StackConfig>(flags, CommandFlags::USER_STACK, payload)?;
+        if trace.is_some_and(|trace| !trace::is_valid(&trace)) {
+            // Erratum 12 (§21): there is no code of its own.
+            return Err(LaunchStatus::Error);
+        }
+        let (stack_top, stack_bytes_per_hart) = match stack {
+            None => (abi::DEFAULT_STACK_TOP.as_u64(), abi::DEFAULT_STACK_BYTES),
+            Some(stack) => custom_stack(&stack, shire_mask, &host)?,
+        };
+        if flags.contains(CommandFlags::ARGS_EMBEDDED) && args != 0 {
+            // Erratum 30 (§21): now, not when the kernel slot is free.
+            self.slot.dram.write(args, payload).map_err(|_| LaunchStatus::Error)?;
+        }
+        if shire_mask & !self.slot.config.shires != 0 {
+            return Err(LaunchStatus::ShiresNotReady);
+        }
+        if let Some(trace) = &trace {
+            trace::format_user_buffer(&self.slot.dram, trace);
+        }
+        Ok(CheckedLaunch {
+            origin,
+            entry,
+            args,
+            exception_buffer,
+            trace_buffer: trace.map_or(0, |trace| trace.buffer.get()),
+            shire_mask,
+            stack_top,
+            stack_bytes_per_hart,
+        })
+    }
+
+    /// Answers a launch that is not started. Spec: §9.4
+    pub(crate) fn reject_launch(&mut self, origin: Origin, status: LaunchStatus) {
+        let times = self.times_of_rejected(origin);
+        let error = Some(LaunchError { exception_buffer: 0, trace_buffer: 0, shire_mask: 0 });
+        self.respond(&Completion::Launch { tag: origin.tag, times, status, error });
+    }
+
+    /// Gives a checked launch to the cores; the kernel slot is free.
+    pub(crate) fn start_launch(&mut self, launch: CheckedLaunch) {
+        self.kernel.launches += 1;
+        if self.kernel.hang_at == Some(self.kernel.launches) && !self.kernel.hang {
+            self.kernel.hang = true;
+            let error = FwErrorType::CmSmodeHang;
+            self.respond(&Completion::FwError { error, payload: launch.shire_mask });
+        }
+        if self.kernel.hang {
+            return self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed);
+        }
+        let start = self.prepare(&launch);
+        let dispatched = self.now();
+        match self.compute.start(&start, self.kernel.launches, &self.kernel.reports) {
+            Started::Completed => {
+                let times = self.times(&launch, dispatched);
+                self.respond(&Completion::Launch {
+                    tag: launch.origin.tag,
+                    times,
+                    status: LaunchStatus::KernelCompleted,
+                    error: None,
+                });
+            }
+            Started::Running => {
+                self.outstanding[launch.origin.queue] += 1;
+                let running = Running { launch, dispatched, aborted: false, orphaned: false };
+                self.kernel.running = Some(running);
+            }
+            Started::Refused => self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed),
+        }
+    }
+
+    /// Writes the kernel environment and makes the cores see what the host has written.
+    fn prepare(&mut self, launch: &CheckedLaunch) -> Start {
+        let environment =
+            KernelEnvironment::new(launch.shire_mask, self.slot.config.frequency_mhz);
+        // It cannot fail: the firmware's own area is part of every DRAM.
+        drop(self.slot.dram.write(ENVIRONMENT, environment.as_bytes()));
+        if self.slot.bar0_written.load(std::sync::atomic::Ordering::Relaxed) {
+            // Acquire: pairs with the release of the host thread that wrote.
+            self.slot.bar0_written.swap(false, std::sync::atomic::Ordering::Acquire);
+            self.compute.memory_changed();
+        }
+        Start {
+            entry: launch.entry,
+            args: launch.args,
+            environment: ENVIRONMENT,
+            shire_mask: launch.shire_mask,
+            stack_top: launch.stack_top,
+            stack_bytes_per_hart: launch.stack_bytes_per_hart,
+        }
+    }
+
+    fn times(&self, launch: &CheckedLaunch, dispatched: u64) -> Times {
+        let start = launch.origin.start;
+        let execute = self.now().wrapping_sub(dispatched);
+        Times { start, wait: dispatched.wrapping_sub(start), execute }
+    }
+
+    /// Answers the running kernel if it has ended.
+    pub(crate) fn poll_kernel(&mut self) -> bool {
+        let Some((launch, report)) = self.kernel.reports.take() else { return false };
+        if launch != self.kernel.launches {
+            return false;
+        }
+        let Some(running) = self.kernel.running.take_if(|running| !running.orphaned) else {
+            return false;
+        };
+        let (status, error) = self.result(&running, &report);
+        self.answer(&running, status, error);
+        true
+    }
+
+    fn answer(&mut self, running: &Running, status: LaunchStatus, error: Option<LaunchError>) {
+        let times = self.times(&running.launch, running.dispatched);
+        let Origin { queue, tag, .. } = running.launch.origin;
+        self.outstanding[queue] = self.outstanding[queue].saturating_sub(1);
+        self.respond(&Completion::Launch { tag, times, status, error });
+    }
+
+    /// Judges a report and dumps what failed. Spec: §9.4, §14, §15
+    fn result(
+        &self,
+        running: &Running,
+        report: &LaunchReport,
+    ) -> (LaunchStatus, Option<LaunchError>) {
+        let launch = &running.launch;
+        if report.failures.is_empty() && !running.aborted {
+            return (LaunchStatus::KernelCompleted, None);
+        }
+        let cycles = self.now();
+        let mut trapped = false;
+        let mut shire_mask = 0;
+        for failure in &report.failures {
+            let dump = exception::Dump::of(failure);
+            trapped |= dump.is_exception();
+            if dump.marks_shire() {
+                shire_mask |= 1_u64 << abi::shire_of_hart(failure.hart_id).min(63);
+            }
+            if launch.exception_buffer != 0 {
+                dump.write(&self.slot.dram, launch.exception_buffer, failure, cycles);
+            }
+        }
+        let status = if running.aborted {
+            LaunchStatus::HostAborted
+        } else if trapped {
+            LaunchStatus::Exception
+        } else {
+            LaunchStatus::Error
+        };
+        let error = LaunchError {
+            exception_buffer: launch.exception_buffer,
+            trace_buffer: launch.trace_buffer,
+            shire_mask,
+        };
+        (status, Some(error))
+    }
+
+    /// Aborts one launch by its tag. Spec: §10.2
+    pub(crate) fn abort_launch(&mut self, tag: Tag, launch: Tag) {
+        let running = self.kernel.running.as_ref();
+        let found = running.is_some_and(|running| running.launch.origin.tag == launch);
+        let status = if found {
+            self.abort_kernel();
+            KernelAbortStatus::Success
+        } else {
+            KernelAbortStatus::InvalidTagId
+        };
+        self.respond(&Completion::KernelAbort { tag, status });
+    }
+
+    /// Stops the running kernel. Its answer follows when the cores have stopped, or at once if they
+    /// cannot be reached or no longer know the kernel. Spec: §9.4, §10.1
+    pub(crate) fn abort_kernel(&mut self) {
+        let unreachable = self.kernel.hang;
+        if let Some(lost) = self.kernel.running.take_if(|r| r.orphaned || unreachable) {
+            let error = LaunchError {
+                exception_buffer: lost.launch.exception_buffer,
+                trace_buffer: lost.launch.trace_buffer,
+                shire_mask: 0,
+            };
+            self.answer(&lost, LaunchStatus::CmMulticastFailed, Some(error));
+        } else if let Some(running) = &mut self.kernel.running {
+            running.aborted = true;
+            self.compute.abort();
+        }
+    }
+
+    /// Resets the cores. A running kernel dies silently and keeps the slot. Spec: §10.3
+    pub(crate) fn reset_compute(&mut self) {
+        self.compute.reset();
+        self.kernel.hang = false;
+        if let Some(running) = &mut self.kernel.running {
+            running.orphaned = true;
+        }
+    }
+}
+
+/// Takes an optional part off the front of a payload.
+fn take_part<T: FromBytes>(
+    flags: CommandFlags,
+    flag: CommandFlags,
+    payload: &[u8],
+) -> Result<(Option<T>, &[u8]), LaunchStatus> {
+    if !flags.contains(flag) {
+        return Ok((None, payload));
+    }
+    match T::read_from_prefix(payload) {
+        Ok((part, rest)) => Ok((Some(part), rest)),
+        Err(_) => Err(LaunchStatus::InvalidArgsPayloadSize),
+    }
+}
+
+/// Checks a stack configuration, with the firmware's 32-bit arithmetic. Erratum 14 (§21), spec §9.1
+fn custom_stack(
+    config: &StackConfig,
+    shire_mask: u64,
+    host: &std::ops::Range<u64>,
+) -> Result<(u64, u64), LaunchStatus> {
+    let invalid = LaunchStatus::InvalidStackConfig;
+    let harts = u64::from(abi::harts_in_mask(shire_mask));
+    let units = config.stack_size.get();
+    if harts == 0 || u64::from(units) < harts {
+        return Err(invalid);
+    }
+    let total = u64::from(units.wrapping_mul(STACK_UNIT_BYTES));
+    let offset = u64::from(config.stack_base_offset.get().wrapping_mul(STACK_UNIT_BYTES));
+    let bytes_per_hart = total / harts;
+    let start = host.start + offset;
+    let end = start + total;
+    if bytes_per_hart % STACK_ALIGN_BYTES != 0 || !host.contains(&start) || !host.contains(&end) {
+        return Err(invalid);
+    }
+    Ok((end, bytes_per_hart))
+}

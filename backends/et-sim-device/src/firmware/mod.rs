@@ -1,0 +1,197 @@
+//! The firmware of both endpoints, on one thread.
+//!
+//! Each worker of the real firmware is a state machine in a file of its own; the event loop here
+//! gives them turns, keeps looking for a short while when there is nothing to do, and then sleeps
+//! until a doorbell, a finished kernel or an order from the board's owner.
+
+mod abort;
+mod boot;
+mod cm_reset;
+mod cq;
+mod dma;
+mod exception;
+mod hpsq;
+mod kernel;
+mod mm;
+mod registers;
+mod sp;
+mod sq;
+mod trace;
+
+use std::hint;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::boot::{Boot, Progress};
+use self::mm::MasterMinion;
+use self::sp::ServiceProcessor;
+use crate::board::{Control, MemoryAfterReset, Slot, Stats};
+use crate::compute::Compute;
+use crate::{BoardError, Waited};
+
+/// Longest sleep: nothing happens without an event, this only bounds the damage of a bug.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+/// Rounds of looking between two looks at the clock.
+const LOOKS_PER_CLOCK: u32 = 32;
+
+/// The firmware and the loop that runs it.
+#[derive(Debug)]
+pub(crate) struct Firmware {
+    slot: Arc<Slot>,
+    boot: Boot,
+    booted: bool,
+    /// Not running before the boot is over.
+    mm: Option<MasterMinion>,
+    sp: Option<ServiceProcessor>,
+    /// Here while `mm` is not there.
+    compute: Option<Box<dyn Compute>>,
+    /// How long to look for work before sleeping; adapts between an eighth and the whole of the configured time.
+    spin: Duration,
+}
+
+impl Firmware {
+    pub(crate) fn new(slot: Arc<Slot>, compute: Box<dyn Compute>) -> Self {
+        let generation = slot.generation();
+        Self {
+            boot: Boot::new(&slot, generation),
+            booted: false,
+            mm: None,
+            sp: None,
+            compute: Some(compute),
+            spin: slot.config.spin,
+            slot,
+        }
+    }
+
+    /// Runs until the board is powered off.
+    pub(crate) fn run(mut self) {
+        let slot = Arc::clone(&self.slot);
+        loop {
+            let seen = slot.bell.event().epoch();
+            match slot.take_control() {
+                Some(Control::Stop) => return self.power_off(),
+                Some(Control::Reset(memory)) => self.reset(memory),
+                None => {}
+            }
+            if !self.step() {
+                self.idle(seen);
+            }
+        }
+    }
+
+    /// Does what can be done now; tells whether anything was.
+    fn step(&mut self) -> bool {
+        if !self.booted {
+            return self.step_boot();
+        }
+        let mut busy = false;
+        if let Some(mm) = &mut self.mm {
+            busy |= mm.step();
+        }
+        if let Some(sp) = &mut self.sp {
+            busy |= sp.step();
+        }
+        busy
+    }
+
+    fn step_boot(&mut self) -> bool {
+        let outcome = self.boot.step(&self.slot).and_then(|progress| {
+            if progress == Progress::Finished {
+                self.start_endpoints()?;
+            }
+            Ok(progress)
+        });
+        match outcome {
+            Ok(Progress::Booting) => false,
+            Ok(Progress::Finished) => {
+                self.booted = true;
+                true
+            }
+            Err(error) => {
+                // The registers stay as they are: for the host, a device that does not boot.
+                tracing::error!(error = &error as &dyn std::error::Error, "firmware cannot start");
+                self.booted = true;
+                true
+            }
+        }
+    }
+
+    fn start_endpoints(&mut self) -> Result<(), BoardError> {
+        if self.boot.management_ready() {
+            self.sp = Some(ServiceProcessor::new(&self.slot)?);
+        }
+        if self.boot.operations_ready()
+            && let Some(compute) = self.compute.take()
+        {
+            self.mm = Some(MasterMinion::new(&self.slot, compute)?);
+        }
+        Ok(())
+    }
+
+    /// Looks for an event for a while, then sleeps until there is one.
+    fn idle(&mut self, seen: u32) {
+        let event = self.slot.bell.event();
+        let limit = self.next_attempt();
+        let patience = self.spin.min(limit);
+        let started = Instant::now();
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK {
+                if event.epoch() != seen {
+                    // Looking was worth while.
+                    self.spin = (self.spin * 2).min(self.slot.config.spin);
+                    return;
+                }
+                hint::spin_loop();
+            }
+            if started.elapsed() >= patience {
+                break;
+            }
+        }
+        if limit <= patience {
+            return;
+        }
+        self.spin = (self.spin / 2).max(self.slot.config.spin / 8);
+        Stats::add(&self.slot.stats.sleeps, 1);
+        let (Waited::Raised | Waited::TimedOut) = event.wait(seen, limit - patience);
+    }
+
+    /// Returns how long nothing needs to be done without an event.
+    fn next_attempt(&self) -> Duration {
+        if !self.booted {
+            return self.boot.next_step();
+        }
+        self.mm.as_ref().and_then(MasterMinion::next_attempt).unwrap_or(LONGEST_SLEEP)
+    }
+
+    fn stop_compute(&mut self) -> Option<Box<dyn Compute>> {
+        let mut compute = match self.mm.take() {
+            Some(mm) => Some(mm.into_compute()),
+            None => self.compute.take(),
+        };
+        if let Some(compute) = &mut compute {
+            compute.reset();
+        }
+        compute
+    }
+
+    /// Everything in flight is lost; the device boots again.
+    fn reset(&mut self, memory: MemoryAfterReset) {
+        let generation = self.slot.generation();
+        self.compute = self.stop_compute();
+        self.sp = None;
+        if let Err(error) = registers::clear(&self.slot) {
+            tracing::error!(error = &error as &dyn std::error::Error, "registers cannot be cleared");
+        }
+        if memory == MemoryAfterReset::Cleared {
+            self.slot.clear_memory();
+        }
+        self.boot = Boot::new(&self.slot, generation);
+        self.booted = false;
+        self.slot.reset_finished(generation);
+        tracing::debug!(generation = generation.0, "function reset");
+    }
+
+    fn power_off(mut self) {
+        drop(self.stop_compute());
+    }
+}

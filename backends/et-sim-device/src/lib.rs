@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod board;
+mod compute;
+mod config;
+mod cores;
+mod error;
+mod event;
+mod faults;
+mod firmware;
+mod host_memory;
+mod interrupt;
+mod page;
+
+pub use board::{Board, Counters, Link, MemoryAfterReset};
+pub use config::{BoardConfig, ComputeKind, ConfigError};
+pub use error::{BoardError, MapError, ResetBusy};
+pub use event::{Event, Waited};
+pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
+pub use host_memory::HostMemory;
+pub use interrupt::Interrupts;
+pub use page::{PageError, RegisterPage};

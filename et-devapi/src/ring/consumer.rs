@@ -1,0 +1,151 @@
+//! The reading end.
+
+use et_hal::{Mmio, Pop};
+use zerocopy::FromBytes;
+
+use super::{HEAD, Ring, RingError, TAIL};
+use crate::msg::{FramingError, HEADER_BYTES, Header};
+
+/// The reading end of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Consumer {
+    ring: Ring,
+    /// Next byte to read.
+    tail: u32,
+    /// The producer's index, as last seen.
+    head: u32,
+}
+
+impl Consumer {
+    /// Takes the reading end over, at the indices in the control block.
+    ///
+    /// # Errors
+    /// [`RingError::LengthMismatch`], [`RingError::CorruptIndex`], [`RingError::Access`].
+    pub fn attach<M: Mmio + ?Sized>(ring: Ring, mmio: &M) -> Result<Self, RingError<M::Error>> {
+        ring.check_length(mmio)?;
+        let tail = ring.load_index(mmio, TAIL)?;
+        let head = ring.load_index(mmio, HEAD)?;
+        Ok(Self { ring, tail, head })
+    }
+
+    /// Makes the reading end from indices kept elsewhere; see [`indices`](Self::indices).
+    #[must_use]
+    pub fn resume(ring: Ring, tail: u32, head: u32) -> Self {
+        Self { ring, tail, head }
+    }
+
+    /// Returns the own index and the producer's as last seen.
+    #[must_use]
+    pub fn indices(&self) -> (u32, u32) {
+        (self.tail, self.head)
+    }
+
+    /// Returns the ring.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Looks at the producer's index and returns the bytes that can be read.
+    ///
+    /// # Errors
+    /// [`RingError::CorruptIndex`], [`RingError::Access`].
+    ///
+    /// # Ordering
+    /// Acquire: the bytes up to the returned number are visible.
+    pub fn used<M: Mmio + ?Sized>(&mut self, mmio: &M) -> Result<u32, RingError<M::Error>> {
+        self.head = self.ring.load_index(mmio, HEAD)?;
+        Ok(self.known_used())
+    }
+
+    fn known_used(&self) -> u32 {
+        self.ring.distance(self.tail, self.head)
+    }
+
+    /// Copies bytes that start `skip` bytes after the next one, without consuming them.
+    ///
+    /// The caller knows from [`used`](Self::used) that they are there.
+    ///
+    /// # Errors
+    /// [`RingError::TooLarge`] if the range is longer than the ring; [`RingError::Access`].
+    pub fn peek<M: Mmio + ?Sized>(
+        &self,
+        mmio: &M,
+        skip: u32,
+        out: &mut [u8],
+    ) -> Result<(), RingError<M::Error>> {
+        let max = self.ring.max_message();
+        let end = usize::try_from(skip).unwrap_or(usize::MAX).saturating_add(out.len());
+        if end > usize::try_from(max).unwrap_or(usize::MAX) {
+            return Err(RingError::TooLarge { len: end, max });
+        }
+        let start = self.ring.advance(self.tail, skip);
+        let until_end = usize::try_from(self.ring.length.saturating_sub(start));
+        let split = until_end.unwrap_or(usize::MAX).min(out.len());
+        let (first, second) = out.split_at_mut(split);
+        mmio.read_bytes(self.ring.data(start), first).map_err(RingError::Access)?;
+        if !second.is_empty() {
+            mmio.read_bytes(self.ring.data(0), second).map_err(RingError::Access)?;
+        }
+        Ok(())
+    }
+
+    /// Gives `bytes` back to the producer; no more than are there.
+    ///
+    /// # Errors
+    /// [`RingError::Access`].
+    ///
+    /// # Ordering
+    /// Release: the producer that sees the room does not overwrite bytes that are still being read.
+    pub fn advance<M: Mmio + ?Sized>(
+        &mut self,
+        mmio: &M,
+        bytes: u32,
+    ) -> Result<(), RingError<M::Error>> {
+        let tail = self.ring.advance(self.tail, bytes.min(self.known_used()));
+        mmio.store_release_u64(self.ring.control(TAIL), u64::from(tail))
+            .map_err(RingError::Access)?;
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Takes one whole message, whose length `frame` tells from its header.
+    ///
+    /// A message that is not completely there stays, and the answer is [`Pop::Empty`].
+    ///
+    /// # Errors
+    /// [`RingError::Framing`]; [`RingError::TooLarge`] if the message claims more than the ring holds;
+    /// [`RingError::BufferTooSmall`]; [`RingError::CorruptIndex`]; [`RingError::Access`].
+    pub fn pop_message<M: Mmio + ?Sized>(
+        &mut self,
+        mmio: &M,
+        frame: impl Fn(&Header) -> Result<usize, FramingError>,
+        out: &mut [u8],
+    ) -> Result<Pop, RingError<M::Error>> {
+        const HEADER: u32 = 8;
+        if self.known_used() < HEADER && self.used(mmio)? < HEADER {
+            return Ok(Pop::Empty);
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        self.peek(mmio, 0, &mut bytes)?;
+        let header = Header::read_from_bytes(&bytes).unwrap_or_default();
+        let len = frame(&header).map_err(RingError::Framing)?;
+        let max = self.ring.max_message();
+        let needed = match u32::try_from(len) {
+            Ok(needed) if needed <= max => needed,
+            _ => return Err(RingError::TooLarge { len, max }),
+        };
+        if self.known_used() < needed && self.used(mmio)? < needed {
+            return Ok(Pop::Empty);
+        }
+        let buffer = out.len();
+        let place = out.get_mut(..len).ok_or(RingError::BufferTooSmall { len, buffer })?;
+        self.peek(mmio, 0, place)?;
+        // The header that was framed is the one the caller sees, even if the producer changed it meanwhile.
+        if let Some(head) = place.get_mut(..HEADER_BYTES) {
+            head.copy_from_slice(&bytes);
+        }
+        self.advance(mmio, needed)?;
+        Ok(Pop::Message(len))
+    }
+}

@@ -1,0 +1,127 @@
+//! How a device is opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, SystemClock};
+
+/// Who takes responses from the completion queue when nobody waits for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// A thread of the device's own. It sleeps while nothing is in flight.
+    Thread,
+    /// The caller, by waiting or by [`Device::poll`](crate::Device::poll); no thread is started.
+    Caller,
+}
+
+/// Options of a device.
+///
+/// ```
+/// use std::time::Duration;
+/// let config = et_runtime::Config::new().boot_timeout(Duration::from_secs(5));
+/// assert_eq!(config, config.clone());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) boot_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) shutdown_timeout: Duration,
+    pub(crate) staging_bytes: usize,
+    pub(crate) in_flight: u16,
+    pub(crate) spin: Duration,
+    pub(crate) drain: Drain,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl PartialEq for Config {
+    fn eq(&self, other: &Self) -> bool {
+        self.boot_timeout == other.boot_timeout
+            && self.command_timeout == other.command_timeout
+            && self.shutdown_timeout == other.shutdown_timeout
+            && self.staging_bytes == other.staging_bytes
+            && self.in_flight == other.in_flight
+            && self.spin == other.spin
+            && self.drain == other.drain
+            && Arc::ptr_eq(&self.clock, &other.clock)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Config {
+    /// The defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            boot_timeout: Duration::from_secs(100),
+            command_timeout: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(5),
+            staging_bytes: 32 << 20,
+            in_flight: 256,
+            spin: Duration::from_micros(50),
+            drain: Drain::Thread,
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+
+    /// How long the device may take to boot. Default 100 s, as long as the vendor's driver waits. Spec: §4.
+    #[must_use]
+    pub fn boot_timeout(mut self, timeout: Duration) -> Self {
+        self.boot_timeout = timeout;
+        self
+    }
+
+    /// How long a call may block for room: in a queue, in the staging pool, for a tag. Also the limit of the
+    /// runtime's own commands. Default 30 s.
+    #[must_use]
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = timeout;
+        self
+    }
+
+    /// How long closing may take before work in flight is abandoned. Default 5 s.
+    #[must_use]
+    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
+        self.shutdown_timeout = timeout;
+        self
+    }
+
+    /// Most DMA memory, in bytes, for copies from and to ordinary memory. Default 32 MiB.
+    #[must_use]
+    pub fn staging_bytes(mut self, bytes: usize) -> Self {
+        self.staging_bytes = bytes;
+        self
+    }
+
+    /// Most commands in flight, over all streams: 1 to 4096. Default 256.
+    #[must_use]
+    pub fn in_flight(mut self, commands: u16) -> Self {
+        self.in_flight = commands.clamp(1, 4096);
+        self
+    }
+
+    /// How long a waiter polls before it sleeps. Default 50 µs; zero sleeps at once.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Who drains the completion queue. Default [`Drain::Thread`].
+    #[must_use]
+    pub fn drain(mut self, drain: Drain) -> Self {
+        self.drain = drain;
+        self
+    }
+
+    /// Where the time comes from. Default [`SystemClock`].
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+}

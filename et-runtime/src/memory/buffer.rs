@@ -1,0 +1,182 @@
+//! Buffers in device memory.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::{Arc, Mutex};
+
+use et_hal::DeviceAddr;
+
+use super::{AllocError, Allocator, MemoryStats};
+use crate::{Error, Result};
+
+/// The memory of one device, between two resets.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    allocator: Mutex<Allocator>,
+}
+
+impl DeviceMemory {
+    pub(crate) fn new(base: DeviceAddr, len_bytes: u64) -> Result<Arc<Self>, AllocError> {
+        Ok(Arc::new(Self { allocator: Mutex::new(Allocator::new(base, len_bytes)?) }))
+    }
+
+    pub(crate) fn alloc(self: &Arc<Self>, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {
+        let block = self.lock().alloc(len_bytes, align)?;
+        let allocation = Allocation {
+            memory: Arc::clone(self),
+            addr: block.addr,
+            len_bytes,
+            block_bytes: block.len_bytes,
+        };
+        Ok(DeviceBuffer { allocation: Arc::new(allocation) })
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        self.lock().stats()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Allocator> {
+        // The allocator changes nothing before all its checks are done, so a panic leaves it whole.
+        self.allocator.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// One block; freed when its last user is gone.
+#[derive(Debug)]
+struct Allocation {
+    memory: Arc<DeviceMemory>,
+    addr: DeviceAddr,
+    /// What was asked for.
+    len_bytes: u64,
+    /// What the allocator gave; never less.
+    block_bytes: u64,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let freed = self.memory.lock().free(self.addr);
+        debug_assert!(freed.is_ok(), "a live allocation is known to its allocator");
+    }
+}
+
+/// A buffer in device memory.
+///
+/// Dropping it frees the memory, once the last command that uses it has completed.
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    allocation: Arc<Allocation>,
+}
+
+impl DeviceBuffer {
+    /// Returns the device address of byte 0.
+    #[must_use]
+    pub fn addr(&self) -> DeviceAddr {
+        self.allocation.addr
+    }
+
+    /// Returns the length in bytes, as asked for.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.allocation.len_bytes
+    }
+
+    /// Returns a part of the buffer, by bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<DeviceSlice> {
+        self.whole().slice(range)
+    }
+
+    /// Returns the whole buffer as a slice.
+    #[must_use]
+    pub fn whole(&self) -> DeviceSlice {
+        DeviceSlice {
+            allocation: Arc::clone(&self.allocation),
+            offset: 0,
+            len_bytes: self.allocation.len_bytes,
+        }
+    }
+}
+
+impl From<&DeviceBuffer> for DeviceSlice {
+    fn from(buffer: &DeviceBuffer) -> Self {
+        buffer.whole()
+    }
+}
+
+impl From<&DeviceSlice> for DeviceSlice {
+    fn from(slice: &DeviceSlice) -> Self {
+        slice.clone()
+    }
+}
+
+/// A part of a buffer in device memory; keeps the buffer alive.
+#[derive(Clone, Debug)]
+pub struct DeviceSlice {
+    allocation: Arc<Allocation>,
+    offset: u64,
+    len_bytes: u64,
+}
+
+impl DeviceSlice {
+    /// Returns the device address of the first byte.
+    #[must_use]
+    pub fn addr(&self) -> DeviceAddr {
+        // The offset is inside the block, which is inside the address space.
+        DeviceAddr::new(self.allocation.addr.as_u64() + self.offset)
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Returns a part of this slice, by bytes.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => Some(start),
+            Bound::Excluded(&start) => start.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&end) => end.checked_add(1),
+            Bound::Excluded(&end) => Some(end),
+            Bound::Unbounded => Some(self.len_bytes),
+        };
+        match (start, end) {
+            (Some(start), Some(end)) if start <= end && end <= self.len_bytes => Ok(Self {
+                allocation: Arc::clone(&self.allocation),
+                offset: self.offset + start,
+                len_bytes: end - start,
+            }),
+            (start, end) => {
+                let offset = start.unwrap_or(u64::MAX);
+                let len = end.unwrap_or(u64::MAX).saturating_sub(offset);
+                Err(Error::OutOfRange { offset, len, buffer: self.len_bytes })
+            }
+        }
+    }
+
+    pub(crate) fn belongs_to(&self, memory: &Arc<DeviceMemory>) -> bool {
+        Arc::ptr_eq(&self.allocation.memory, memory)
+    }
+
+    /// Bytes from the start of the slice that belong to nobody else: up to the end of the block if the slice
+    /// reaches the end of the buffer, else its length.
+    pub(crate) fn padded_len(&self) -> u64 {
+        if self.offset + self.len_bytes == self.allocation.len_bytes {
+            self.allocation.block_bytes - self.offset
+        } else {
+            self.len_bytes
+        }
+    }
+
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.addr().as_u64(), other.addr().as_u64());
+        a < b + other.len_bytes && b < a + self.len_bytes
+    }
+}

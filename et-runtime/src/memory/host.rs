@@ -1,0 +1,102 @@
+//! Host memory that the device reads and writes directly.
+
+use std::sync::{Arc, Mutex};
+
+use et_hal::{BusAddr, Dma, DmaBuffer, Hal};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::{Error, Result};
+
+/// A pinned host buffer. Copies from and to it need no staging.
+#[derive(Debug)]
+pub struct HostBuffer<H: Hal> {
+    buffer: <H::Dma as Dma>::Buffer,
+    len_bytes: usize,
+}
+
+impl<H: Hal> HostBuffer<H> {
+    pub(crate) fn new(buffer: <H::Dma as Dma>::Buffer, len_bytes: usize) -> Self {
+        Self { buffer, len_bytes }
+    }
+
+    /// Returns the length in bytes, as asked for.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Tells whether the buffer has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    pub(crate) fn bus_addr(&self) -> BusAddr {
+        self.buffer.bus_addr()
+    }
+
+    /// Copies `from` into the buffer at byte `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], with nothing copied.
+    pub fn copy_in<T: IntoBytes + Immutable>(&mut self, offset: usize, from: &[T]) -> Result<()> {
+        let bytes = from.as_bytes();
+        self.check(offset, bytes.len())?;
+        self.buffer.copy_in(offset, bytes).map_err(|e| out_of_range(&e))
+    }
+
+    /// Copies out of the buffer at byte `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], with `into` unchanged.
+    pub fn copy_out<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<()> {
+        let bytes = into.as_mut_bytes();
+        self.check(offset, bytes.len())?;
+        self.buffer.copy_out(offset, bytes).map_err(|e| out_of_range(&e))
+    }
+
+    /// Sets `len` bytes at `offset` to `byte`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], with nothing written.
+    pub fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<()> {
+        self.check(offset, len)?;
+        self.buffer.fill(offset, len, byte).map_err(|e| out_of_range(&e))
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        et_hal::OutOfRange::check(offset, len, self.len_bytes)
+            .map(|_| ())
+            .map_err(|e| out_of_range(&e))
+    }
+}
+
+fn out_of_range(error: &et_hal::OutOfRange) -> Error {
+    Error::OutOfRange {
+        offset: error.offset as u64,
+        len: error.len as u64,
+        buffer: error.buffer as u64,
+    }
+}
+
+/// A host buffer lent to commands in flight; comes back when the last of them is done.
+#[derive(Debug)]
+pub(crate) struct Lease<H: Hal> {
+    buffer: Mutex<Option<HostBuffer<H>>>,
+}
+
+impl<H: Hal> Lease<H> {
+    pub(crate) fn new(buffer: HostBuffer<H>) -> Arc<Self> {
+        Arc::new(Self { buffer: Mutex::new(Some(buffer)) })
+    }
+
+    /// Takes the buffer back. To be called only when no command uses it any more.
+    pub(crate) fn take(&self) -> Option<HostBuffer<H>> {
+        self.buffer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&HostBuffer<H>) -> R) -> Option<R> {
+        let guard = self.buffer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        guard.as_ref().map(look)
+    }
+}

@@ -1,0 +1,14 @@
+//! Device memory, and host memory that the device can reach.
+
+mod allocator;
+mod buffer;
+mod host;
+mod staging;
+
+pub use allocator::{AllocError, Allocator, Block, MemoryStats};
+pub use buffer::{DeviceBuffer, DeviceSlice};
+pub use host::HostBuffer;
+
+pub(crate) use buffer::DeviceMemory;
+pub(crate) use host::Lease;
+pub(crate) use staging::{Chunk, Staging};

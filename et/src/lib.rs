@@ -1,0 +1,1 @@
+//! Facade of the ET-SoC-1 host stack: choose a backend, open a device

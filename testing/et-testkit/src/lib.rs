@@ -1,0 +1,1 @@
+//! Golden vectors, test clock and sample data shared by the tests
