@@ -5,8 +5,9 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The kernel environment, whose address a kernel finds in `a1`. Spec: §14.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct KernelEnvironment {
     /// Major version of the kernel interface, 0.
@@ -44,8 +45,9 @@ impl KernelEnvironment {
 }
 
 /// State of a failed hart in the exception buffer. Spec: §15.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct ExceptionEntry {
     /// [`ExceptionType`].

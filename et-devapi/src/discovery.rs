@@ -66,9 +66,7 @@ fn copy<M: Mmio>(
     let mut bytes = [0; DIR_BYTES];
     let total_size = u16::try_from(claimed).unwrap_or(u16::MAX);
     let bad = DirError::TotalSize { total_size, min: 0, max: DIR_BYTES };
-    let into = bytes
-        .get_mut(..usize::from(total_size))
-        .ok_or(DiscoveryError::Registers(bad))?;
+    let into = bytes.get_mut(..usize::from(total_size)).ok_or(DiscoveryError::Registers(bad))?;
     bar2.read_bytes(at, into).map_err(DiscoveryError::Access)?;
     Ok((bytes, usize::from(total_size)))
 }
@@ -77,10 +75,7 @@ fn copy<M: Mmio>(
 ///
 /// # Errors
 /// [`DiscoveryError`].
-pub fn read_mgmt<M: Mmio>(
-    bar2: &M,
-    bars: &BarSizes,
-) -> Result<MgmtDir, DiscoveryError<M::Error>> {
+pub fn read_mgmt<M: Mmio>(bar2: &M, bars: &BarSizes) -> Result<MgmtDir, DiscoveryError<M::Error>> {
     let (bytes, len) = copy(bar2, MGMT_DIR, MGMT_TOTAL_SIZE)?;
     MgmtDir::parse(bytes.get(..len).unwrap_or_default(), bars).map_err(DiscoveryError::Registers)
 }
@@ -195,8 +190,7 @@ fn rings(region: &Region, offset: u32, size: u16, count: u16) -> Result<RingSet,
 
 /// Spec: §2.2.
 fn doorbell(region: &Region, offset: u32, size: u8, value: u8) -> Result<Doorbell, DirError> {
-    let width =
-        Width::from_bytes(size.into()).ok_or(DirError::DoorbellSize { bytes: size })?;
+    let width = Width::from_bytes(size.into()).ok_or(DirError::DoorbellSize { bytes: size })?;
     if u64::from(offset).saturating_add(width.bytes()) > region.len_bytes {
         return Err(DirError::OutsideRegion { what: "doorbell", region_bytes: region.len_bytes });
     }

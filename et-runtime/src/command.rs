@@ -59,17 +59,14 @@ impl Wire {
                     shire_mask: launch.shire_mask,
                     trace: launch.trace,
                     stack: launch.stack,
-                    embedded_args: launch
-                        .embedded
-                        .get(..launch.embedded_len)
-                        .unwrap_or_default(),
+                    embedded_args: launch.embedded.get(..launch.embedded_len).unwrap_or_default(),
                 };
                 ops::encode_launch(tag, flags, &params, out)
             }
             Self::Echo => ops::encode_echo(tag, flags, out),
             Self::Abort => ops::encode_abort(tag, flags, out),
             Self::KernelAbort(launch) => ops::encode_kernel_abort(tag, *launch, out),
-            Self::CmReset => ops::encode_cm_reset(tag, u64::MAX, out),
+            Self::CmReset => ops::encode_cm_reset(tag, flags, u64::MAX, out),
             Self::Compatibility => ops::encode_compatibility(tag, flags, out),
             Self::FirmwareVersion(kind) => ops::encode_firmware_version(tag, flags, *kind, out),
         }
@@ -77,49 +74,57 @@ impl Wire {
 }
 
 /// What happens with the response, and what the device may touch until then.
-#[derive(Debug)]
 pub(crate) enum Then<H: Hal> {
     /// The status decides; these stay alive meanwhile.
     Check(Keep<H>),
     /// A launch: on failure its exception buffer is fetched first.
-    Launch(Box<Launched<H>>),
+    Launch(Box<Launched>),
     /// The exception buffer of a failed launch arrives.
     Diagnose(Box<Diagnosis<H>>),
     /// The exception buffer has its pattern back.
-    Refill { context: LaunchContext, _buffer: HostBuffer<H> },
+    Refill { context: LaunchContext, buffer: HostBuffer<H> },
     /// The runtime itself wants the response.
     Reply(Arc<Cell<Completion>>),
 }
 
 /// Memory that one command uses.
-#[derive(Debug)]
 pub(crate) enum Keep<H: Hal> {
     Nothing,
-    Chunk { _chunk: Chunk<H>, _device: DeviceSlice },
+    Chunk {
+        _chunk: Chunk<H>,
+        _device: DeviceSlice,
+    },
     /// A chunk several commands read.
-    Shared { _chunk: Arc<Chunk<H>>, _device: DeviceSlice },
-    Lease { _host: Arc<Lease<H>>, _device: DeviceSlice },
+    Shared {
+        _chunk: Arc<Chunk<H>>,
+        _device: DeviceSlice,
+    },
+    Lease {
+        _host: Arc<Lease<H>>,
+        _device: DeviceSlice,
+    },
     /// The chunk of a blocking read; the reader takes it from here.
-    Reader { chunk: Chunk<H>, place: Arc<std::sync::Mutex<Option<Chunk<H>>>>, _device: DeviceSlice },
+    Reader {
+        chunk: Chunk<H>,
+        place: Arc<std::sync::Mutex<Option<Chunk<H>>>>,
+        _device: DeviceSlice,
+    },
 }
 
 #[derive(Debug)]
-pub(crate) struct Launched<H: Hal> {
+pub(crate) struct Launched {
     pub(crate) context: LaunchContext,
     pub(crate) kernel: Arc<KernelInner>,
-    pub(crate) uses: Vec<DeviceSlice>,
-    pub(crate) _args: Option<Chunk<H>>,
+    pub(crate) _uses: Vec<DeviceSlice>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Diagnosis<H: Hal> {
-    pub(crate) launched: Launched<H>,
+    pub(crate) launched: Launched,
     pub(crate) buffer: HostBuffer<H>,
     pub(crate) failure: crate::kernel::LaunchFailure,
 }
 
 /// The payload of a slot in the in-flight table.
-#[derive(Debug)]
 pub(crate) struct InFlight<H: Hal> {
     /// `None` for the runtime's own commands.
     pub(crate) operation: Option<Arc<Operation>>,
@@ -129,7 +134,6 @@ pub(crate) struct InFlight<H: Hal> {
 }
 
 /// A command that could not be sent yet.
-#[derive(Debug)]
 pub(crate) struct Pending<H: Hal> {
     pub(crate) flags: CommandFlags,
     pub(crate) wire: Wire,

@@ -48,7 +48,9 @@ impl Tools {
 impl<H: Hal> Shared<H> {
     /// Takes what has arrived, unless somebody else is at it; returns the number of messages.
     pub(crate) fn try_drain(&self) -> usize {
-        let Some(mut tools) = self.leader.lead() else { return 0 };
+        let Some(mut tools) = self.leader.lead() else {
+            return 0;
+        };
         let taken = self.drain(&mut tools);
         let callbacks = std::mem::take(&mut tools.callbacks);
         drop(tools);
@@ -135,8 +137,8 @@ impl<H: Hal> Shared<H> {
                 format!("supervisor exception on hart {payload}").into()
             }
             FwErrorType::CmSmodeHang => format!("shires {payload:#x} do not answer").into(),
-            FwErrorType::Unknown(kind) => {
-                tracing::warn!(kind, payload, "unknown firmware error");
+            kind => {
+                tracing::warn!(?kind, payload, "unknown firmware error");
                 return;
             }
         };
@@ -157,14 +159,15 @@ impl<H: Hal> Shared<H> {
         let InFlight { operation, queue, then, sent } = command;
         let result = match (&then, completion) {
             (Then::Reply(reply), _) => {
-                if let Some(callbacks) = reply.set(completion.clone()) {
+                if let Some(callbacks) = reply.set(*completion) {
                     callbacks.run();
                 }
                 return;
             }
             (
                 Then::Check(_) | Then::Diagnose(_) | Then::Refill { .. },
-                Completion::DmaRead { times, status, .. } | Completion::DmaWrite { times, status, .. },
+                Completion::DmaRead { times, status, .. }
+                | Completion::DmaWrite { times, status, .. },
             ) => {
                 if let Some(operation) = &operation {
                     operation.record(*times);
@@ -183,7 +186,8 @@ impl<H: Hal> Shared<H> {
                     let failure = LaunchFailure::new(&launched.kernel, *status, error.as_ref());
                     let operation =
                         operation.unwrap_or_else(|| unreachable!("launches belong to operations"));
-                    let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
+                    let may_have_run =
+                        times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
                     if may_have_run {
                         self.diagnose(operation, queue, *launched, failure, tools);
                     } else {
@@ -211,10 +215,11 @@ impl<H: Hal> Shared<H> {
                 self.diagnosed(operation, queue, *diagnosis, result.is_ok(), tools);
                 return;
             }
-            Then::Refill { context, .. } => {
+            Then::Refill { context, buffer } => {
                 if result.is_err() {
                     context.retire();
                 }
+                locked(&self.exception_copies).push(buffer);
                 return;
             }
             Then::Check(_) | Then::Launch(_) | Then::Reply(_) => {}
@@ -232,7 +237,7 @@ impl<H: Hal> Shared<H> {
         &self,
         operation: Arc<Operation>,
         queue: usize,
-        launched: Launched<H>,
+        launched: Launched,
         failure: LaunchFailure,
         tools: &mut Tools,
     ) {
@@ -287,7 +292,7 @@ impl<H: Hal> Shared<H> {
             return;
         }
         let wire = Wire::DmaWrite(context.write_nodes(&buffer));
-        let then = Then::Refill { context, _buffer: buffer };
+        let then = Then::Refill { context, buffer };
         let payload = InFlight { operation: None, queue, then, sent: Duration::ZERO };
         self.post(queue, Pending { flags: et_devapi::msg::CommandFlags::EMPTY, wire, payload });
     }

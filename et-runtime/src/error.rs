@@ -126,7 +126,9 @@ pub enum Error {
     #[error("the buffer belongs to another device")]
     ForeignBuffer,
     /// The launch names shires that the device does not have.
-    #[error("shire mask {asked:#x} is empty or has shires that the device lacks, it has {available:#x}")]
+    #[error(
+        "shire mask {asked:#x} is empty or has shires that the device lacks, it has {available:#x}"
+    )]
     ShireMask {
         /// The mask of the launch.
         asked: u64,

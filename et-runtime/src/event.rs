@@ -92,10 +92,10 @@ impl Event {
     /// # Errors
     /// The operation's own failure, or [`Error::Timeout`].
     pub fn wait(&self, timeout: Duration) -> Result<Timeline> {
-        if self.driver.wait(&self.operation, timeout) {
-            if let Some(outcome) = self.operation.cell.get() {
-                return outcome;
-            }
+        if self.driver.wait(&self.operation, timeout)
+            && let Some(outcome) = self.operation.cell.get()
+        {
+            return outcome;
         }
         Err(Error::Timeout { op: self.operation.name, after: timeout })
     }
@@ -156,15 +156,19 @@ impl IntoFuture for Event {
 ///
 /// The buffer belongs to the command until the device has answered, so it cannot be freed or changed
 /// under it, not even by forgetting this value.
-#[derive(Debug)]
 #[must_use = "the buffer comes back through this value"]
 pub struct Transfer<H: Hal> {
     event: Event,
     lease: Arc<Lease<H>>,
 }
 
+impl<H: Hal> fmt::Debug for Transfer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer").field("event", &self.event).finish_non_exhaustive()
+    }
+}
+
 /// A transfer that did not succeed.
-#[derive(Debug)]
 pub struct TransferError<H: Hal> {
     /// Why.
     pub error: Error,
@@ -172,8 +176,16 @@ pub struct TransferError<H: Hal> {
     pub remains: Remains<H>,
 }
 
+impl<H: Hal> fmt::Debug for TransferError<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TransferError")
+            .field("error", &self.error)
+            .field("remains", &self.remains)
+            .finish()
+    }
+}
+
 /// What a failed wait for a transfer leaves.
-#[derive(Debug)]
 pub enum Remains<H: Hal> {
     /// The copy failed; here is the buffer.
     Buffer(HostBuffer<H>),
@@ -181,6 +193,16 @@ pub enum Remains<H: Hal> {
     Transfer(Transfer<H>),
     /// The device went away while it might still reach the buffer, which is kept from it until it is closed.
     Nothing,
+}
+
+impl<H: Hal> fmt::Debug for Remains<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Buffer(buffer) => f.debug_tuple("Buffer").field(buffer).finish(),
+            Self::Transfer(transfer) => f.debug_tuple("Transfer").field(transfer).finish(),
+            Self::Nothing => f.write_str("Nothing"),
+        }
+    }
 }
 
 impl<H: Hal> std::error::Error for TransferError<H> {

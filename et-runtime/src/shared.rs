@@ -13,12 +13,12 @@ use et_hal::{Hal, Mailbox, Push, QueueId};
 use crate::clock::Deadline;
 use crate::command::{InFlight, Pending, Then, Wire};
 use crate::config::Config;
+use crate::drain::Tools;
 use crate::handshake::{Cell, Gate, Leader, Table};
 use crate::kernel::Contexts;
-use crate::memory::{DeviceMemory, Staging};
+use crate::memory::{DeviceMemory, HostBuffer, Lease, Staging};
 use crate::operation::{Lane, Operation};
 use crate::profile::Profiler;
-use crate::drain::Tools;
 use crate::{Error, Result};
 
 const OPEN: u32 = 0;
@@ -49,7 +49,6 @@ pub(crate) struct Counts {
 }
 
 /// One submission queue.
-#[derive(Debug)]
 pub(crate) struct Queue<H: Hal> {
     /// The right to push, and what could not be pushed from a place that must not wait.
     backlog: Mutex<VecDeque<Pending<H>>>,
@@ -76,6 +75,10 @@ pub(crate) struct Shared<H: Hal> {
     pub(crate) contexts: Arc<Contexts>,
     pub(crate) profiler: Profiler,
     pub(crate) counts: Counts,
+    /// Holds the pattern that fresh exception buffers are filled with.
+    pub(crate) pattern: Mutex<Option<Arc<Lease<H>>>>,
+    /// Spare host buffers for exception buffers.
+    pub(crate) exception_copies: Mutex<Vec<HostBuffer<H>>>,
     pub(crate) stalled: Mutex<Vec<Weak<dyn Retry>>>,
     /// Memory of commands the device may still work on although nobody waits for them.
     quarantine: Mutex<Vec<InFlight<H>>>,
@@ -100,7 +103,12 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<H: Hal> Shared<H> {
-    pub(crate) fn new(hal: Arc<H>, layout: Layout, mailbox: H::Mailbox, config: Config) -> Result<Self> {
+    pub(crate) fn new(
+        hal: Arc<H>,
+        layout: Layout,
+        mailbox: H::Mailbox,
+        config: Config,
+    ) -> Result<Self> {
         let memory = DeviceMemory::new(layout.host_managed.base, layout.host_managed.len)?;
         let queues = (0..layout.ops_mailbox.submission.count)
             .map(|_| Queue {
@@ -125,6 +133,8 @@ impl<H: Hal> Shared<H> {
             contexts: Contexts::new(),
             profiler: Profiler::new(),
             counts: Counts::default(),
+            pattern: Mutex::new(None),
+            exception_copies: Mutex::new(Vec::new()),
             stalled: Mutex::default(),
             quarantine: Mutex::default(),
             state: AtomicU32::new(OPEN),
@@ -210,7 +220,10 @@ impl<H: Hal> Shared<H> {
                 Err(NotSent::Full(back)) => payload = back,
             }
             if deadline.has_passed(&*self.config.clock) {
-                return Err(Error::Timeout { op: "waiting for room in a queue", after: deadline.limit() });
+                return Err(Error::Timeout {
+                    op: "waiting for room in a queue",
+                    after: deadline.limit(),
+                });
             }
             self.step(&mut idle, deadline);
         }
@@ -295,7 +308,10 @@ impl<H: Hal> Shared<H> {
                 Err(NotSent::Full(back)) => payload = back,
             }
             if deadline.has_passed(&*self.config.clock) {
-                return Err(Error::Timeout { op: "high-priority command", after: deadline.limit() });
+                return Err(Error::Timeout {
+                    op: "high-priority command",
+                    after: deadline.limit(),
+                });
             }
             self.step(&mut idle, deadline);
         }
@@ -447,8 +463,15 @@ impl<H: Hal> Shared<H> {
     }
 
     /// Ends one part of an operation. Callbacks go to `tools`, or run at once without it.
-    pub(crate) fn end_part(&self, operation: &Arc<Operation>, now: Duration, tools: Option<&mut Tools>) {
-        let Some(callbacks) = operation.part_done(now) else { return };
+    pub(crate) fn end_part(
+        &self,
+        operation: &Arc<Operation>,
+        now: Duration,
+        tools: Option<&mut Tools>,
+    ) {
+        let Some(callbacks) = operation.part_done(now) else {
+            return;
+        };
         operation.lane.operations.fetch_sub(1, Ordering::Release);
         if operation.wanted.swap(false, Ordering::AcqRel) {
             self.gate.unwant();
@@ -470,6 +493,22 @@ impl<H: Hal> Shared<H> {
         for stream in stalled.iter().filter_map(Weak::upgrade) {
             stream.retry();
         }
+    }
+
+    /// Returns the tag of a launch of `lane` that is in flight: the one sent first, since a queue is in order.
+    pub(crate) fn running_launch(&self, lane: &Arc<Lane>) -> Option<et_devapi::msg::Tag> {
+        let mut first: Option<(u64, et_devapi::msg::Tag)> = None;
+        self.table.for_each(|tag, command| {
+            let Some(operation) = &command.operation else {
+                return;
+            };
+            let is_candidate =
+                matches!(command.then, Then::Launch(_)) && Arc::ptr_eq(&operation.lane, lane);
+            if is_candidate && first.is_none_or(|(id, _)| operation.id < id) {
+                first = Some((operation.id, tag));
+            }
+        });
+        first.map(|(_, tag)| tag)
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -3,19 +3,17 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 }
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 }
 
-pub(crate) use imp::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering,
-};
+pub(crate) use imp::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 
 /// Locks, and goes on if another holder panicked: every critical section of this crate leaves its data
 /// consistent at each step, and a poisoned runtime could not shut down.

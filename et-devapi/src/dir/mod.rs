@@ -34,8 +34,7 @@ pub struct BarSizes {
 
 impl BarSizes {
     /// The sizes of an ET-SoC-1. Spec: §1.
-    pub const ET_SOC_1: Self =
-        Self { bar0: crate::pci::BAR0_BYTES, bar2: crate::pci::BAR2_BYTES };
+    pub const ET_SOC_1: Self = Self { bar0: crate::pci::BAR0_BYTES, bar2: crate::pci::BAR2_BYTES };
 
     pub(crate) fn of(&self, bar: u8) -> Option<u64> {
         match bar {

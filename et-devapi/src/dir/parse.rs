@@ -42,8 +42,7 @@ impl<'a> Blocks<'a> {
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
     {
-        let past_end =
-            DirError::BlockPastEnd { block, at: self.at, total_size: self.total_size };
+        let past_end = DirError::BlockPastEnd { block, at: self.at, total_size: self.total_size };
         let rest = self.bytes.get(self.at..).ok_or(past_end)?;
         let size = match rest {
             [low, high, ..] => u16::from_le_bytes([*low, *high]),

@@ -9,8 +9,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const HEADER_BYTES: usize = 8;
 
 /// The header. Spec: §6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct Header {
     /// Length in bytes; what it counts depends on the direction, see [`super::command_bytes`] and

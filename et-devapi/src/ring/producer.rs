@@ -73,7 +73,9 @@ impl Producer {
         let max = self.ring.max_message();
         let len = match u32::try_from(message.len()) {
             Ok(len) if len <= max => len,
-            _ => return Err(RingError::TooLarge { len: message.len(), max }),
+            _ => {
+                return Err(RingError::TooLarge { len: message.len(), max });
+            }
         };
         if self.known_free() < len && self.free(mmio)? < len {
             return Ok(Push::Full);

@@ -102,10 +102,8 @@ impl<R: Clone> Cell<R> {
             return None;
         }
         let callbacks = std::mem::take(&mut inner.callbacks);
-        let callbacks = Callbacks {
-            result: (!callbacks.is_empty()).then(|| result.clone()),
-            callbacks,
-        };
+        let callbacks =
+            Callbacks { result: (!callbacks.is_empty()).then(|| result.clone()), callbacks };
         inner.result = Some(result);
         // Release: pairs with the Acquire in `is_done`.
         self.done.store(1, Ordering::Release);

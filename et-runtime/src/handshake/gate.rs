@@ -101,11 +101,7 @@ impl Gate {
     /// For the drain thread only.
     pub fn sleep(&self) {
         // Only a word of zero may fall asleep: whoever changes it afterwards sees the bit and wakes us.
-        if self
-            .word
-            .compare_exchange(0, ASLEEP, Ordering::AcqRel, Ordering::Acquire)
-            .is_err()
-        {
+        if self.word.compare_exchange(0, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
         while self.word.load(Ordering::Acquire) == ASLEEP {

@@ -138,22 +138,34 @@ impl<T> Table<T> {
 
     /// Takes everything in flight, for a device that will not answer any more; frees the tags.
     pub fn take_all(&self, mut each: impl FnMut(Tag, T)) {
-        for (tag, ()) in self.in_flight() {
-            if let Some(payload) = self.complete(tag) {
+        for index in 0..self.slots.len() {
+            let tag = self.tag_in_flight(index);
+            if let Some((tag, payload)) = tag.and_then(|tag| Some((tag, self.complete(tag)?))) {
                 each(tag, payload);
             }
         }
     }
 
-    /// Returns the tags in flight at some moment during the call.
-    pub fn in_flight(&self) -> impl Iterator<Item = (Tag, ())> + '_ {
-        let capacity = u32::try_from(self.slots.len()).unwrap_or(END);
-        self.slots.iter().zip(0u32..).filter_map(move |(slot, index)| {
-            let state = slot.state.load(Ordering::Acquire);
-            let number = (state >> 2) * capacity + index;
-            (state & PHASE_MASK == IN_FLIGHT)
-                .then(|| (Tag::new(u16::try_from(number).unwrap_or(u16::MAX)), ()))
-        })
+    /// Looks at the commands in flight that nobody is completing at the moment.
+    pub fn for_each(&self, mut look: impl FnMut(Tag, &T)) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Some(tag) = self.tag_in_flight(index) else {
+                continue;
+            };
+            // The tag is looked up before the payload: if the slot has moved on, its payload is gone or locked,
+            // or belongs to a later command, which the caller's own checks must bear.
+            if let Some(payload) = try_lock(&slot.payload)
+                && let Some(payload) = payload.as_ref()
+            {
+                look(tag, payload);
+            }
+        }
+    }
+
+    fn tag_in_flight(&self, index: usize) -> Option<Tag> {
+        let state = self.slots.get(index)?.state.load(Ordering::Acquire);
+        let number = (state >> 2) as usize * self.slots.len() + index;
+        (state & PHASE_MASK == IN_FLIGHT).then_some(Tag::new(u16::try_from(number).ok()?))
     }
 
     fn slot(&self, index: u32) -> &Slot<T> {
@@ -180,7 +192,7 @@ impl<T> Table<T> {
         // Acquire: sees what the last user of the slot left; pairs with the Release in `push_free`.
         let mut top = self.free.load(Ordering::Acquire);
         loop {
-            let index = (top & u64::from(u32::MAX)) as u32;
+            let index = low(top);
             if index == END {
                 return None;
             }
@@ -197,7 +209,7 @@ impl<T> Table<T> {
         let slot = self.slot(index);
         let mut top = self.free.load(Ordering::Relaxed);
         loop {
-            slot.next_free.store((top & u64::from(u32::MAX)) as u32, Ordering::Relaxed);
+            slot.next_free.store(low(top), Ordering::Relaxed);
             let new = (top >> 32).wrapping_add(1) << 32 | u64::from(index);
             // Release: hands the slot on; pairs with the Acquire in `pop_free`.
             match self.free.compare_exchange_weak(top, new, Ordering::Release, Ordering::Relaxed) {
@@ -206,4 +218,11 @@ impl<T> Table<T> {
             }
         }
     }
+}
+
+/// The index in a word of the free list.
+fn low(word: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the other half is the counter")]
+    let index = word as u32;
+    index
 }

@@ -1,5 +1,6 @@
 //! Host memory that the device reads and writes directly.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use et_hal::{BusAddr, Dma, DmaBuffer, Hal};
@@ -8,10 +9,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::{Error, Result};
 
 /// A pinned host buffer. Copies from and to it need no staging.
-#[derive(Debug)]
 pub struct HostBuffer<H: Hal> {
     buffer: <H::Dma as Dma>::Buffer,
     len_bytes: usize,
+}
+
+impl<H: Hal> fmt::Debug for HostBuffer<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostBuffer")
+            .field("bus_addr", &self.buffer.bus_addr())
+            .field("len_bytes", &self.len_bytes)
+            .finish()
+    }
 }
 
 impl<H: Hal> HostBuffer<H> {
@@ -80,7 +89,6 @@ fn out_of_range(error: &et_hal::OutOfRange) -> Error {
 }
 
 /// A host buffer lent to commands in flight; comes back when the last of them is done.
-#[derive(Debug)]
 pub(crate) struct Lease<H: Hal> {
     buffer: Mutex<Option<HostBuffer<H>>>,
 }

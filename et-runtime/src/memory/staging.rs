@@ -11,13 +11,11 @@ use crate::{Error, Result};
 const CLASSES: [usize; 3] = [4 << 10, 32 << 10, 256 << 10];
 
 /// The pool. Chunks are mapped once and kept.
-#[derive(Debug)]
 pub(crate) struct Staging<H: Hal> {
     free: Mutex<Free<H>>,
     limit_bytes: usize,
 }
 
-#[derive(Debug)]
 struct Free<H: Hal> {
     chunks: [Vec<<H::Dma as Dma>::Buffer>; CLASSES.len()],
     /// Bytes mapped, free and in use.
@@ -70,7 +68,8 @@ impl<H: Hal> Staging<H> {
     fn make_room(&self, free: &mut Free<H>, class: usize) -> bool {
         let size = CLASSES[class];
         for other in (0..CLASSES.len()).rev().filter(|&other| other != class) {
-            while free.mapped_bytes + size > self.limit_bytes && free.chunks[other].pop().is_some() {
+            while free.mapped_bytes + size > self.limit_bytes && free.chunks[other].pop().is_some()
+            {
                 free.mapped_bytes -= CLASSES[other];
             }
         }
@@ -83,7 +82,6 @@ impl<H: Hal> Staging<H> {
 }
 
 /// A piece of staging memory; goes back to its pool when dropped.
-#[derive(Debug)]
 pub(crate) struct Chunk<H: Hal> {
     /// `None` only inside `drop`.
     buffer: Option<<H::Dma as Dma>::Buffer>,

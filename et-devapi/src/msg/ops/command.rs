@@ -94,12 +94,11 @@ impl<'a> Command<'a> {
         if claimed != message.len() {
             return Err(MessageError::Size { msg_id, claimed, len: message.len() });
         }
-        let short = |_| MessageError::Length { msg_id, len: message.len() };
+        let short = MessageError::Length { msg_id, len: message.len() };
         let command = match MsgId::from_u16(msg_id) {
             Some(MsgId::CheckCompatibilityCmd) => Self::CheckCompatibility,
             Some(MsgId::FirmwareVersionCmd) => {
-                let (cmd, _) = FirmwareVersionCmd::ref_from_prefix(message)
-                    .map_err(|e| short(drop(e)))?;
+                let (cmd, _) = FirmwareVersionCmd::ref_from_prefix(message).map_err(|_| short)?;
                 Self::FirmwareVersion { firmware_type: cmd.firmware_type }
             }
             Some(MsgId::EchoCmd) => Self::Echo,
@@ -111,8 +110,7 @@ impl<'a> Command<'a> {
                 })
             }
             Some(MsgId::KernelAbortCmd) => {
-                let (cmd, _) =
-                    KernelAbortCmd::ref_from_prefix(message).map_err(|e| short(drop(e)))?;
+                let (cmd, _) = KernelAbortCmd::ref_from_prefix(message).map_err(|_| short)?;
                 Self::KernelAbort { launch: Tag::new(cmd.kernel_launch_tag_id.get()) }
             }
             Some(MsgId::DmaReadListCmd) => Self::DmaReadList { nodes: nodes(body) },
@@ -120,17 +118,15 @@ impl<'a> Command<'a> {
             Some(MsgId::P2pDmaReadListCmd) => Self::P2pDmaReadList { nodes: nodes(body) },
             Some(MsgId::P2pDmaWriteListCmd) => Self::P2pDmaWriteList { nodes: nodes(body) },
             Some(MsgId::TraceRtConfigCmd) => {
-                let (cmd, _) =
-                    TraceRtConfigCmd::ref_from_prefix(message).map_err(|e| short(drop(e)))?;
+                let (cmd, _) = TraceRtConfigCmd::ref_from_prefix(message).map_err(|_| short)?;
                 Self::TraceRtConfig(cmd)
             }
             Some(MsgId::TraceRtControlCmd) => {
-                let (cmd, _) =
-                    TraceRtControlCmd::ref_from_prefix(message).map_err(|e| short(drop(e)))?;
+                let (cmd, _) = TraceRtControlCmd::ref_from_prefix(message).map_err(|_| short)?;
                 Self::TraceRtControl(cmd)
             }
             Some(MsgId::CmResetCmd) => {
-                let (cmd, _) = CmResetCmd::ref_from_prefix(message).map_err(|e| short(drop(e)))?;
+                let (cmd, _) = CmResetCmd::ref_from_prefix(message).map_err(|_| short)?;
                 Self::CmReset { shire_mask: cmd.cm_shire_mask.get() }
             }
             _ => Self::Unknown { msg_id },

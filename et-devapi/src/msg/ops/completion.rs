@@ -287,10 +287,8 @@ impl Completion {
 
     /// The form is told by the length, not by the status. Spec: §9.4.
     fn parse_launch(tag: Tag, message: &[u8]) -> Result<Self, MessageError> {
-        let bad = MessageError::Length {
-            msg_id: MsgId::KernelLaunchRsp.as_u16(),
-            len: message.len(),
-        };
+        let bad =
+            MessageError::Length { msg_id: MsgId::KernelLaunchRsp.as_u16(), len: message.len() };
         let (m, rest) = KernelLaunchRsp::ref_from_prefix(message).map_err(|_| bad)?;
         let error = if rest.is_empty() {
             None
@@ -341,16 +339,20 @@ impl Completion {
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
         let pad = 0.into();
         match *self {
-            Self::Compatibility { tag, status, version } => put(out, &CompatibilityRsp {
-                header: rsp::<CompatibilityRsp>(MsgId::CompatibilityRsp, tag),
-                status: u32::from(status).into(),
-                major: version.major.into(),
-                minor: version.minor.into(),
-                patch: version.patch.into(),
-                pad: [0; 6],
-            }),
-            Self::FirmwareVersion { tag, status, version, firmware } => {
-                put(out, &FirmwareVersionRsp {
+            Self::Compatibility { tag, status, version } => put(
+                out,
+                &CompatibilityRsp {
+                    header: rsp::<CompatibilityRsp>(MsgId::CompatibilityRsp, tag),
+                    status: u32::from(status).into(),
+                    major: version.major.into(),
+                    minor: version.minor.into(),
+                    patch: version.patch.into(),
+                    pad: [0; 6],
+                },
+            ),
+            Self::FirmwareVersion { tag, status, version, firmware } => put(
+                out,
+                &FirmwareVersionRsp {
                     header: rsp::<FirmwareVersionRsp>(MsgId::FirmwareVersionRsp, tag),
                     status: u32::from(status).into(),
                     major: version.major.into(),
@@ -358,19 +360,25 @@ impl Completion {
                     patch: version.patch.into(),
                     r#type: u8::try_from(u32::from(firmware)).unwrap_or(u8::MAX),
                     pad: [0; 5],
-                })
-            }
-            Self::Echo { tag, start, status } => put(out, &EchoRsp {
-                header: rsp::<EchoRsp>(MsgId::EchoRsp, tag),
-                device_cmd_start_ts: start.into(),
-                status: u32::from(status).into(),
-                pad: [0; 4],
-            }),
-            Self::Abort { tag, status } => put(out, &AbortRsp {
-                header: rsp::<AbortRsp>(MsgId::AbortRsp, tag),
-                status: u32::from(status).into(),
-                pad: [0; 4],
-            }),
+                },
+            ),
+            Self::Echo { tag, start, status } => put(
+                out,
+                &EchoRsp {
+                    header: rsp::<EchoRsp>(MsgId::EchoRsp, tag),
+                    device_cmd_start_ts: start.into(),
+                    status: u32::from(status).into(),
+                    pad: [0; 4],
+                },
+            ),
+            Self::Abort { tag, status } => put(
+                out,
+                &AbortRsp {
+                    header: rsp::<AbortRsp>(MsgId::AbortRsp, tag),
+                    status: u32::from(status).into(),
+                    pad: [0; 4],
+                },
+            ),
             Self::Launch { tag, times, status, error } => {
                 let mut header = rsp::<KernelLaunchRsp>(MsgId::KernelLaunchRsp, tag);
                 if error.is_some() {
@@ -397,11 +405,14 @@ impl Completion {
                 let rest = out.get_mut(len..).unwrap_or_default();
                 Ok(len.saturating_add(put(rest, &block)?))
             }
-            Self::KernelAbort { tag, status } => put(out, &KernelAbortRsp {
-                header: rsp::<KernelAbortRsp>(MsgId::KernelAbortRsp, tag),
-                status: u32::from(status).into(),
-                pad: [0; 4],
-            }),
+            Self::KernelAbort { tag, status } => put(
+                out,
+                &KernelAbortRsp {
+                    header: rsp::<KernelAbortRsp>(MsgId::KernelAbortRsp, tag),
+                    status: u32::from(status).into(),
+                    pad: [0; 4],
+                },
+            ),
             Self::DmaRead { tag, times, status } => {
                 put(out, &dma(MsgId::DmaReadListRsp, tag, times, status))
             }
@@ -414,33 +425,48 @@ impl Completion {
             Self::P2pWrite { tag, times, status } => {
                 put(out, &dma(MsgId::P2pDmaWriteListRsp, tag, times, status))
             }
-            Self::TraceConfig { tag, status } => put(out, &TraceRtConfigRsp {
-                header: rsp::<TraceRtConfigRsp>(MsgId::TraceRtConfigRsp, tag),
-                status: u32::from(status).into(),
-                pad: [0; 4],
-            }),
-            Self::TraceControl { tag, status } => put(out, &TraceRtControlRsp {
-                header: rsp::<TraceRtControlRsp>(MsgId::TraceRtControlRsp, tag),
-                status: u32::from(status).into(),
-                pad: [0; 4],
-            }),
-            Self::CmReset { tag, status } => put(out, &CmResetRsp {
-                header: rsp::<CmResetRsp>(MsgId::CmResetRsp, tag),
-                status: u32::from(status).into(),
-                pad: [0; 4],
-            }),
-            Self::FwError { error, payload } => put(out, &FwErrorEvent {
-                header: rsp::<FwErrorEvent>(MsgId::FwError, Tag::EVENT),
-                payload: payload.into(),
-                error_type: u32::from(error).into(),
-                pad: [0; 4],
-            }),
-            Self::TraceBufferFull { data_size, buffer_type } => put(out, &TraceBufferFullEvent {
-                header: rsp::<TraceBufferFullEvent>(MsgId::TraceBufferFull, Tag::EVENT),
-                data_size: data_size.into(),
-                buffer_type,
-                pad: [0; 3],
-            }),
+            Self::TraceConfig { tag, status } => put(
+                out,
+                &TraceRtConfigRsp {
+                    header: rsp::<TraceRtConfigRsp>(MsgId::TraceRtConfigRsp, tag),
+                    status: u32::from(status).into(),
+                    pad: [0; 4],
+                },
+            ),
+            Self::TraceControl { tag, status } => put(
+                out,
+                &TraceRtControlRsp {
+                    header: rsp::<TraceRtControlRsp>(MsgId::TraceRtControlRsp, tag),
+                    status: u32::from(status).into(),
+                    pad: [0; 4],
+                },
+            ),
+            Self::CmReset { tag, status } => put(
+                out,
+                &CmResetRsp {
+                    header: rsp::<CmResetRsp>(MsgId::CmResetRsp, tag),
+                    status: u32::from(status).into(),
+                    pad: [0; 4],
+                },
+            ),
+            Self::FwError { error, payload } => put(
+                out,
+                &FwErrorEvent {
+                    header: rsp::<FwErrorEvent>(MsgId::FwError, Tag::EVENT),
+                    payload: payload.into(),
+                    error_type: u32::from(error).into(),
+                    pad: [0; 4],
+                },
+            ),
+            Self::TraceBufferFull { data_size, buffer_type } => put(
+                out,
+                &TraceBufferFullEvent {
+                    header: rsp::<TraceBufferFullEvent>(MsgId::TraceBufferFull, Tag::EVENT),
+                    data_size: data_size.into(),
+                    buffer_type,
+                    pad: [0; 3],
+                },
+            ),
             Self::Unknown { tag, msg_id } => {
                 let len = put(out, &Header::new(8, tag, msg_id, CommandFlags::EMPTY))?;
                 Ok(len.saturating_add(put(out.get_mut(len..).unwrap_or_default(), &[0u8; 8])?))

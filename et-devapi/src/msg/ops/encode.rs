@@ -36,7 +36,22 @@ pub struct LaunchParams<'a> {
     pub embedded_args: &'a [u8],
 }
 
-fn place<'o>(out: &'o mut [u8], len: usize) -> Result<&'o mut [u8], EncodeError> {
+/// What firmware traces. Spec: §7.10.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRtConfig {
+    /// Shires to trace, bit 32 is the master shire.
+    pub shire_mask: u64,
+    /// Harts of each shire.
+    pub thread_mask: u64,
+    /// Kinds of entries. Spec: §16.2.
+    pub event_mask: u32,
+    /// Levels. Spec: §16.2.
+    pub filter_mask: u32,
+    /// Bytes at which an event is sent, 0 for a full part.
+    pub threshold: u32,
+}
+
+fn place(out: &mut [u8], len: usize) -> Result<&mut [u8], EncodeError> {
     let available = out.len();
     out.get_mut(..len).ok_or(EncodeError::BufferTooSmall { needed: len, available })
 }
@@ -190,14 +205,12 @@ fixed! {
     /// Builds a compute reset, for a high-priority queue. Spec: §7.12, §10.3.
     encode_cm_reset(shire_mask: u64) = CmResetCmd CmResetCmd { cm_shire_mask: shire_mask.into() };
     /// Builds a trace configuration. Spec: §7.10.
-    encode_trace_config(
-        shire_mask: u64, thread_mask: u64, event_mask: u32, filter_mask: u32, threshold: u32
-    ) = TraceRtConfigCmd TraceRtConfigCmd {
-        shire_mask: shire_mask.into(),
-        thread_mask: thread_mask.into(),
-        event_mask: event_mask.into(),
-        filter_mask: filter_mask.into(),
-        threshold: threshold.into(),
+    encode_trace_config(config: &TraceRtConfig) = TraceRtConfigCmd TraceRtConfigCmd {
+        shire_mask: config.shire_mask.into(),
+        thread_mask: config.thread_mask.into(),
+        event_mask: config.event_mask.into(),
+        filter_mask: config.filter_mask.into(),
+        threshold: config.threshold.into(),
         pad: 0.into()
     };
     /// Builds a trace control. Spec: §7.11.
@@ -265,7 +278,8 @@ mod tests {
     fn lists_have_one_to_fifteen_nodes() {
         let node = DmaWriteNode::new(1.into(), 2.into(), 3);
         let mut out = [0; MAX_COMMAND_BYTES];
-        let mut encode = |n| encode_dma_write(Tag::new(0), CommandFlags::EMPTY, &[node; 16][..n], &mut out);
+        let mut encode =
+            |n| encode_dma_write(Tag::new(0), CommandFlags::EMPTY, &[node; 16][..n], &mut out);
         assert_eq!(encode(0), Err(EncodeError::NodeCount { count: 0, max: 15 }));
         assert_eq!(encode(15), Ok(488));
         assert_eq!(encode(16), Err(EncodeError::NodeCount { count: 16, max: 15 }));

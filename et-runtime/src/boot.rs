@@ -1,0 +1,113 @@
+//! From a HAL to a checked layout: boot wait, registers, first commands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use et_devapi::dir::{BarSizes, MgmtStatus, OpsStatus};
+use et_devapi::discovery::{self, DiscoveryError, Layout};
+use et_devapi::msg::CommandFlags;
+use et_devapi::msg::ops::{API_MAJOR, CompatibilityStatus, Completion, Version};
+use et_devapi::pci::{BAR0_BYTES, MAILBOX_BAR};
+use et_hal::{Hal, Mmio};
+
+use crate::clock::Deadline;
+use crate::command::Wire;
+use crate::config::Config;
+use crate::handshake::Parker;
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// First pause between two looks at the boot status, doubled up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits for the device to boot, reads its registers and opens the operations mailbox.
+///
+/// Spec: §4
+pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Shared<H>, Version)> {
+    let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
+    let deadline = Deadline::after(&*config.clock, config.boot_timeout);
+    let bars = BarSizes { bar0: BAR0_BYTES, bar2: bar2.len_bytes() };
+
+    // All ones is "boot error" and "nothing mapped yet": only the deadline tells.
+    poll(&config, deadline, "mgmt", || {
+        let status =
+            discovery::mgmt_status(&bar2).map_err(Error::hal("reading the boot status"))?;
+        Ok((status == MgmtStatus::DevReady, status.into()))
+    })?;
+    let mgmt = discovery::read_mgmt(&bar2, &bars).map_err(registers)?;
+    for warning in mgmt.warnings().iter() {
+        tracing::warn!(?warning, "management registers");
+    }
+    poll(&config, deadline, "ops", || {
+        let status = discovery::ops_status(&bar2).map_err(Error::hal("reading the boot status"))?;
+        Ok((status == OpsStatus::Ready, status.into()))
+    })?;
+    let ops = discovery::read_ops(&bar2, &bars).map_err(registers)?;
+    for warning in ops.warnings().iter() {
+        tracing::warn!(?warning, "operations registers");
+    }
+    let layout = Layout::new(mgmt, ops).map_err(|error| Error::Registers(Arc::new(error)))?;
+    let mailbox =
+        hal.open_mailbox(&layout.ops_mailbox).map_err(Error::hal("opening the mailbox"))?;
+    let shared = Shared::new(hal, layout, mailbox, config)?;
+    let version = greet(&shared)?;
+    Ok((shared, version))
+}
+
+fn registers<E: et_hal::Error>(error: DiscoveryError<E>) -> Error {
+    match error {
+        DiscoveryError::Access(error) => Error::hal("reading registers")(error),
+        error => Error::Registers(Arc::new(error)),
+    }
+}
+
+/// Polls a boot status, less and less often.
+fn poll(
+    config: &Config,
+    deadline: Deadline,
+    endpoint: &'static str,
+    mut look: impl FnMut() -> Result<(bool, i16)>,
+) -> Result<()> {
+    let parker = Parker::new();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let (is_ready, status) = look()?;
+        if is_ready {
+            return Ok(());
+        }
+        let left = deadline.left(&*config.clock);
+        if left.is_zero() {
+            return Err(Error::Boot { endpoint, status, after: config.boot_timeout });
+        }
+        // Nobody gives the token: this only passes the time.
+        parker.park_timeout(pause.min(left));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Gets rid of a previous user's work, then checks the version.
+///
+/// Spec: §10.1, §19
+fn greet<H: Hal>(shared: &Shared<H>) -> Result<Version> {
+    let deadline = shared.deadline(shared.config.command_timeout);
+    for queue in 0..usize::from(shared.layout.ops_mailbox.high_priority.count) {
+        if queue < shared.queues.len() {
+            shared.send_high(queue, CommandFlags::BARRIER, &Wire::Abort, deadline)?;
+        }
+    }
+    let op = "compatibility check";
+    match shared.call(0, CommandFlags::EMPTY, &Wire::Compatibility, op, deadline)? {
+        Completion::Compatibility { status: CompatibilityStatus::Success, version, .. } => {
+            if version.major != API_MAJOR {
+                return Err(Error::Version { found: version, required: API_MAJOR });
+            }
+            tracing::info!(%version, "device API");
+            Ok(version)
+        }
+        Completion::Compatibility { status, .. } => {
+            Err(Error::Refused { op, status: status.to_string().into() })
+        }
+        other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+    }
+}

@@ -1,0 +1,22 @@
+//! Kernels: loading, arguments, launching, and what went wrong.
+
+mod args;
+mod context;
+mod elf;
+mod exception;
+mod failure;
+mod launch;
+mod loaded;
+mod symbols;
+
+pub use args::KernelArgs;
+pub use elf::{ElfError, KernelImage};
+pub use exception::{Cause, ExceptionKind, HartContext};
+pub use failure::LaunchFailure;
+pub use launch::{Launch, MAX_ARGS, UserTrace};
+pub use loaded::Kernel;
+pub use symbols::{Location, Symbols};
+
+pub(crate) use context::{Contexts, LaunchContext, MAX_SMALL_ARGS, Taken};
+pub(crate) use launch::StackPlan;
+pub(crate) use loaded::KernelInner;

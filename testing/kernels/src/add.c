@@ -1,0 +1,27 @@
+/*
+ * add: z[i] = x[i] + y[i], f32.
+ *
+ *   const float *x;  const float *y;  float *z;  uint64_t n;
+ *
+ * Exact: one rounded addition per element. z may be x or y.
+ */
+#include "etsoc.h"
+
+struct args {
+    const float *x;
+    const float *y;
+    float *z;
+    uint64_t n;
+};
+
+int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+{
+    const float *x = args->x;
+    const float *y = args->y;
+    float *z = args->z;
+    struct et_range mine = et_slice(z, sizeof *z, args->n, env);
+
+    for (uint64_t i = mine.begin; i < mine.end; i++)
+        z[i] = x[i] + y[i];
+    return 0;
+}

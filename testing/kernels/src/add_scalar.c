@@ -1,0 +1,28 @@
+/*
+ * add_scalar: z[i] = x[i] + s, f32.
+ *
+ *   const float *x;  float *z;  float s;  (4 bytes of padding)  uint64_t n;
+ *
+ * Offsets 0, 8, 16, 24; size 32. z may be x.
+ */
+#include "etsoc.h"
+
+struct args {
+    const float *x;
+    float *z;
+    float s;
+    uint64_t n;
+};
+_Static_assert(offsetof(struct args, n) == 24 && sizeof(struct args) == 32, "documented layout");
+
+int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+{
+    const float *x = args->x;
+    float *z = args->z;
+    float s = args->s;
+    struct et_range mine = et_slice(z, sizeof *z, args->n, env);
+
+    for (uint64_t i = mine.begin; i < mine.end; i++)
+        z[i] = x[i] + s;
+    return 0;
+}

@@ -1,0 +1,28 @@
+/*
+ * saxpy: y[i] = a * x[i] + y[i], f32, the product rounded before the addition.
+ *
+ *   const float *x;  float *y;  float a;  (4 bytes of padding)  uint64_t n;
+ *
+ * Offsets 0, 8, 16, 24; size 32. `saxpy_fused` is the variant with one rounding.
+ */
+#include "etsoc.h"
+
+struct args {
+    const float *x;
+    float *y;
+    float a;
+    uint64_t n;
+};
+_Static_assert(offsetof(struct args, n) == 24 && sizeof(struct args) == 32, "documented layout");
+
+int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+{
+    const float *x = args->x;
+    float *y = args->y;
+    float a = args->a;
+    struct et_range mine = et_slice(y, sizeof *y, args->n, env);
+
+    for (uint64_t i = mine.begin; i < mine.end; i++)
+        y[i] = a * x[i] + y[i];
+    return 0;
+}
