@@ -116,7 +116,7 @@ inspect() { # elf name
         fail "$2" "instruction that the minions cannot run"
     fi
 
-    for path in "$here" "$work" "$HOME"; do
+    for path in "$here" "$work" "${HOME:-/}"; do
         [ "$path" = / ] || ! grep -qF -- "$path" "$file" || fail "$2" "contains a path of this machine"
     done
 }
@@ -158,10 +158,15 @@ if [ "$mode" = build ]; then
 fi
 
 status=0
-for file in "$work"/elf/*.elf elf/*.elf; do
-    name=${file##*/}
-    if ! cmp -s "$work/elf/$name" "elf/$name"; then
-        echo "differs from its source: elf/$name" >&2
+for file in "$work"/elf/*.elf; do
+    if ! cmp -s "$file" "elf/${file##*/}"; then
+        echo "missing or not what its source gives: elf/${file##*/}" >&2
+        status=1
+    fi
+done
+for file in elf/*.elf; do
+    if [ ! -e "$work/$file" ]; then
+        echo "has no source: $file" >&2
         status=1
     fi
 done

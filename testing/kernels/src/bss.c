@@ -34,10 +34,12 @@ static uint64_t invert(uint64_t x) { return ~x; }
 typedef uint64_t operation(uint64_t);
 
 static operation *const in_rodata[4] = {increment, twice, flip, invert};
-static operation *in_data[4] = {increment, twice, flip, invert};
 static const uint8_t *const start_in_rodata = _start;
-static const uint8_t *start_in_data = _start;
-static uint64_t initialised = 0x0123456789abcdef;
+
+/* Not static, or the compiler would see that nobody writes them and move them to .rodata. */
+operation *in_data[4] = {increment, twice, flip, invert};
+const uint8_t *start_in_data = _start;
+uint64_t initialised = 0x0123456789abcdef;
 
 /*
  * Reads a variable from memory. The compiler knows what is in there and would compute it from the

@@ -26,7 +26,7 @@ entry_point:
     .globl  illegal_instruction
     .type   illegal_instruction, @function
 illegal_instruction:
-    .half   0
+    c.unimp                         /* assembles to 0x0000 */
     /* A host that lets this pass shall not see a success. */
     li      a0, -1
     ret

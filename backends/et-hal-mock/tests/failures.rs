@@ -1,0 +1,174 @@
+//! What the runtime does with devices that no simulator gives.
+
+use std::time::Duration;
+
+use et_devapi::msg::Tag;
+use et_devapi::msg::ops::{Command, Completion, Version};
+use et_hal::ErrorKind;
+use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
+use et_runtime::{Config, Device, Drain, Error};
+
+const SHORT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(5);
+
+fn config() -> Config {
+    Config::new()
+        .drain(Drain::Caller)
+        .boot_timeout(SHORT)
+        .command_timeout(SHORT)
+        .shutdown_timeout(SHORT)
+        .spin(Duration::ZERO)
+}
+
+fn open(mmio: MockMmio, mailbox: MockMailbox) -> Result<Device<MockHal>, Error> {
+    Device::open_with(MockHal::new(mmio, mailbox), config())
+}
+
+fn healthy() -> MockMailbox {
+    presets::answering_mailbox(presets::success)
+}
+
+#[test]
+fn a_device_that_never_boots_is_a_boot_error_with_its_status() {
+    let error = open(presets::never_boots(), healthy()).unwrap_err();
+    assert!(matches!(error, Error::Boot { endpoint: "mgmt", status: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_link_that_is_down_is_a_boot_error_and_not_a_crash() {
+    let error = open(presets::link_down(), healthy()).unwrap_err();
+    assert!(matches!(error, Error::Boot { status: -1, .. }), "{error}");
+}
+
+#[test]
+fn a_wrong_crc_is_refused() {
+    let error = open(presets::corrupt_registers(), healthy()).unwrap_err();
+    assert!(matches!(error, Error::Registers(_)), "{error}");
+}
+
+#[test]
+fn another_major_version_is_refused() {
+    let version = Version { major: 3, minor: 0, patch: 0 };
+    let mailbox = presets::answering_mailbox(move |header, command| {
+        let mut answers = presets::success(header, command);
+        if let Some(Completion::Compatibility { version: v, .. }) = answers.first_mut() {
+            *v = version;
+        }
+        answers
+    });
+    let error = open(presets::booted_registers(), mailbox).unwrap_err();
+    assert!(matches!(error, Error::Version { found, required: 2 } if found == version), "{error}");
+}
+
+#[test]
+fn a_silent_device_is_a_timeout() {
+    let error = open(presets::booted_registers(), presets::silent_mailbox()).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+}
+
+#[test]
+fn a_queue_that_stays_full_is_a_timeout() {
+    let error = open(presets::booted_registers(), presets::full_mailbox()).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+}
+
+#[test]
+fn a_corrupt_queue_fails_everything_in_flight_and_later_calls() {
+    // Two aborts and the version check are answered, the copy is not.
+    let device = open(presets::booted_registers(), presets::corrupt_after(3)).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let event = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap();
+    let error = event.wait(LONG).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    let error = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[test]
+fn responses_to_nothing_are_counted_and_ignored() {
+    let mailbox = presets::answering_mailbox(|header, command| {
+        let mut answers = presets::success(header, command);
+        if let Command::DmaWriteList { .. } = command {
+            // The answer, once more, and one to a tag nobody has.
+            answers.push(answers[0]);
+            answers.push(Completion::Echo {
+                tag: Tag::new(0x1234),
+                start: 0,
+                status: et_devapi::msg::ops::EchoStatus::Success,
+            });
+        }
+        answers
+    });
+    let device = open(presets::booted_registers(), mailbox).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap().wait(LONG).unwrap();
+    device.poll();
+    assert_eq!(device.counters().stray_responses, 2);
+}
+
+#[test]
+fn garbage_in_the_completion_queue_loses_the_device_without_a_panic() {
+    let mut commands = 0;
+    let mailbox = presets::raw_mailbox(move |message| {
+        commands += 1;
+        if commands > 3 {
+            return vec![vec![0xee; 40]];
+        }
+        let (header, command) = Command::parse(message).unwrap();
+        let mut bytes = vec![0; 64];
+        let len = presets::success(header, &command)[0].encode(&mut bytes).unwrap();
+        bytes.truncate(len);
+        vec![bytes]
+    });
+    let device = open(presets::booted_registers(), mailbox).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let event = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap();
+    let error = event.wait(LONG).unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+}
+
+#[test]
+fn an_unsupported_command_fails_by_the_event_that_names_its_tag() {
+    let mailbox = presets::answering_mailbox(|header, command| match command {
+        Command::DmaWriteList { .. } => vec![Completion::FwError {
+            error: et_devapi::msg::ops::FwErrorType::UnsupportedCommand,
+            payload: header.tag().as_u16().into(),
+        }],
+        _ => presets::success(header, command),
+    });
+    let device = open(presets::booted_registers(), mailbox).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let event = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap();
+    let error = event.wait(LONG).unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+}
+
+#[test]
+fn no_host_memory_is_an_error_of_the_call_and_leaks_nothing() {
+    let dma = VecDma::limited(0);
+    let hal = MockHal::new(presets::booted_registers(), healthy()).with_dma(dma.clone());
+    let device = Device::open_with(hal, config()).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let error = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Exhausted(_)), "{error}");
+    assert_eq!(dma.live_buffers(), 0);
+    assert!(device.default_stream().is_idle());
+}
+
+#[test]
+fn a_wait_that_times_out_keeps_the_buffer_from_being_freed() {
+    let mailbox = presets::answering_mailbox(|header, command| match command {
+        Command::DmaWriteList { .. } => Vec::new(),
+        _ => presets::success(header, command),
+    });
+    let dma = VecDma::default();
+    let hal = MockHal::new(presets::booted_registers(), mailbox).with_dma(dma.clone());
+    let device = Device::open_with(hal, config()).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let event = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap();
+    assert!(matches!(event.wait(SHORT), Err(Error::Timeout { .. })));
+    drop((event, buffer));
+    // The device may still read staging and write device memory: both stay.
+    assert_eq!(dma.live_buffers(), 1);
+    assert_eq!(device.memory_stats().live_blocks, 1);
+}
