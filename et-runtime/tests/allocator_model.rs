@@ -1,4 +1,5 @@
 //! The allocator of device memory against a map of intervals.
+#![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
 
 use std::collections::BTreeMap;
 
@@ -157,7 +158,7 @@ fn alloc(
 }
 
 fn memory_and_steps() -> impl Strategy<Value = (u64, Vec<Step>)> {
-    prop_oneof![64..65_536u64, 65_536..1 << 24, Just(0x7_fa60_0000u64)]
+    prop_oneof![64..65_536u64, 65_536..1u64 << 24, Just(0x7_fa60_0000u64)]
         .prop_flat_map(|len| (Just(len), collection::vec(step(len), 1..200)))
 }
 

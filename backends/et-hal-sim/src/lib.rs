@@ -1,1 +1,21 @@
-//! et-hal backend for the ET-SoC-1 simulator
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod config;
+mod dma;
+mod error;
+mod hal;
+mod reset;
+mod signal;
+mod window;
+
+pub use config::{KEYS, SimConfig, SimConfigError};
+pub use dma::{SimBuffer, SimDma};
+pub use error::SimError;
+pub use et_sim_device::{
+    Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, ParseFaultError,
+};
+pub use hal::{SimHal, SimMailbox};
+pub use reset::SimReset;
+pub use signal::SimSignal;
+pub use window::SimWindow;

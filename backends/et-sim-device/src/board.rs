@@ -1,7 +1,7 @@
 //! The slot: everything that host and device share, and the thread that is the device.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_utils::CachePadded;
@@ -157,11 +157,10 @@ impl Slot {
     }
 
     fn set_link(&self, of: Generation, state: u64) {
-        let update = |word: u64| {
-            (word >> 8 == u64::from(of.0)).then_some(word & !LINK_BITS | state)
-        };
+        let update =
+            |word: u64| (word >> 8 == u64::from(of.0)).then_some(word & !LINK_BITS | state);
+        let (Ok(_) | Err(_)) = self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
         // Declined means that the generation has changed; then there is nothing to set.
-        drop(self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, update));
     }
 
     #[inline]
@@ -211,13 +210,15 @@ impl Board {
     /// [`BoardError`]: a configuration that makes no sense, or a host that lacks memory or threads.
     pub fn power_on(config: BoardConfig) -> Result<Arc<Self>, BoardError> {
         config.validate()?;
-        let memory = |e| BoardError::Memory { what: "device DRAM", source: std::io::Error::other(e) };
+        let memory =
+            |e| BoardError::Memory { what: "device DRAM", source: std::io::Error::other(e) };
         let dram = Arc::new(Dram::new(config.dram_bytes).map_err(memory)?);
         let compute = compute::build(&config, &dram)?;
         Self::with_compute(config, dram, compute)
     }
 
-    fn with_compute(
+    /// Builds a board around memory and cores that are already there.
+    pub(crate) fn with_compute(
         config: BoardConfig,
         dram: Arc<Dram>,
         compute: Box<dyn Compute>,
@@ -328,6 +329,10 @@ impl Board {
         };
         slot.control.fetch_or(CONTROL_RESET | clear, Ordering::AcqRel);
         slot.bell.event().raise();
+        // Whoever waits for a message finds out that there will be none.
+        for endpoint in [Endpoint::Operations, Endpoint::Management] {
+            slot.interrupts.event(endpoint).raise();
+        }
         Ok(self.generation())
     }
 

@@ -1,5 +1,6 @@
 //! What executes kernels: the simulated cores, or nothing.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -98,30 +99,36 @@ impl Compute for NullCompute {
 /// Where reports of kernels appear, on their way from a core's thread to the firmware thread.
 #[derive(Debug)]
 pub(crate) struct Reports {
+    /// Looked at in every round of the firmware, so without the lock.
     ready: AtomicBool,
-    report: Mutex<Option<(u64, LaunchReport)>>,
+    /// A queue, because a report of a kernel that a reset has killed may still come.
+    arrived: Mutex<VecDeque<(u64, LaunchReport)>>,
     slot: Arc<Slot>,
 }
 
 impl Reports {
     pub(crate) fn new(slot: Arc<Slot>) -> Self {
-        Self { ready: AtomicBool::new(false), report: Mutex::new(None), slot }
+        Self { ready: AtomicBool::new(false), arrived: Mutex::default(), slot }
     }
 
     /// Delivers the report of launch number `launch` and wakes the firmware.
     pub(crate) fn deliver(&self, launch: u64, report: LaunchReport) {
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some((launch, report));
-        // Release: pairs with the acquire in `take`.
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        arrived.push_back((launch, report));
+        // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue is.
         self.ready.store(true, Ordering::Release);
+        drop(arrived);
         self.slot.bell.event().raise();
     }
 
-    /// Takes the report that has come, if one has.
+    /// Takes the first report that has come, if one has.
     pub(crate) fn take(&self) -> Option<(u64, LaunchReport)> {
         if !self.ready.load(Ordering::Acquire) {
             return None;
         }
-        self.ready.store(false, Ordering::Relaxed);
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = arrived.pop_front();
+        self.ready.store(!arrived.is_empty(), Ordering::Relaxed);
+        report
     }
 }

@@ -15,13 +15,14 @@ pub(crate) struct Cores {
 
 impl Cores {
     pub(crate) fn new(config: &BoardConfig, dram: &Arc<Dram>) -> Result<Self, BoardError> {
-        let machine = MachineConfig {
+        let config = MachineConfig {
             shires: config.shires,
             host_threads: config.host_threads,
             frequency_mhz: config.frequency_mhz,
             ..MachineConfig::default()
         };
-        Ok(Self { machine: Machine::new(machine, Arc::clone(dram)) })
+        let machine = Machine::new(config, Arc::clone(dram));
+        Ok(Self { machine: machine.map_err(|error| BoardError::Cores(Box::new(error)))? })
     }
 }
 

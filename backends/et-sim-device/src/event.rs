@@ -92,7 +92,7 @@ impl Event {
             tv_nsec: i64::from(left.subsec_nanos()),
         };
         // "Not equal", "interrupted" and "timed out" all mean: look again.
-        drop(futex::wait(&self.epoch, futex::Flags::PRIVATE, seen, Some(&limit)));
+        let (Ok(()) | Err(_)) = futex::wait(&self.epoch, futex::Flags::PRIVATE, seen, Some(&limit));
     }
 }
 

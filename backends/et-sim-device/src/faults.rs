@@ -163,14 +163,10 @@ impl Fields<'_> {
     fn fault(&mut self) -> Option<Fault> {
         Some(match self.rest.next()? {
             "never-boots" => Fault::NeverBoots,
-            "boot-stops" => {
-                Fault::BootStops { endpoint: self.endpoint()?, status: self.number()? }
-            }
+            "boot-stops" => Fault::BootStops { endpoint: self.endpoint()?, status: self.number()? },
             "boot-error" => Fault::BootError { endpoint: self.endpoint()? },
             "bad-crc" => Fault::BadCrc { endpoint: self.endpoint()? },
-            "bad-size" => {
-                Fault::BadSize { endpoint: self.endpoint()?, total_size: self.number()? }
-            }
+            "bad-size" => Fault::BadSize { endpoint: self.endpoint()?, total_size: self.number()? },
             "noise" => Fault::Noise,
             "spurious-interrupts" => Fault::SpuriousInterrupts { every: self.number()? },
             "lost-interrupts" => Fault::LostInterrupts { every: self.number()? },
@@ -255,7 +251,7 @@ impl Noise {
         Self { state: seed }
     }
 
-    /// SplitMix64.
+    /// `SplitMix64`.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;

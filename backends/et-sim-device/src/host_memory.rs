@@ -100,12 +100,7 @@ impl HostMemory {
     }
 
     /// Finds the memory at `bus`: as much of `len` bytes as lies in one mapping.
-    pub(crate) fn find(
-        &self,
-        bus: u64,
-        len: u64,
-        access: EngineAccess,
-    ) -> Result<Span, BusFault> {
+    pub(crate) fn find(&self, bus: u64, len: u64, access: EngineAccess) -> Result<Span, BusFault> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let (start, region) = regions.range(..=bus).next_back().ok_or(BusFault)?;
         let offset = bus - start;

@@ -86,7 +86,12 @@ impl Interrupts {
         let count = faults.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let hits = |every: Option<NonZeroU32>| every.is_some_and(|n| count % n == 0);
         if hits(faults.spurious) {
-            for any in [Vector::MgmtSubmission, Vector::MgmtCompletion, Vector::OpsSubmission, Vector::OpsCompletion] {
+            for any in [
+                Vector::MgmtSubmission,
+                Vector::MgmtCompletion,
+                Vector::OpsSubmission,
+                Vector::OpsCompletion,
+            ] {
                 self.deliver(any);
             }
         } else if !hits(faults.lost) {

@@ -2,6 +2,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// Lets the unit tests use the same rig as the tests outside.
+#[cfg(test)]
+extern crate self as et_sim_device;
+
 mod board;
 mod compute;
 mod config;

@@ -120,7 +120,7 @@ impl RegisterPage {
 
     fn check_register(at: u64, width: Width) -> Result<usize, PageError> {
         let offset = Self::check(at, width.bytes())?;
-        if at % width.bytes() != 0 {
+        if !at.is_multiple_of(width.bytes()) {
             return Err(PageError::Misaligned { at, width: width.bytes() });
         }
         Ok(offset)
@@ -129,9 +129,7 @@ impl RegisterPage {
     /// Returns one cell; `at` was checked by the caller.
     fn cell<T: vm_memory::AtomicInteger>(&self, at: usize) -> Result<&T, PageError> {
         let len = size_of::<T>() as u64;
-        self.memory
-            .get_atomic_ref(at)
-            .map_err(|_| PageError::OutOfBounds { at: at as u64, len })
+        self.memory.get_atomic_ref(at).map_err(|_| PageError::OutOfBounds { at: at as u64, len })
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), PageError> {

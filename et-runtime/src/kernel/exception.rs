@@ -1,166 +1,274 @@
-//! The exception buffer, decoded.
-//!
-//! Spec: §15
+//! What the harts of a failed launch left behind.
 
 use std::fmt;
 
-use et_devapi::abi::{
-    EXCEPTION_ENTRIES, ExceptionEntry, ExceptionType, HARTS_PER_SHIRE, hart_of_index, shire_of_hart,
-};
+use et_devapi::abi::{EXCEPTION_FILL, ExceptionEntry, ExceptionType, hart_of_index, shire_of_hart};
 use zerocopy::FromBytes;
 
+/// What a register holds that firmware has not written.
+const FILL: u64 = u64::from_le_bytes([EXCEPTION_FILL; 8]);
+
 /// Names of x1 to x31 in the calling convention.
-const REGISTERS: [&str; 31] = [
+const REGISTER_NAMES: [&str; 31] = [
     "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4", "a5", "a6",
     "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4", "t5", "t6",
 ];
 
-macro_rules! causes {
-    ($($value:literal => $variant:ident $text:literal,)*) => {
-        /// Why a hart trapped.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Cause {
-            $(#[doc = concat!("Cause ", stringify!($value), ": ", $text, ".")] $variant,)*
-            /// Another number.
-            Unknown(u64),
-        }
-
-        impl From<u64> for Cause {
-            fn from(value: u64) -> Self {
-                match value {
-                    $($value => Self::$variant,)*
-                    other => Self::Unknown(other),
-                }
-            }
-        }
-
-        impl From<Cause> for u64 {
-            fn from(cause: Cause) -> Self {
-                match cause {
-                    $(Cause::$variant => $value,)*
-                    Cause::Unknown(other) => other,
-                }
-            }
-        }
-
-        impl fmt::Display for Cause {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(Self::$variant => f.write_str($text),)*
-                    Self::Unknown(other) => write!(f, "trap with cause {other}"),
-                }
-            }
-        }
-    };
+/// State of a failed hart. Spec: §15.
+///
+/// Its `Display` is one line; [`registers`](Self::registers) shows the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HartContext {
+    /// Hart id, 0 to 2111.
+    pub hart_id: u32,
+    /// What happened.
+    pub kind: ExceptionKind,
+    /// Program counter, if the hart was stopped in the kernel.
+    pub pc: Option<u64>,
+    /// Cycle counter when the state was saved.
+    pub cycles: u64,
+    /// CSR `sstatus`; 0 if it was not saved.
+    pub sstatus: u64,
+    /// x1 to x31, if the hart was stopped in the kernel.
+    pub gpr: Option<Box<[u64; 31]>>,
 }
 
-causes! {
-    1 => InstructionAccess "instruction access fault",
-    2 => IllegalInstruction "illegal instruction",
-    3 => Breakpoint "breakpoint",
-    4 => LoadMisaligned "misaligned load",
-    5 => LoadAccess "load access fault",
-    6 => StoreMisaligned "misaligned store",
-    7 => StoreAccess "store access fault",
-    8 => EnvironmentCall "environment call",
-    12 => InstructionPage "instruction page fault",
-    13 => LoadPage "load page fault",
-    15 => StorePage "store page fault",
-    25 => FetchBus "bus error at an instruction fetch",
-    26 => FetchEcc "ECC error at an instruction fetch",
-    27 => LoadSplitPage "load split over two pages",
-    28 => StoreSplitPage "store split over two pages",
-    30 => Microcoded "instruction the hardware does not execute (division, square root, 64-bit conversion)",
-}
-
-/// What happened to a hart. Spec: §15.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a hart failed. Spec: §15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExceptionKind {
-    /// It trapped.
+    /// The kernel trapped.
     Trap {
         /// Why.
         cause: Cause,
-        /// The address or instruction that goes with the cause.
+        /// Address or instruction, depending on the cause.
         tval: u64,
     },
-    /// The host aborted the kernel while the hart was in it.
+    /// The host aborted the kernel.
     SystemAbort,
     /// The kernel gave up.
     SelfAbort,
     /// The kernel returned this negative value.
     KernelError(i64),
-    /// It touched an address where nothing is.
+    /// A load, store or atomic went to an address without a device; with the kernel's return value.
     BusError(i64),
-    /// It hung.
+    /// The hart did not answer. No known firmware reports it.
     Hang,
-    /// A tensor operation failed.
+    /// The tensor unit reported an error. No known firmware reports it.
     TensorError,
+    /// A type that is not in the specification. No [`HartContext`] has it, since such an entry is taken
+    /// for memory that firmware did not write.
+    Unknown(u64),
 }
 
-/// The state of a failed hart. Spec: §15.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a kernel trapped. Spec: isa.md §1.3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct HartContext {
-    /// Hart id.
-    pub hart_id: u32,
-    /// What happened.
-    pub kind: ExceptionKind,
-    /// Cycle counter when saved.
-    pub cycles: u64,
-    /// Program counter, if it was saved.
-    pub pc: Option<u64>,
-    /// CSR `sstatus`, if it was saved.
-    pub sstatus: Option<u64>,
-    /// x1 to x31, if they were saved.
-    pub gpr: Option<Box<[u64; 31]>>,
+pub enum Cause {
+    /// 1: code outside DRAM, or in memory of the firmware.
+    InstructionAccessFault,
+    /// 2: an undefined instruction or one that kernels may not use.
+    IllegalInstruction,
+    /// 3: `ebreak`.
+    Breakpoint,
+    /// 5: a load from where the kernel may not read, or a misaligned one where it must be aligned.
+    LoadAccessFault,
+    /// 7: the same for stores and atomics.
+    StoreAccessFault,
+    /// 8: `ecall`.
+    EnvironmentCall,
+    /// 12: only with address translation.
+    InstructionPageFault,
+    /// 13: only with address translation.
+    LoadPageFault,
+    /// 15: only with address translation.
+    StorePageFault,
+    /// 25: code could not be fetched.
+    FetchBusError,
+    /// 26: code was damaged in memory.
+    FetchEccError,
+    /// 27: only with address translation.
+    LoadSplitPageFault,
+    /// 28: only with address translation.
+    StoreSplitPageFault,
+    /// 30: an instruction that the hardware leaves to software, which does not provide it.
+    Microcode,
+    /// Another number.
+    Other(u64),
+}
+
+impl Cause {
+    /// Returns the cause of a value of the CSR `scause`.
+    #[must_use]
+    pub const fn from_u64(value: u64) -> Self {
+        match value {
+            1 => Self::InstructionAccessFault,
+            2 => Self::IllegalInstruction,
+            3 => Self::Breakpoint,
+            5 => Self::LoadAccessFault,
+            7 => Self::StoreAccessFault,
+            8 => Self::EnvironmentCall,
+            12 => Self::InstructionPageFault,
+            13 => Self::LoadPageFault,
+            15 => Self::StorePageFault,
+            25 => Self::FetchBusError,
+            26 => Self::FetchEccError,
+            27 => Self::LoadSplitPageFault,
+            28 => Self::StoreSplitPageFault,
+            30 => Self::Microcode,
+            other => Self::Other(other),
+        }
+    }
+
+    /// Returns the value of the CSR `scause`.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        match self {
+            Self::InstructionAccessFault => 1,
+            Self::IllegalInstruction => 2,
+            Self::Breakpoint => 3,
+            Self::LoadAccessFault => 5,
+            Self::StoreAccessFault => 7,
+            Self::EnvironmentCall => 8,
+            Self::InstructionPageFault => 12,
+            Self::LoadPageFault => 13,
+            Self::StorePageFault => 15,
+            Self::FetchBusError => 25,
+            Self::FetchEccError => 26,
+            Self::LoadSplitPageFault => 27,
+            Self::StoreSplitPageFault => 28,
+            Self::Microcode => 30,
+            Self::Other(value) => value,
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InstructionAccessFault => "instruction access fault",
+            Self::IllegalInstruction => "illegal instruction",
+            Self::Breakpoint => "breakpoint",
+            Self::LoadAccessFault => "load access fault",
+            Self::StoreAccessFault => "store access fault",
+            Self::EnvironmentCall => "environment call",
+            Self::InstructionPageFault => "instruction page fault",
+            Self::LoadPageFault => "load page fault",
+            Self::StorePageFault => "store page fault",
+            Self::FetchBusError => "bus error while fetching an instruction",
+            Self::FetchEccError => "memory error while fetching an instruction",
+            Self::LoadSplitPageFault => "page fault of a load across two pages",
+            Self::StoreSplitPageFault => "page fault of a store across two pages",
+            Self::Microcode => {
+                "instruction that the hardware does not execute (fdiv.s, fsqrt.s, 64-bit float conversions)"
+            }
+            Self::Other(value) => return write!(f, "trap with cause {value}"),
+        })
+    }
+}
+
+impl fmt::Display for ExceptionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trap { cause, tval } => match cause {
+                Cause::InstructionAccessFault
+                | Cause::LoadAccessFault
+                | Cause::StoreAccessFault
+                | Cause::InstructionPageFault
+                | Cause::LoadPageFault
+                | Cause::StorePageFault
+                | Cause::LoadSplitPageFault
+                | Cause::StoreSplitPageFault => write!(f, "{cause} at {tval:#x}"),
+                // Always the program counter, or 0.
+                Cause::Breakpoint
+                | Cause::EnvironmentCall
+                | Cause::FetchBusError
+                | Cause::FetchEccError => cause.fmt(f),
+                // The hardware gives the bits of 32-bit instructions only.
+                Cause::IllegalInstruction if *tval == 0 => cause.fmt(f),
+                Cause::IllegalInstruction | Cause::Microcode => write!(f, "{cause} {tval:#010x}"),
+                Cause::Other(_) => write!(f, "{cause}, value {tval:#x}"),
+            },
+            Self::SystemAbort => f.write_str("aborted by the host"),
+            Self::SelfAbort => f.write_str("the kernel aborted itself"),
+            Self::KernelError(value) => write!(f, "the kernel returned {value}"),
+            Self::BusError(value) => write!(f, "bus error (the kernel returned {value})"),
+            Self::Hang => f.write_str("hang"),
+            Self::TensorError => f.write_str("tensor error"),
+            Self::Unknown(value) => write!(f, "exception of type {value}"),
+        }
+    }
+}
+
+impl ExceptionKind {
+    fn of(entry: &ExceptionEntry) -> Self {
+        let value = entry.r#type.get();
+        match ExceptionType::from_u64(value) {
+            Some(ExceptionType::UmodeException) => {
+                Self::Trap { cause: Cause::from_u64(entry.scause.get()), tval: entry.stval.get() }
+            }
+            Some(ExceptionType::SystemAbort) => Self::SystemAbort,
+            Some(ExceptionType::SelfAbort) => Self::SelfAbort,
+            Some(ExceptionType::UserKernelError) => Self::KernelError(entry.user_error.get()),
+            Some(ExceptionType::BusError) => Self::BusError(entry.user_error.get()),
+            Some(ExceptionType::Hang) => Self::Hang,
+            Some(ExceptionType::TensorError) => Self::TensorError,
+            None => Self::Unknown(value),
+        }
+    }
+
+    /// Tells whether firmware saves program counter and registers.
+    const fn has_registers(self) -> bool {
+        matches!(self, Self::Trap { .. } | Self::SystemAbort | Self::SelfAbort)
+    }
 }
 
 impl HartContext {
-    /// Returns shire, minion within it, and thread within that.
-    #[must_use]
-    pub fn place(&self) -> (u32, u32, u32) {
-        let index = self.hart_id % HARTS_PER_SHIRE;
-        (shire_of_hart(self.hart_id), index / 2, index % 2)
+    fn of(hart_id: u32, entry: &ExceptionEntry) -> Self {
+        let kind = ExceptionKind::of(entry);
+        // An aborted hart is saved only if it was in the kernel; otherwise the fill is still there.
+        let is_saved = kind.has_registers() && entry.sepc.get() != FILL;
+        Self {
+            hart_id,
+            kind,
+            pc: is_saved.then(|| entry.sepc.get()),
+            cycles: entry.cycles.get(),
+            sstatus: if is_saved { entry.sstatus.get() } else { 0 },
+            gpr: is_saved.then(|| Box::new(entry.gpr.map(u64::from))),
+        }
     }
 
-    /// Returns the registers as text, four in a line.
+    /// Returns the shire, 0 to 32.
     #[must_use]
-    pub fn registers(&self) -> String {
-        let Some(gpr) = &self.gpr else {
-            return String::from("registers were not saved");
-        };
-        let named: Vec<String> = REGISTERS
-            .iter()
-            .zip(gpr.iter())
-            .map(|(name, value)| format!("{name:>3} {value:016x}"))
-            .collect();
-        named.chunks(4).map(|line| line.join("  ")).collect::<Vec<_>>().join("\n")
+    pub const fn shire(&self) -> u32 {
+        shire_of_hart(self.hart_id)
+    }
+
+    /// Returns the minion in the shire, 0 to 31.
+    #[must_use]
+    pub const fn minion(&self) -> u32 {
+        self.hart_id % 64 / 2
+    }
+
+    /// Returns the thread in the minion, 0 or 1.
+    #[must_use]
+    pub const fn thread(&self) -> u32 {
+        self.hart_id % 2
+    }
+
+    /// Returns something that shows the saved registers, several to a line.
+    #[must_use]
+    pub fn registers(&self) -> impl fmt::Display + '_ {
+        Registers(self)
     }
 }
 
 impl fmt::Display for HartContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shire, minion, thread) = self.place();
+        let (shire, minion, thread) = (self.shire(), self.minion(), self.thread());
         write!(f, "hart {} (shire {shire}, minion {minion}, thread {thread}): ", self.hart_id)?;
-        match self.kind {
-            ExceptionKind::Trap { cause, tval } => match cause {
-                Cause::IllegalInstruction | Cause::Microcoded if tval != 0 => {
-                    write!(f, "{cause} {tval:#010x}")?;
-                }
-                Cause::IllegalInstruction | Cause::Microcoded | Cause::EnvironmentCall => {
-                    write!(f, "{cause}")?;
-                }
-                _ => write!(f, "{cause} at address {tval:#x}")?,
-            },
-            ExceptionKind::SystemAbort => f.write_str("aborted by the host")?,
-            ExceptionKind::SelfAbort => f.write_str("kernel gave up")?,
-            ExceptionKind::KernelError(value) => write!(f, "kernel returned {value}")?,
-            ExceptionKind::BusError(value) => write!(f, "bus error, kernel returned {value}")?,
-            ExceptionKind::Hang => f.write_str("hang")?,
-            ExceptionKind::TensorError => f.write_str("tensor error")?,
-        }
+        self.kind.fmt(f)?;
         match self.pc {
             Some(pc) => write!(f, ", pc {pc:#x}"),
             None => Ok(()),
@@ -168,102 +276,179 @@ impl fmt::Display for HartContext {
     }
 }
 
-/// Reads an exception buffer that was filled with a pattern before the launch.
-///
-/// An entry counts only if its type is known and its hart id is that of its place; the rest is pattern.
-pub(crate) fn decode(buffer: &[u8]) -> Vec<HartContext> {
-    (0u32..)
-        .zip(buffer.chunks_exact(size_of::<ExceptionEntry>()).take(EXCEPTION_ENTRIES))
-        .filter_map(|(index, bytes)| entry(hart_of_index(index)?, bytes))
-        .collect()
+struct Registers<'a>(&'a HartContext);
+
+impl fmt::Display for Registers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(pc), Some(gpr)) = (self.0.pc, &self.0.gpr) else {
+            return f.write_str("registers were not saved");
+        };
+        write!(f, "{:>3} {pc:#018x}  sstatus {:#018x}", "pc", self.0.sstatus)?;
+        for (index, (name, value)) in REGISTER_NAMES.iter().zip(gpr.iter()).enumerate() {
+            let before = if index % 4 == 0 { '\n' } else { ' ' };
+            write!(f, "{before}{name:>3} {value:#018x}")?;
+        }
+        Ok(())
+    }
 }
 
-fn entry(hart_id: u32, bytes: &[u8]) -> Option<HartContext> {
-    let entry = ExceptionEntry::ref_from_bytes(bytes).ok()?;
-    if entry.hart_id.get() != u64::from(hart_id) {
-        return None;
-    }
-    let kind = match ExceptionType::from_u64(entry.r#type.get())? {
-        ExceptionType::UmodeException => {
-            ExceptionKind::Trap { cause: entry.scause.get().into(), tval: entry.stval.get() }
-        }
-        ExceptionType::SystemAbort => ExceptionKind::SystemAbort,
-        ExceptionType::SelfAbort => ExceptionKind::SelfAbort,
-        ExceptionType::UserKernelError => ExceptionKind::KernelError(entry.user_error.get()),
-        ExceptionType::BusError => ExceptionKind::BusError(entry.user_error.get()),
-        ExceptionType::Hang => ExceptionKind::Hang,
-        ExceptionType::TensorError => ExceptionKind::TensorError,
-    };
-    // The other kinds leave these fields as they were.
-    let is_saved = matches!(
-        kind,
-        ExceptionKind::Trap { .. } | ExceptionKind::SystemAbort | ExceptionKind::SelfAbort
-    );
-    Some(HartContext {
-        hart_id,
-        kind,
-        cycles: entry.cycles.get(),
-        pc: is_saved.then(|| entry.sepc.get()),
-        sstatus: is_saved.then(|| entry.sstatus.get()),
-        gpr: is_saved.then(|| Box::new(entry.gpr.map(|register| register.get()))),
-    })
+/// Reads the state of the failed harts from an exception buffer, in the order of their ids.
+///
+/// Firmware writes only the entries of failed harts and marks nothing; an entry counts if it has its
+/// hart's id and a type of the specification.
+pub(crate) fn decode(buffer: &[u8]) -> Vec<HartContext> {
+    (0u32..)
+        .map_while(hart_of_index)
+        .zip(buffer.chunks_exact(size_of::<ExceptionEntry>()))
+        .filter_map(|(hart_id, bytes)| {
+            let entry = ExceptionEntry::ref_from_bytes(bytes).ok()?;
+            ExceptionType::from_u64(entry.r#type.get())?;
+            (entry.hart_id.get() == u64::from(hart_id)).then(|| HartContext::of(hart_id, entry))
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
+    use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_ENTRIES, compute_hart_index};
     use zerocopy::IntoBytes;
 
     use super::*;
 
-    fn buffer_with(index: usize, hart_id: u64, kind: u64) -> Vec<u8> {
-        let mut buffer = vec![EXCEPTION_FILL; EXCEPTION_BUFFER_BYTES];
-        let size = size_of::<ExceptionEntry>();
-        let bytes = &mut buffer[index * size..(index + 1) * size];
-        let entry = ExceptionEntry::mut_from_bytes(bytes).unwrap();
+    fn filled() -> Vec<u8> {
+        vec![EXCEPTION_FILL; EXCEPTION_BUFFER_BYTES]
+    }
+
+    fn entry(hart_id: u32, kind: u64) -> ExceptionEntry {
+        let mut entry = ExceptionEntry::read_from_bytes(&[EXCEPTION_FILL; 320]).unwrap();
         entry.r#type = kind.into();
-        entry.hart_id = hart_id.into();
-        entry.scause = 5.into();
-        entry.stval = 0x10.into();
-        entry.sepc = 0x80_0580_1010.into();
-        entry.user_error = (-7).into();
-        assert_eq!(entry.as_bytes().len(), 320);
-        buffer
+        entry.hart_id = u64::from(hart_id).into();
+        entry.cycles = 1234.into();
+        entry
+    }
+
+    fn trap(hart_id: u32, cause: u64, tval: u64) -> ExceptionEntry {
+        let mut entry = entry(hart_id, 1);
+        entry.scause = cause.into();
+        entry.stval = tval.into();
+        entry.sepc = 0x80_0580_1014.into();
+        entry.sstatus = 0x6000.into();
+        for (index, register) in (1u64..).zip(&mut entry.gpr) {
+            *register = index.into();
+        }
+        entry
+    }
+
+    fn put(buffer: &mut [u8], index: usize, entry: &ExceptionEntry) {
+        buffer[index * 320..][..320].copy_from_slice(entry.as_bytes());
+    }
+
+    fn only(entry: &ExceptionEntry) -> HartContext {
+        let mut buffer = filled();
+        let hart = u32::try_from(entry.hart_id.get()).unwrap();
+        put(&mut buffer, compute_hart_index(hart).unwrap(), entry);
+        let [context] = <[HartContext; 1]>::try_from(decode(&buffer)).unwrap();
+        context
     }
 
     #[test]
-    fn an_untouched_buffer_has_no_contexts() {
-        assert_eq!(decode(&vec![EXCEPTION_FILL; EXCEPTION_BUFFER_BYTES]), []);
+    fn a_filled_buffer_has_no_contexts() {
+        assert_eq!(decode(&filled()), []);
+        assert_eq!(decode(&[]), []);
+        // In a zeroed buffer only hart 0 looks as if it had hung, which is why buffers are filled.
+        assert_eq!(decode(&vec![0; EXCEPTION_BUFFER_BYTES]).len(), 1);
     }
 
     #[test]
-    fn a_trap_is_decoded_with_hart_cause_pc_and_address() {
-        let contexts = decode(&buffer_with(70, 70, 1));
-        assert_eq!(contexts.len(), 1);
+    fn a_trap_has_everything() {
+        let context = only(&trap(70, 5, 0));
+        assert_eq!(context.kind, ExceptionKind::Trap { cause: Cause::LoadAccessFault, tval: 0 });
+        assert_eq!(context.pc, Some(0x80_0580_1014));
+        assert_eq!((context.cycles, context.sstatus), (1234, 0x6000));
+        assert_eq!(context.gpr.as_ref().unwrap()[30], 31);
         assert_eq!(
-            contexts[0].to_string(),
-            "hart 70 (shire 1, minion 3, thread 0): load access fault at address 0x10, \
-             pc 0x8005801010"
+            context.to_string(),
+            "hart 70 (shire 1, minion 3, thread 0): load access fault at 0x0, pc 0x8005801014"
         );
     }
 
     #[test]
-    fn master_shire_harts_are_32_places_lower() {
-        assert_eq!(decode(&buffer_with(2048, 2080, 1)).len(), 1);
-        assert_eq!(decode(&buffer_with(2048, 2048, 1)).len(), 0);
+    fn registers_have_their_names() {
+        let text = only(&trap(0, 2, 0)).registers().to_string();
+        assert!(text.starts_with(" pc 0x0000008005801014  sstatus 0x0000000000006000\n"), "{text}");
+        assert!(text.contains("\n ra 0x0000000000000001  sp 0x0000000000000002"), "{text}");
+        assert!(text.contains(" a0 0x000000000000000a"), "{text}");
+        assert!(text.contains("s11 0x000000000000001b"), "{text}");
+        assert!(text.ends_with(" t6 0x000000000000001f"), "{text}");
+        assert_eq!(only(&entry(0, 4)).registers().to_string(), "registers were not saved");
     }
 
     #[test]
-    fn entries_of_unknown_type_or_foreign_hart_are_pattern() {
-        assert_eq!(decode(&buffer_with(3, 3, 99)), []);
-        assert_eq!(decode(&buffer_with(3, 4, 1)), []);
+    fn fields_that_firmware_does_not_write_are_left_out() {
+        let mut failed = entry(2111, 4);
+        failed.user_error = (-5).into();
+        let context = only(&failed);
+        assert_eq!(context.kind, ExceptionKind::KernelError(-5));
+        assert_eq!((context.pc, context.gpr.is_none(), context.sstatus), (None, true, 0));
+        assert_eq!(
+            context.to_string(),
+            "hart 2111 (shire 32, minion 31, thread 1): the kernel returned -5"
+        );
+        failed.r#type = 6.into();
+        assert_eq!(only(&failed).kind, ExceptionKind::BusError(-5));
+
+        let aborted = only(&entry(9, 2));
+        assert_eq!((aborted.kind, aborted.pc), (ExceptionKind::SystemAbort, None));
+        let mut aborted = trap(9, 0, 0);
+        aborted.r#type = 2.into();
+        assert_eq!(only(&aborted).pc, Some(0x80_0580_1014));
+        aborted.r#type = 3.into();
+        assert_eq!(only(&aborted).kind, ExceptionKind::SelfAbort);
     }
 
     #[test]
-    fn a_negative_return_has_no_registers() {
-        let contexts = decode(&buffer_with(3, 3, 4));
-        assert_eq!(contexts[0].kind, ExceptionKind::KernelError(-7));
-        assert_eq!(contexts[0].pc, None);
-        assert_eq!(contexts[0].gpr, None);
+    fn entries_of_another_hart_or_an_unknown_type_do_not_count() {
+        let mut buffer = filled();
+        put(&mut buffer, 3, &trap(4, 5, 0));
+        put(&mut buffer, 5, &entry(5, 7));
+        put(&mut buffer, 2048, &trap(2048, 5, 0));
+        let mut high = trap(6, 5, 0);
+        high.hart_id = (6 + (1 << 32)).into();
+        put(&mut buffer, 6, &high);
+        assert_eq!(decode(&buffer), []);
+    }
+
+    #[test]
+    fn all_harts_are_found_in_order() {
+        let mut buffer = filled();
+        for index in 0..EXCEPTION_ENTRIES {
+            let hart = hart_of_index(u32::try_from(index).unwrap()).unwrap();
+            put(&mut buffer, index, &trap(hart, 30, 0));
+        }
+        // A partial entry and entries behind the last do no harm.
+        buffer.extend_from_slice(trap(2112, 5, 0).as_bytes());
+        buffer.extend_from_slice(&[0; 100]);
+        let contexts = decode(&buffer);
+        assert_eq!(contexts.len(), EXCEPTION_ENTRIES);
+        assert!(contexts.is_sorted_by_key(|context| context.hart_id));
+        assert_eq!(contexts.last().unwrap().hart_id, 2111);
+        assert_eq!(decode(&buffer[..320 * 10 + 319]).len(), 10);
+    }
+
+    #[test]
+    fn causes_say_what_they_mean() {
+        for value in 0..64 {
+            assert_eq!(Cause::from_u64(value).as_u64(), value);
+        }
+        let text = |cause, tval| only(&trap(0, cause, tval)).kind.to_string();
+        assert_eq!(
+            text(30, 0x1805_7553),
+            "instruction that the hardware does not execute (fdiv.s, fsqrt.s, 64-bit float conversions) 0x18057553"
+        );
+        assert_eq!(text(2, 0), "illegal instruction");
+        assert_eq!(text(2, 0x1050_0073), "illegal instruction 0x10500073");
+        assert_eq!(text(7, 0x10), "store access fault at 0x10");
+        assert_eq!(text(3, 0x80_0580_1014), "breakpoint");
+        assert_eq!(text(11, 1), "trap with cause 11, value 0x1");
     }
 }

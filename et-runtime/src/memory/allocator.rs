@@ -97,9 +97,9 @@ pub struct MemoryStats {
 
 /// An allocator of device memory.
 ///
-/// Lengths are rounded up to 64 bytes. Allocating and freeing take constant time, except that an allocation which
-/// finds no class of large enough blocks looks at every free block that might still do before it fails: it fails only if
-/// there is none.
+/// Lengths are rounded up to 64 bytes. Allocating and freeing take constant time, except that an
+/// allocation which finds no class of large enough blocks looks at every free block that might still
+/// do: it fails only if there is none.
 ///
 /// A call that returns an error has changed nothing.
 ///
@@ -178,7 +178,7 @@ impl Class {
     /// Returns the class of blocks of `len` granules: one for each length below [`SPLIT`], then [`SPLIT`] for each
     /// power of two.
     const fn of(len: u32) -> Self {
-        if len < SPLIT as u32 {
+        if len < 1 << SPLIT_LOG2 {
             return Self { row: 0, column: len as usize };
         }
         let log2 = len.ilog2();
@@ -191,7 +191,7 @@ impl Class {
     /// Returns the first class of which every block has at least `len` granules; `None` if there is none.
     fn at_least(len: u64) -> Option<Self> {
         let len = u32::try_from(len).ok()?;
-        if len < SPLIT as u32 {
+        if len < 1 << SPLIT_LOG2 {
             return Some(Self::of(len));
         }
         let round = (1u32 << (len.ilog2() - SPLIT_LOG2)) - 1;
@@ -205,8 +205,8 @@ impl Allocator {
     /// Bytes at both ends that do not fill a unit of 64 bytes are left out.
     ///
     /// # Errors
-    /// [`AllocError::ZeroLength`] if no unit is left; [`AllocError::BadRange`] if the memory does not fit the address space
-    /// or is larger than 256 GiB.
+    /// [`AllocError::ZeroLength`] if no unit is left; [`AllocError::BadRange`] if the memory does not
+    /// fit the address space or is larger than 256 GiB.
     pub fn new(base: DeviceAddr, len_bytes: u64) -> Result<Self, AllocError> {
         let bad_range = AllocError::BadRange { base, len_bytes };
         let end = base.as_u64().checked_add(len_bytes).ok_or_else(|| bad_range.clone())?;
@@ -328,8 +328,8 @@ impl Allocator {
     /// Finds a free block for `len` granules at an address that is a multiple of `align` bytes, and the granules to skip
     /// at its start.
     fn find(&self, len: u32, align: u64) -> Option<(u32, u32)> {
-        // A block of the same class may be a tighter fit than any of the next one; the first of them was freed last,
-        // which is the common case of a buffer that is replaced by one of the same size.
+        // A block of the same class may be a tighter fit than any of the next one; the first of them
+        // was freed last, which is the common case of a buffer replaced by one of the same size.
         let own = Class::of(len);
         let head = self.heads[own.row][own.column];
         if let Some(pad) = self.fits(head, len, align) {
@@ -610,9 +610,8 @@ mod tests {
                 continue;
             };
             assert!(class.row * SPLIT + class.column >= key(len));
-            if len > 0 {
-                assert!(key(len - 1) < class.row * SPLIT + class.column || len == 0, "{len}");
-            }
+            // No block that is too short is in this class or a later one.
+            assert!(len == 0 || key(len - 1) < class.row * SPLIT + class.column, "{len}");
         }
     }
 

@@ -1,1 +1,6 @@
-//! Golden vectors, test clock and sample data shared by the tests
+//! Golden vectors and test doubles shared by the tests.
+
+pub mod golden;
+mod window;
+
+pub use window::{RegisterWrite, TestWindow};

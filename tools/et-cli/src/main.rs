@@ -1,1 +1,63 @@
-fn main() {}
+//! The `et` command: look at devices, run kernels.
+
+#![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
+
+mod demo;
+mod info;
+mod npy;
+mod output;
+mod run;
+mod value;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::output::Format;
+
+/// Host tools for ET-SoC-1 accelerators.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    /// Prints JSON instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+    /// The device: `sim:` or `sim:key=value,…`.
+    #[arg(long, short, global = true, default_value = "sim:", env = "ET_DEVICE")]
+    device: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Computes (a + b + 1)(a + b + 2) on all compute harts and checks every element.
+    Demo(demo::Args),
+    /// Lists devices.
+    List,
+    /// Shows what a device says about itself.
+    Info,
+    /// Runs a kernel.
+    Run(run::Args),
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ET_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let cli = Cli::parse();
+    let format = if cli.json { Format::Json } else { Format::Text };
+    let outcome = match &cli.command {
+        Command::Demo(args) => demo::run(&cli.device, args, format),
+        Command::List => info::list(format),
+        Command::Info => info::info(&cli.device, format),
+        Command::Run(args) => run::run(&cli.device, args, format),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error, format);
+            ExitCode::FAILURE
+        }
+    }
+}

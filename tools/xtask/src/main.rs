@@ -1,1 +1,53 @@
-fn main() {}
+//! Checks and measurements of this workspace, as `cargo xtask …`.
+
+#![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
+
+mod bench;
+mod ci;
+mod layers;
+mod loom;
+mod shell;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Everything that must hold before a change lands.
+    Ci {
+        /// Writes the counts as JSON.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+    /// Measures the figures of the documentation, each beside a floor of the same run.
+    Bench {
+        /// Writes the figures as JSON.
+        #[arg(long)]
+        json: Option<PathBuf>,
+        /// Only figures whose name contains this.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Runs the loom models, and shows that they catch seeded mutants.
+    Loom {
+        /// Writes executions and kills as JSON.
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Ci { json } => ci::run(json.as_deref()),
+        Command::Bench { json, only } => bench::run(json.as_deref(), only.as_deref()),
+        Command::Loom { json } => loom::run(json.as_deref()),
+    }
+}

@@ -221,7 +221,8 @@ impl CompletionQueue {
         if let Some(head) = head {
             faults.corrupt = Some(head);
             // The head is the first field of the control block, which lies inside the page.
-            drop(slot.page.store_release_u64(self.at, head));
+            let stored = slot.page.store_release_u64(self.at, head);
+            debug_assert!(stored.is_ok(), "the ring lies in the page");
             self.unannounced = true;
         }
     }

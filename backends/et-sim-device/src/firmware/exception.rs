@@ -19,7 +19,7 @@ const ENTRY_BYTES: u64 = size_of::<ExceptionEntry>() as u64;
 /// Bytes of the fields that every entry has: type, cycles, hart id.
 const COMMON_BYTES: usize = 24;
 /// Offset of the user error.
-const USER_ERROR: u64 = 56;
+const USER_ERROR: usize = 56;
 /// Offset of the registers x1 to x31.
 const REGISTERS: u64 = 64;
 
@@ -73,9 +73,9 @@ impl Dump {
             Self::Nothing => Ok(()),
             Self::Error { kind, error } => dram
                 .write(at, &common(kind))
-                .and_then(|()| dram.write(at + USER_ERROR, &error.to_le_bytes())),
+                .and_then(|()| dram.write(at + USER_ERROR as u64, &error.to_le_bytes())),
             Self::Context { kind, cause, value } => {
-                let mut head = [0; USER_ERROR as usize];
+                let mut head = [0; USER_ERROR];
                 head[..COMMON_BYTES].copy_from_slice(&common(kind));
                 for (field, number) in [state.pc, state.sstatus, value, cause].iter().enumerate() {
                     let at = COMMON_BYTES + 8 * field;
@@ -89,7 +89,11 @@ impl Dump {
             }
         };
         if written.is_err() {
-            tracing::debug!(hart = failure.hart_id, buffer, "exception entry outside device memory");
+            tracing::debug!(
+                hart = failure.hart_id,
+                buffer,
+                "exception entry outside device memory"
+            );
         }
     }
 }

@@ -14,9 +14,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::exception;
 use super::mm::{Origin, Shared};
 use super::trace;
+use crate::Fault;
 use crate::board::Slot;
 use crate::compute::{Reports, Start, Started};
-use crate::Fault;
 
 /// Largest payload of a launch, in bytes. Spec: §9.1
 const MAX_PAYLOAD_BYTES: usize = 128;
@@ -43,6 +43,13 @@ pub(crate) struct KernelWorker {
     hang_at: Option<u64>,
     /// Host-managed memory: first address, first address behind.
     host: std::ops::Range<u64>,
+}
+
+/// Whether messages reach the cores. Spec: §9.3
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reachable {
+    Yes,
+    No,
 }
 
 /// A launch that has passed all checks.
@@ -96,8 +103,8 @@ impl KernelWorker {
     }
 
     /// Tells whether messages reach the cores.
-    pub(crate) fn reachable(&self) -> bool {
-        !self.hang
+    pub(crate) fn reachable(&self) -> Reachable {
+        if self.hang { Reachable::No } else { Reachable::Yes }
     }
 
     /// Tells whether the running kernel comes from that queue.
@@ -130,7 +137,8 @@ impl Shared {
         if payload.len() > MAX_PAYLOAD_BYTES {
             return Err(LaunchStatus::InvalidArgsPayloadSize);
         }
-        let (trace, payload) = take_part::<TraceConfig>(flags, CommandFlags::KERNEL_TRACE, payload)?;
+        let (trace, payload) =
+            take_part::<TraceConfig>(flags, CommandFlags::KERNEL_TRACE, payload)?;
         let (stack, payload) = take_part::<StackConfig>(flags, CommandFlags::USER_STACK, payload)?;
         if trace.is_some_and(|trace| !trace::is_valid(&trace)) {
             // Erratum 12 (§21): there is no code of its own.
@@ -203,10 +211,9 @@ impl Shared {
 
     /// Writes the kernel environment and makes the cores see what the host has written.
     fn prepare(&mut self, launch: &CheckedLaunch) -> Start {
-        let environment =
-            KernelEnvironment::new(launch.shire_mask, self.slot.config.frequency_mhz);
-        // It cannot fail: the firmware's own area is part of every DRAM.
-        drop(self.slot.dram.write(ENVIRONMENT, environment.as_bytes()));
+        let environment = KernelEnvironment::new(launch.shire_mask, self.slot.config.frequency_mhz);
+        let written = self.slot.dram.write(ENVIRONMENT, environment.as_bytes());
+        debug_assert!(written.is_ok(), "the firmware's area is part of every DRAM");
         if self.slot.bar0_written.load(std::sync::atomic::Ordering::Relaxed) {
             // Acquire: pairs with the release of the host thread that wrote.
             self.slot.bar0_written.swap(false, std::sync::atomic::Ordering::Acquire);
@@ -231,14 +238,12 @@ impl Shared {
     /// Answers the running kernel if it has ended.
     pub(crate) fn poll_kernel(&mut self) -> bool {
         let Some((launch, report)) = self.kernel.reports.take() else { return false };
-        if launch != self.kernel.launches {
-            return false;
+        let present = launch == self.kernel.launches;
+        let running = self.kernel.running.take_if(|running| present && !running.orphaned);
+        if let Some(running) = running {
+            let (status, error) = self.result(&running, &report);
+            self.answer(&running, status, error);
         }
-        let Some(running) = self.kernel.running.take_if(|running| !running.orphaned) else {
-            return false;
-        };
-        let (status, error) = self.result(&running, &report);
-        self.answer(&running, status, error);
         true
     }
 

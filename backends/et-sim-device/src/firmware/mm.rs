@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use et_devapi::msg::ops::{API_VERSION, DmaStatus};
 use et_devapi::msg::ops::{
     Command, CompatibilityStatus, Completion, EchoStatus, FirmwareType, FirmwareVersionStatus,
     FwErrorType, KernelAbortStatus, LaunchPayload, LaunchStatus, MsgId, Times, TraceConfigStatus,
     TraceControlStatus, Version,
 };
-use et_devapi::msg::ops::{API_VERSION, DmaStatus};
 use et_devapi::msg::{Header, Tag};
 use et_devapi::pci::Vector;
 use et_hal::Endpoint;
@@ -133,7 +133,9 @@ impl Shared {
                 return self.dma(Transfer::read(origin, header.flags(), nodes));
             }
             Command::DmaWriteList { nodes } => return self.dma(Transfer::write(origin, nodes)),
-            Command::P2pDmaReadList { nodes } => return self.dma(Transfer::p2p_read(origin, nodes)),
+            Command::P2pDmaReadList { nodes } => {
+                return self.dma(Transfer::p2p_read(origin, nodes));
+            }
             Command::P2pDmaWriteList { nodes } => {
                 return self.dma(Transfer::p2p_write(origin, nodes));
             }
@@ -156,11 +158,11 @@ impl Shared {
                 self.respond(&Completion::Echo { tag, start, status: EchoStatus::Success });
             }
             Command::TraceRtConfig(cmd) => {
-                let status = self.trace.configure(&self.slot, cmd);
+                let status = self.trace.configure(&self.slot, self.kernel.reachable(), cmd);
                 self.respond(&Completion::TraceConfig { tag, status });
             }
             Command::TraceRtControl(cmd) => {
-                let status = self.trace.control(&self.slot, cmd);
+                let status = self.trace.control(&self.slot, self.kernel.reachable(), cmd);
                 self.respond(&Completion::TraceControl { tag, status });
             }
             // Aborts and compute resets belong into the high-priority queues.

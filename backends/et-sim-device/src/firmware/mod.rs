@@ -16,6 +16,8 @@ mod mm;
 mod registers;
 mod sp;
 mod sq;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use std::hint;
@@ -180,7 +182,10 @@ impl Firmware {
         self.compute = self.stop_compute();
         self.sp = None;
         if let Err(error) = registers::clear(&self.slot) {
-            tracing::error!(error = &error as &dyn std::error::Error, "registers cannot be cleared");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "registers cannot be cleared"
+            );
         }
         if memory == MemoryAfterReset::Cleared {
             self.slot.clear_memory();

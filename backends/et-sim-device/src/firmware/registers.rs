@@ -27,8 +27,8 @@ const MGMT_RING_BYTES: u32 = 0x700;
 const MAILBOX_BYTES: usize = 0x2000;
 
 /// Offsets of the boot status in the headers. Spec: §3.1, §3.3
-const OPS_STATUS: u64 = 8;
-const MGMT_STATUS: u64 = 44;
+const OPS_STATUS: u16 = 8;
+const MGMT_STATUS: u16 = 44;
 /// Offset of the total size in both headers.
 const TOTAL_SIZE: usize = 4;
 
@@ -63,7 +63,7 @@ pub(crate) fn management_completion() -> Result<Ring, BoardError> {
     ring(MGMT_COMPLETION_AT, MGMT_RING_BYTES)
 }
 
-/// Publishes the management registers and empties the rings; the status is 0 for now.
+/// Publishes the management registers and empties the rings; the status is left as it is.
 pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
     for ring in [management_submission()?, management_completion()?] {
         ring.format(&slot.page).map_err(|e| BoardError::Registers(e.into()))?;
@@ -71,27 +71,23 @@ pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
     let config = &slot.config;
     // The mask has no room for the master shire. Spec: §14
     let shires = u32::try_from(config.shires & 0xffff_ffff).unwrap_or(u32::MAX);
-    let mut dir = MgmtDir::firmware(shires, config.frequency_mhz, TDP_WATTS, CACHES_KIB);
-    dir.header.status = 0.into();
+    let dir = MgmtDir::firmware(shires, config.frequency_mhz, TDP_WATTS, CACHES_KIB);
     let mut bytes = [0; DIR_BYTES];
     let len = dir.encode(&mut bytes);
-    write(slot, Endpoint::Management, MGMT_DIR, &mut bytes, len)
+    write(slot, Endpoint::Management, &mut bytes, len)
 }
 
-/// Publishes the operations registers; the status is that of before.
+/// Publishes the operations registers; the status is left as it is.
 pub(crate) fn write_operations(slot: &Slot) -> Result<(), BoardError> {
     let dir = OpsDir::firmware(abi::host_managed_len(slot.config.dram_bytes));
     let mut bytes = [0; DIR_BYTES];
     let len = dir.encode(&mut bytes);
-    let status = OPS_STATUS as usize;
-    bytes[status..status + 2].copy_from_slice(&[0; 2]);
-    write(slot, Endpoint::Operations, OPS_DIR, &mut bytes, len)
+    write(slot, Endpoint::Operations, &mut bytes, len)
 }
 
 fn write(
     slot: &Slot,
     endpoint: Endpoint,
-    at: BarOffset,
     bytes: &mut [u8],
     len: Option<usize>,
 ) -> Result<(), BoardError> {
@@ -108,7 +104,23 @@ fn write(
             _ => {}
         }
     }
-    slot.page.write_bytes(at, bytes).map_err(|e| BoardError::Registers(e.into()))
+    // A host may be polling the status, so that must not be touched, not even for a moment.
+    let (at, status) = place(endpoint);
+    let (before, rest) = bytes.split_at_checked(usize::from(status)).unwrap_or_default();
+    let after = rest.get(2..).unwrap_or_default();
+    let behind = BarOffset::new(at.as_u64() + u64::from(status) + 2);
+    slot.page
+        .write_bytes(at, before)
+        .and_then(|()| slot.page.write_bytes(behind, after))
+        .map_err(|e| BoardError::Registers(e.into()))
+}
+
+/// Returns where the registers of an endpoint are, and where in them the status is.
+fn place(endpoint: Endpoint) -> (BarOffset, u16) {
+    match endpoint {
+        Endpoint::Management => (MGMT_DIR, MGMT_STATUS),
+        _ => (OPS_DIR, OPS_STATUS),
+    }
 }
 
 /// Empties all rings of the operations endpoint.
@@ -122,18 +134,10 @@ pub(crate) fn format_operations_rings(slot: &Slot) -> Result<(), BoardError> {
 }
 
 /// Publishes a boot status, in one access of 16 bits.
-pub(crate) fn write_status(
-    slot: &Slot,
-    endpoint: Endpoint,
-    status: i16,
-) -> Result<(), BoardError> {
-    let at = match endpoint {
-        Endpoint::Management => MGMT_DIR.as_u64() + MGMT_STATUS,
-        _ => OPS_DIR.as_u64() + OPS_STATUS,
-    };
-    slot.page
-        .publish_u16(BarOffset::new(at), status.cast_unsigned())
-        .map_err(|e| BoardError::Registers(e.into()))
+pub(crate) fn write_status(slot: &Slot, endpoint: Endpoint, status: i16) -> Result<(), BoardError> {
+    let (registers, offset) = place(endpoint);
+    let at = BarOffset::new(registers.as_u64() + u64::from(offset));
+    slot.page.publish_u16(at, status.cast_unsigned()).map_err(|e| BoardError::Registers(e.into()))
 }
 
 /// Forgets everything: registers, rings and their contents.

@@ -12,6 +12,7 @@ use et_devapi::trace::{BufferType, MAGIC, TraceHeader, VERSION};
 use et_sim_cores::Dram;
 use zerocopy::IntoBytes;
 
+use super::kernel::Reachable;
 use crate::board::Slot;
 
 /// Bytes of one hart's part of the CM trace. Spec: §16.1
@@ -87,14 +88,19 @@ impl TraceService {
     }
 
     /// Spec: §7.10
-    pub(crate) fn configure(&mut self, slot: &Slot, cmd: &TraceRtConfigCmd) -> TraceConfigStatus {
+    pub(crate) fn configure(
+        &mut self,
+        slot: &Slot,
+        cores: Reachable,
+        cmd: &TraceRtConfigCmd,
+    ) -> TraceConfigStatus {
         let shires = cmd.shire_mask.get();
         let threads = cmd.thread_mask.get();
         let master = shires & MASTER_SHIRE != 0;
         if threads == 0 || master && threads & LOW_THREADS == 0 {
             return TraceConfigStatus::BadThreadMask;
         }
-        let possible = MASTER_SHIRE | MASTER_SHIRE - 1;
+        let possible = MASTER_SHIRE | LOW_THREADS;
         if shires & possible == 0 || shires & possible & !slot.config.shires != 0 {
             return TraceConfigStatus::BadShireMask;
         }
@@ -103,17 +109,28 @@ impl TraceService {
         if cmd.threshold.get() > part {
             return TraceConfigStatus::InvalidTraceConfigInfo;
         }
+        if compute && cores == Reachable::No {
+            return TraceConfigStatus::CmConfigFailed;
+        }
         self.event_mask = cmd.event_mask.get();
         self.filter_mask = cmd.filter_mask.get();
         TraceConfigStatus::Success
     }
 
     /// Spec: §7.11
-    pub(crate) fn control(&mut self, slot: &Slot, cmd: &TraceRtControlCmd) -> TraceControlStatus {
+    pub(crate) fn control(
+        &mut self,
+        slot: &Slot,
+        cores: Reachable,
+        cmd: &TraceRtControlCmd,
+    ) -> TraceControlStatus {
         const RESET_BUFFER: u32 = 4;
         let (kind, control) = (cmd.rt_type.get(), cmd.control.get());
         if kind & 3 == 0 {
             return TraceControlStatus::BadRtType;
+        }
+        if kind & 2 != 0 && cores == Reachable::No {
+            return TraceControlStatus::CmMulticastFailed;
         }
         if kind & 1 != 0 {
             self.mm_control = control;
@@ -151,8 +168,8 @@ pub(crate) fn format_at_boot(dram: &Dram) {
 pub(crate) fn is_valid(config: &TraceConfig) -> bool {
     let harts = selected_harts(config);
     let size = u64::from(config.buffer_size.get());
-    config.buffer.get() % ALIGN_BYTES == 0
-        && size % ALIGN_BYTES == 0
+    config.buffer.get().is_multiple_of(ALIGN_BYTES)
+        && size.is_multiple_of(ALIGN_BYTES)
         && harts != 0
         && size / harts >= ALIGN_BYTES
 }

@@ -1,0 +1,132 @@
+//! The one error type of the backend.
+
+use et_devapi::mailbox::MailboxError;
+use et_hal::{Bar, BarOffset, ErrorKind, OutOfRange, ResetScope, Resource, Width};
+use et_sim_device::{BoardError, PageError};
+
+use crate::SimConfigError;
+
+/// What can go wrong with a simulated device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// The text that describes the board is wrong.
+    #[error("simulator cannot be configured")]
+    Config(#[from] SimConfigError),
+    /// The board cannot be powered on.
+    #[error("simulated board cannot be powered on")]
+    Board(#[from] BoardError),
+    /// The device has no such window.
+    #[error("{0} has no window")]
+    NoWindow(Bar),
+    /// The range does not lie inside the window.
+    #[error("{len} bytes at offset {at} are outside the window of {window} bytes")]
+    OutOfBounds {
+        /// First byte asked for.
+        at: BarOffset,
+        /// Bytes asked for.
+        len: u64,
+        /// Length of the window in bytes.
+        window: u64,
+    },
+    /// The offset is not a multiple of the access width.
+    #[error("offset {at} is not a multiple of {} bytes", width.bytes())]
+    Misaligned {
+        /// Offset asked for.
+        at: BarOffset,
+        /// Width of the access.
+        width: Width,
+    },
+    /// The value does not fit the access width.
+    #[error("value {value:#x} does not fit {} bytes", width.bytes())]
+    ValueTooLarge {
+        /// Value to be written.
+        value: u64,
+        /// Width of the access.
+        width: Width,
+    },
+    /// Doorbells can be written as registers, and nothing else.
+    #[error("doorbell region at {at} takes register writes only")]
+    Doorbell {
+        /// Offset asked for.
+        at: BarOffset,
+    },
+    /// The handle is of a generation before the last reset.
+    #[error("handle is older than the last reset")]
+    Stale,
+    /// The buffer is empty or too large.
+    #[error("DMA buffer of {len} bytes: possible are 1 to {max}")]
+    BufferSize {
+        /// Length asked for.
+        len: usize,
+        /// Largest possible.
+        max: usize,
+    },
+    /// The host did not give memory.
+    #[error("no host memory for a DMA buffer of {len} bytes")]
+    NoMemory {
+        /// Length asked for.
+        len: usize,
+        /// What the operating system said.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// All bus addresses have been used.
+    #[error("no bus addresses left for {len} bytes")]
+    NoBusAddresses {
+        /// Length asked for.
+        len: usize,
+    },
+    /// The range does not lie inside the buffer.
+    #[error("range is outside the DMA buffer")]
+    BufferRange(#[source] OutOfRange),
+    /// Another caller controls resets, or a reset is in progress.
+    #[error("resets are controlled by another caller, or one is in progress")]
+    ResetBusy,
+    /// The transport cannot make this reset.
+    #[error("no {0} reset by the transport")]
+    NoReset(ResetScope),
+    /// A mailbox failed.
+    #[error("mailbox failed")]
+    Mailbox(#[source] Box<MailboxError<SimError>>),
+}
+
+impl SimError {
+    /// Says the same about the window as the page said about itself.
+    pub(crate) fn of_page(error: PageError, at: BarOffset, width: Width) -> Self {
+        match error {
+            PageError::Misaligned { .. } => Self::Misaligned { at, width },
+            PageError::TooLarge { value, .. } => Self::ValueTooLarge { value, width },
+            _ => Self::OutOfBounds { at, len: width.bytes(), window: crate::window::BAR2_BYTES },
+        }
+    }
+}
+
+impl et_hal::Error for SimError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NoWindow(_) | Self::Doorbell { .. } | Self::NoReset(_) => ErrorKind::Unsupported,
+            Self::OutOfBounds { .. } | Self::BufferRange(_) => ErrorKind::OutOfBounds,
+            Self::Misaligned { .. } => ErrorKind::Misaligned,
+            Self::ValueTooLarge { .. } | Self::BufferSize { .. } => ErrorKind::TooLarge,
+            Self::Stale => ErrorKind::Stale,
+            Self::NoMemory { .. } | Self::Board(BoardError::Memory { .. }) => {
+                ErrorKind::Exhausted(Resource::HostMemory)
+            }
+            Self::NoBusAddresses { .. } => ErrorKind::Exhausted(Resource::BusAddresses),
+            Self::Board(BoardError::Thread(_)) => ErrorKind::Exhausted(Resource::Handles),
+            Self::ResetBusy => ErrorKind::Busy,
+            Self::Mailbox(error) => error.kind(),
+            Self::Config(_) | Self::Board(_) => ErrorKind::Other,
+        }
+    }
+}
+
+impl From<MailboxError<Self>> for SimError {
+    fn from(error: MailboxError<Self>) -> Self {
+        match error {
+            MailboxError::Access(error) => error,
+            error => Self::Mailbox(Box::new(error)),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Drives a board by its registers and rings, without a runtime.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::field_reassign_with_default,
+    reason = "each test file uses another part"
+)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use et_devapi::dir::BarSizes;
+use et_devapi::discovery::{self, Layout};
+use et_devapi::msg::ops::{self, Completion, DmaReadNode, DmaWriteNode, LaunchParams};
+use et_devapi::msg::{CommandFlags, Tag, completion_bytes};
+use et_devapi::ring::{Consumer, Producer, Ring};
+use et_hal::{BarOffset, BusAddr, DeviceAccess, DeviceAddr, Endpoint, Pop, Push, RingSet, Width};
+use et_sim_device::{Board, BoardConfig, ComputeKind, PageError, RegisterPage};
+use vm_memory::{Bytes, MmapRegion, VolatileMemory};
+
+/// Long enough for a loaded machine; no test waits for it to pass.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// First byte of host-managed memory.
+pub const HOST_BASE: u64 = 0x80_0580_1000;
+
+pub fn null_config() -> BoardConfig {
+    // `BoardConfig` is not exhaustive for its users, so no literal of it.
+    let mut config = cores_config();
+    config.compute = ComputeKind::Null;
+    config
+}
+
+pub fn cores_config() -> BoardConfig {
+    let mut config = BoardConfig::default();
+    config.dram_bytes = 256 << 20;
+    config
+}
+
+/// Polls until `done`, and fails after the deadline.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < DEADLINE, "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+pub struct Rig {
+    pub board: Arc<Board>,
+    pub layout: Layout,
+    pub sq: [Producer; 2],
+    pub hp: [Producer; 2],
+    pub cq: Consumer,
+}
+
+fn ring(set: &RingSet, index: u64) -> Ring {
+    let at = set.at.as_u64() + index * u64::from(set.size_bytes);
+    Ring::new::<PageError>(BarOffset::new(at), set.size_bytes).unwrap()
+}
+
+pub fn discover(board: &Board) -> Layout {
+    let page = board.page();
+    until("boot", || {
+        i16::from(discovery::mgmt_status(page).unwrap()) == 12
+            && i16::from(discovery::ops_status(page).unwrap()) == 8
+    });
+    let bars = BarSizes::ET_SOC_1;
+    let mgmt = discovery::read_mgmt(page, &bars).unwrap();
+    let ops = discovery::read_ops(page, &bars).unwrap();
+    Layout::new(mgmt, ops).unwrap()
+}
+
+impl Rig {
+    pub fn new(config: BoardConfig) -> Self {
+        Self::attach(Board::power_on(config).unwrap())
+    }
+
+    pub fn attach(board: Arc<Board>) -> Self {
+        let layout = discover(&board);
+        let page = board.page();
+        let mailbox = &layout.ops_mailbox;
+        let sq = [0, 1].map(|i| Producer::attach(ring(&mailbox.submission, i), page).unwrap());
+        let hp = [0, 1].map(|i| Producer::attach(ring(&mailbox.high_priority, i), page).unwrap());
+        let cq = Consumer::attach(ring(&mailbox.completion, 0), page).unwrap();
+        Self { board, layout, sq, hp, cq }
+    }
+
+    pub fn page(&self) -> &RegisterPage {
+        self.board.page()
+    }
+
+    /// Pushes without ringing; tells whether there was room.
+    pub fn try_push(&mut self, queue: usize, message: &[u8]) -> bool {
+        self.sq[queue].push(self.board.page(), message).unwrap() == Push::Accepted
+    }
+
+    pub fn push(&mut self, queue: usize, message: &[u8]) {
+        assert!(self.try_push(queue, message), "submission queue is full");
+    }
+
+    pub fn kick(&self) {
+        self.board.ring(BarOffset::new(4), Width::W32, 1);
+    }
+
+    pub fn send(&mut self, queue: usize, message: &[u8]) {
+        self.push(queue, message);
+        self.kick();
+    }
+
+    pub fn send_high(&mut self, queue: usize, message: &[u8]) {
+        let board = Arc::clone(&self.board);
+        until("room in the high-priority queue", || {
+            self.hp[queue].push(board.page(), message).unwrap() == Push::Accepted
+        });
+        self.kick();
+    }
+
+    /// Takes the next message if there is one.
+    pub fn try_bytes(&mut self) -> Option<Vec<u8>> {
+        let mut buffer = [0; 512];
+        let board = Arc::clone(&self.board);
+        let frame = |header: &_| completion_bytes(Endpoint::Operations, header);
+        match self.cq.pop_message(board.page(), frame, &mut buffer).unwrap() {
+            Pop::Message(len) => Some(buffer[..len].to_vec()),
+            Pop::Empty => None,
+        }
+    }
+
+    /// Takes the next message without looking at it; tells whether there was one.
+    pub fn try_bytes_fast(&mut self) -> bool {
+        let mut buffer = [0; 512];
+        let frame = |header: &_| completion_bytes(Endpoint::Operations, header);
+        let popped = self.cq.pop_message(self.board.page(), frame, &mut buffer);
+        matches!(popped, Ok(Pop::Message(_)))
+    }
+
+    /// Waits for the next message.
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let mut found = None;
+        until("a message", || {
+            found = self.try_bytes();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    pub fn next(&mut self) -> Completion {
+        Completion::parse(&self.bytes()).unwrap()
+    }
+
+    /// Asserts that everything sent has been answered: the next answer is that of an echo.
+    pub fn assert_quiet(&mut self) {
+        self.assert_quiet_on(0);
+    }
+
+    /// The same by an echo on another queue.
+    pub fn assert_quiet_on(&mut self, queue: usize) {
+        let echo = echo(0x7e57);
+        self.send(queue, &echo);
+        let next = self.next();
+        assert_eq!(next.tag(), Some(Tag::new(0x7e57)), "{next:?}");
+    }
+}
+
+fn encode<E: std::fmt::Debug>(with: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Vec<u8> {
+    let mut bytes = [0; ops::MAX_COMMAND_BYTES];
+    let len = with(&mut bytes).unwrap();
+    bytes[..len].to_vec()
+}
+
+pub fn echo(tag: u16) -> Vec<u8> {
+    encode(|out| ops::encode_echo(Tag::new(tag), CommandFlags::EMPTY, out))
+}
+
+pub fn echo_with_barrier(tag: u16) -> Vec<u8> {
+    encode(|out| ops::encode_echo(Tag::new(tag), CommandFlags::BARRIER, out))
+}
+
+pub fn abort(tag: u16) -> Vec<u8> {
+    encode(|out| ops::encode_abort(Tag::new(tag), CommandFlags::EMPTY, out))
+}
+
+pub fn cm_reset(tag: u16) -> Vec<u8> {
+    encode(|out| ops::encode_cm_reset(Tag::new(tag), CommandFlags::EMPTY, 1, out))
+}
+
+pub fn kernel_abort(tag: u16, launch: u16) -> Vec<u8> {
+    encode(|out| ops::encode_kernel_abort(Tag::new(tag), Tag::new(launch), out))
+}
+
+pub fn dma_write(tag: u16, nodes: &[DmaWriteNode]) -> Vec<u8> {
+    encode(|out| ops::encode_dma_write(Tag::new(tag), CommandFlags::EMPTY, nodes, out))
+}
+
+pub fn dma_read(tag: u16, nodes: &[DmaReadNode]) -> Vec<u8> {
+    encode(|out| ops::encode_dma_read(Tag::new(tag), CommandFlags::EMPTY, nodes, out))
+}
+
+pub fn write_node(host: u64, device: u64, size: u32) -> DmaWriteNode {
+    DmaWriteNode::new(BusAddr::new(host), DeviceAddr::new(device), size)
+}
+
+pub fn read_node(host: u64, device: u64, size: u32) -> DmaReadNode {
+    DmaReadNode::new(BusAddr::new(host), DeviceAddr::new(device), size)
+}
+
+/// A launch at the start of host-managed memory on shire 0.
+pub fn params() -> LaunchParams<'static> {
+    LaunchParams {
+        entry: DeviceAddr::new(HOST_BASE),
+        args: None,
+        exception_buffer: None,
+        shire_mask: 1,
+        trace: None,
+        stack: None,
+        embedded_args: &[],
+    }
+}
+
+pub fn launch(tag: u16, params: &LaunchParams<'_>) -> Vec<u8> {
+    encode(|out| ops::encode_launch(Tag::new(tag), CommandFlags::EMPTY, params, out))
+}
+
+/// Host memory that the board can reach.
+pub struct HostBuffer {
+    pub bus: u64,
+    memory: Arc<MmapRegion>,
+}
+
+impl HostBuffer {
+    pub fn map(board: &Board, bus: u64, len: usize, access: DeviceAccess) -> Self {
+        let memory = Arc::new(MmapRegion::new(len).unwrap());
+        board.host_memory().map(BusAddr::new(bus), Arc::clone(&memory), access).unwrap();
+        Self { bus, memory }
+    }
+
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        self.memory.get_slice(offset, bytes.len()).unwrap().write_slice(bytes, 0).unwrap();
+    }
+
+    pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.get_slice(offset, len).unwrap().read_slice(&mut bytes, 0).unwrap();
+        bytes
+    }
+}

@@ -1,0 +1,129 @@
+//! `et list` and `et info`.
+
+use anyhow::Context;
+use et::{FirmwareType, Properties};
+use serde_json::{Value, json};
+
+use crate::output::{self, Format};
+
+pub(crate) fn list(format: Format) -> anyhow::Result<()> {
+    let devices = et::list();
+    if format == Format::Json {
+        let rows: Vec<_> = devices
+            .iter()
+            .map(|d| json!({ "locator": d.locator, "description": d.description }))
+            .collect();
+        return output::json(&rows);
+    }
+    for device in devices {
+        println!("{:<8} {}", device.locator, device.description);
+    }
+    Ok(())
+}
+
+pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
+    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let properties = device.properties();
+    let firmware: Vec<(&str, Option<String>)> = [
+        ("master_minion", FirmwareType::MasterMinion),
+        ("machine_minion", FirmwareType::MachineMinion),
+        ("worker_minion", FirmwareType::WorkerMinion),
+    ]
+    .into_iter()
+    .map(|(name, kind)| (name, device.firmware_version(kind).ok().map(|v| v.to_string())))
+    .collect();
+    let memory = device.memory_stats();
+    let value = |v: Option<Value>| v.unwrap_or(Value::Null);
+    let Properties {
+        shire_mask,
+        shires,
+        cores,
+        harts,
+        scalar_units,
+        vector_units,
+        unified_address_space,
+        global_memory_bytes,
+        constant_memory_bytes,
+        local_memory_bytes,
+        ..
+    } = properties;
+    let caches: Vec<_> = properties
+        .caches
+        .iter()
+        .map(|c| {
+            json!({
+                "level": c.level, "size_bytes": c.size_bytes, "line_bytes": c.line_bytes,
+                "banks_per_shire": c.banks_per_shire,
+            })
+        })
+        .collect();
+    let document = json!({
+        "locator": locator,
+        "shire_mask": format!("{shire_mask:#x}"),
+        "shires": shires,
+        "cores": cores,
+        "harts": harts,
+        "scalar_units": scalar_units,
+        "vector_units": vector_units,
+        "unified_address_space": unified_address_space,
+        "global_memory_bytes": global_memory_bytes,
+        "global_memory_base": properties.global_memory_base.to_string(),
+        "global_memory_free_bytes": memory.free_bytes,
+        "constant_memory_bytes": constant_memory_bytes,
+        "local_memory_bytes": local_memory_bytes,
+        "memory_bandwidth_mbps": properties.memory_bandwidth_mbps,
+        "boot_frequency_mhz": properties.boot_frequency_mhz,
+        "timestamp_hz": properties.timestamp_hz,
+        "caches": caches,
+        "cache_levels": properties.caches.len(),
+        "cache_line_bytes": properties.cache_line_bytes,
+        "tdp_watts": properties.tdp_watts,
+        "form_factor": format!("{:?}", properties.form_factor),
+        "arch_revision": format!("{:?}", properties.arch_revision),
+        "versions": {
+            "device_api": properties.api_version.to_string(),
+            "runtime": properties.runtime_version,
+            "firmware": firmware.iter().map(|(name, version)| {
+                ((*name).to_owned(), value(version.clone().map(Value::from)))
+            }).collect::<serde_json::Map<_, _>>(),
+        },
+        "dma": {
+            "max_nodes": properties.dma_max_nodes,
+            "max_node_bytes": properties.dma_max_node_bytes,
+            "align_bytes": properties.dma_align_bytes,
+            "peer_to_peer": properties.peer_to_peer,
+        },
+        "submission_queues": properties.queues,
+    });
+    match format {
+        Format::Json => output::json(&document)?,
+        Format::Text => print_tree(&document, 0),
+    }
+    device.close();
+    Ok(())
+}
+
+fn print_tree(value: &Value, depth: usize) {
+    let Value::Object(fields) = value else { return };
+    for (name, field) in fields {
+        let label = format!("{:indent$}{}", "", name.replace('_', " "), indent = 2 * depth);
+        match field {
+            Value::Object(_) => {
+                println!("{label}");
+                print_tree(field, depth + 1);
+            }
+            Value::Array(items) => {
+                println!("{label}");
+                for item in items {
+                    print_tree(item, depth + 1);
+                }
+            }
+            Value::Null => println!("{label:<28} not reported"),
+            Value::String(text) => println!("{label:<28} {text}"),
+            Value::Number(number) if name.ends_with("_bytes") => {
+                println!("{label:<28} {}", output::bytes(number.as_u64().unwrap_or(0)));
+            }
+            other => println!("{label:<28} {other}"),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `et run`: one launch of a kernel, with arguments from the command line.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use et::{AnyHal, Device, DeviceBuffer, DeviceSlice, KernelArgs, Launch, Stream};
+use serde_json::json;
+
+use crate::npy::{self, Array};
+use crate::output::{self, Format};
+use crate::value::{self, Argument};
+
+/// Copies are cut into pieces of this size, so that the progress bar moves.
+const PIECE: usize = 64 << 20;
+
+/// Options of `run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The kernel, an ELF file.
+    kernel: PathBuf,
+    /// An argument, in order: a scalar (`f32:2.5`, `u64:16384`, …) or an array (`in:x.npy`,
+    /// `out:z.npy:f32[16384]`, `inout:y.npy`).
+    #[arg(long = "arg", value_name = "ARG")]
+    args: Vec<Argument>,
+    /// Shires to run on: a mask (`0xf`) or a list (`0-3,8`); all of the device by default.
+    #[arg(long, value_parser = value::shires)]
+    shires: Option<u64>,
+    /// The function to start at, instead of the file's entry.
+    #[arg(long)]
+    entry: Option<String>,
+    /// Stack of each hart in bytes, instead of the default 4160.
+    #[arg(long)]
+    stack: Option<u64>,
+    /// Seconds that the kernel may take; then it is aborted.
+    #[arg(long, default_value_t = 60.0)]
+    timeout: f64,
+}
+
+/// An array on the device, and where it goes afterwards.
+struct Buffer {
+    device: DeviceBuffer,
+    output: Option<(PathBuf, Array)>,
+}
+
+pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
+    let timeout = Duration::try_from_secs_f64(args.timeout).context("bad timeout")?;
+    let elf = std::fs::read(&args.kernel)
+        .with_context(|| format!("reading {}", args.kernel.display()))?;
+    // All files are read before the device is touched.
+    let inputs = args.args.iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
+
+    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let name = args.kernel.file_stem().unwrap_or_default().to_string_lossy();
+    let kernel = device.load_kernel_entry(&name, &elf, args.entry.as_deref())?;
+    let stream = device.default_stream();
+    let total = inputs.iter().flatten().map(|(array, _)| array.bytes.len() as u64).sum();
+    let bar = output::progress(format, "to device", total);
+    let mut block = KernelArgs::new();
+    let mut buffers = Vec::new();
+    for (argument, input) in args.args.iter().zip(inputs) {
+        match (argument, input) {
+            (Argument::Scalar(ty, text), _) => block = value::scalar(block, *ty, text)?,
+            (_, Some((array, output))) => {
+                let buffer = device.alloc(array.bytes.len().max(1) as u64)?;
+                for (index, piece) in array.bytes.chunks(PIECE).enumerate() {
+                    let start = (index * PIECE) as u64;
+                    let part = buffer.slice(start..start + piece.len() as u64)?;
+                    stream.copy_to_device(piece, part)?.wait(timeout)?;
+                    bar.inc(piece.len() as u64);
+                }
+                block = block.addr(buffer.addr());
+                buffers.push(Buffer { device: buffer, output: output.map(|path| (path, array)) });
+            }
+            (_, None) => unreachable!("arrays have been loaded"),
+        }
+    }
+    bar.finish_and_clear();
+    let mut launch = Launch::new(&kernel).args(block);
+    for buffer in &buffers {
+        launch = launch.keep(&buffer.device);
+    }
+    if let Some(mask) = args.shires {
+        launch = launch.shires(mask);
+    }
+    if let Some(bytes) = args.stack {
+        launch = launch.stack_bytes(bytes);
+    }
+    let started = Instant::now();
+    let times = execute(&device, stream, &launch, timeout)?;
+    let elapsed = started.elapsed();
+
+    let total = buffers.iter().filter(|b| b.output.is_some()).map(|b| b.device.len_bytes()).sum();
+    let bar = output::progress(format, "from device", total);
+    let mut written = Vec::new();
+    for buffer in &mut buffers {
+        let Some((path, array)) = &mut buffer.output else { continue };
+        for (index, piece) in array.bytes.chunks_mut(PIECE).enumerate() {
+            let start = (index * PIECE) as u64;
+            let part: DeviceSlice = buffer.device.slice(start..start + piece.len() as u64)?;
+            stream.read(part, piece, timeout)?;
+            bar.inc(piece.len() as u64);
+        }
+        npy::write(path, array)?;
+        written.push(path.clone());
+    }
+    bar.finish_and_clear();
+    let mhz = device.properties().boot_frequency_mhz.unwrap_or(1);
+    let device_time = Duration::from_nanos(times.execute * 1000 / u64::from(mhz));
+    device.close();
+    match format {
+        Format::Json => output::json(&json!({
+            "kernel": name, "status": "completed",
+            "host_us": elapsed.as_secs_f64() * 1e6,
+            "device_us": device_time.as_secs_f64() * 1e6,
+            "device_cycles": times.execute,
+            "outputs": written,
+        })),
+        Format::Text => {
+            println!(
+                "{name} completed in {} ({} on the device)",
+                output::time(elapsed),
+                output::time(device_time)
+            );
+            for path in written {
+                println!("wrote {}", path.display());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Reads or makes the array of an argument; `None` for scalars.
+fn load(argument: &Argument) -> anyhow::Result<Option<(Array, Option<PathBuf>)>> {
+    Ok(match argument {
+        Argument::Scalar(..) => None,
+        Argument::In(path) => Some((npy::read(path)?, None)),
+        Argument::InOut(from, to) => Some((npy::read(from)?, Some(to.clone()))),
+        Argument::Out(path, ty, shape) => {
+            let bytes = shape.iter().product::<u64>() * ty.size() as u64;
+            let bytes = vec![0; usize::try_from(bytes).context("array too large")?];
+            let array = Array { ty: *ty, shape: shape.clone(), bytes };
+            Some((array, Some(path.clone())))
+        }
+    })
+}
+
+/// Launches and waits; a kernel that does not end is aborted, so that the report says where it was.
+fn execute(
+    device: &Device<AnyHal>,
+    stream: &Stream<AnyHal>,
+    launch: &Launch,
+    timeout: Duration,
+) -> anyhow::Result<et::Times> {
+    let event = stream.launch(launch)?;
+    let outcome = match event.wait(timeout) {
+        Err(et::Error::Timeout { .. }) => {
+            let grace = Duration::from_secs(10);
+            device.abort_launch(&event, grace)?;
+            match event.wait(grace) {
+                Err(error @ et::Error::Launch(_)) => {
+                    return Err(report(&error)
+                        .context(format!("kernel did not end within {timeout:?}, aborted")));
+                }
+                other => other,
+            }
+        }
+        other => other,
+    };
+    let timeline = outcome.map_err(|error| report(&error))?;
+    timeline.device.context("launches have device times")
+}
+
+/// All failed harts, with symbol and source line, and the registers of the first.
+fn report(error: &et::Error) -> anyhow::Error {
+    let Some(failure) = error.launch_failure() else { return anyhow!("{error}") };
+    let registers = failure.contexts.first().filter(|context| context.gpr.is_some());
+    match registers {
+        Some(first) => anyhow!("{failure:#}\nregisters of hart {}:\n{}", first.hart_id, first.registers()),
+        None => anyhow!("{failure:#}"),
+    }
+}

@@ -1,0 +1,182 @@
+//! `cargo xtask ci`.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use serde::Serialize;
+
+use crate::shell::{capture, cargo, root, run, write_json};
+use crate::{layers, loom};
+
+/// What became of the checks.
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    /// Why each was skipped.
+    reasons: Vec<String>,
+}
+
+impl Counts {
+    fn skip(&mut self, what: &str, why: &str) {
+        println!("{what}: skipped, because {why}");
+        self.skipped += 1;
+        self.reasons.push(format!("{what}: {why}"));
+    }
+
+    /// Runs one check; the others go on if it fails.
+    fn check(&mut self, what: &str, check: impl FnOnce() -> anyhow::Result<()>) {
+        let started = Instant::now();
+        match check() {
+            Ok(()) => {
+                println!("{what}: passed in {:.0?}", started.elapsed());
+                self.passed += 1;
+            }
+            Err(error) => {
+                println!("{what}: FAILED: {error:#}");
+                self.failed += 1;
+            }
+        }
+    }
+}
+
+pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
+    let mut counts = Counts::default();
+    counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
+    counts.check("layers", layers::check);
+    counts.check("clippy", || {
+        run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+    });
+    features(&mut counts);
+    tests(&mut counts)?;
+    counts.check("docs", || {
+        let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+        run(command.env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    counts.check("demo", || run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"]));
+    bare_metal(&mut counts)?;
+    kernels(&mut counts)?;
+    counts.check("loom", || loom::run(None));
+    minimum_rust(&mut counts);
+    println!(
+        "\n{} passed, {} failed, {} skipped",
+        counts.passed, counts.failed, counts.skipped
+    );
+    for reason in &counts.reasons {
+        println!("  skipped {reason}");
+    }
+    write_json(json, &counts)?;
+    if counts.failed != 0 {
+        bail!("{} checks failed", counts.failed);
+    }
+    Ok(())
+}
+
+fn run_cargo(args: &[&str]) -> anyhow::Result<()> {
+    run(&mut cargo(args))
+}
+
+/// Each feature of the public crates alone, and none.
+fn features(counts: &mut Counts) {
+    for args in [
+        ["-p", "et-hal", "--no-default-features", ""],
+        ["-p", "et-hal", "--all-features", ""],
+        ["-p", "et", "--no-default-features", ""],
+        ["-p", "et", "--no-default-features", "--features=sim"],
+        ["-p", "et", "--no-default-features", "--features=mock"],
+        ["-p", "et", "--all-features", ""],
+    ] {
+        let args: Vec<_> = ["check", "--locked"].into_iter().chain(args).filter(|arg| !arg.is_empty()).collect();
+        counts.check(&args.join(" "), || run_cargo(&args));
+    }
+}
+
+/// The test command of the README; every test counts.
+fn tests(counts: &mut Counts) -> anyhow::Result<()> {
+    println!("$ cargo test --workspace");
+    let output = capture(&mut cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let mut results = 0;
+    for line in text.lines() {
+        if let Some(result) = line.strip_prefix("test result: ") {
+            results += 1;
+            counts.passed += number(result, "passed")?;
+            counts.failed += number(result, "failed")?;
+            for _ in 0..number(result, "ignored")? {
+                counts.skip("a test", "it is marked as ignored");
+            }
+        } else if let Some((_, why)) = line.split_once("skipped, because ") {
+            counts.skip("part of a test", why);
+        }
+    }
+    if !output.status.success() {
+        println!("{text}\n{errors}");
+        // A build failure shows in no count.
+        counts.failed = counts.failed.max(1);
+    } else if results == 0 {
+        bail!("cargo test printed no result");
+    }
+    Ok(())
+}
+
+fn number(result: &str, label: &str) -> anyhow::Result<u64> {
+    let words: Vec<_> = result.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
+    let at = words.iter().position(|word| *word == label);
+    let count = at.and_then(|at| words.get(at.checked_sub(1)?)).context("no count in a result")?;
+    Ok(count.parse()?)
+}
+
+/// The `no_std` crates on a target without an operating system, if one is installed.
+fn bare_metal(counts: &mut Counts) -> anyhow::Result<()> {
+    let sysroot = capture(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let sysroot = String::from_utf8_lossy(&sysroot.stdout).trim().to_owned();
+    for target in ["riscv64gc-unknown-none-elf", "thumbv7m-none-eabi"] {
+        let installed = Path::new(&sysroot).join("lib/rustlib").join(target).exists();
+        if !installed {
+            counts.skip(&format!("build for {target}"), "the target is not installed");
+            continue;
+        }
+        counts.check(&format!("build for {target}"), || {
+            run_cargo(&["build", "--locked", "-p", "et-hal", "-p", "et-devapi", "--target", target])
+        });
+    }
+    Ok(())
+}
+
+/// The committed kernels are what their sources give.
+fn kernels(counts: &mut Counts) -> anyhow::Result<()> {
+    let mut command = Command::new("./rebuild.sh");
+    command.arg("--check").current_dir(root().join("testing/kernels"));
+    let output = capture(&mut command)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if output.status.code() == Some(77) {
+        let why = text.split_once("skipped, because ").map_or("it said so", |(_, why)| why.trim());
+        counts.skip("kernels", why);
+        return Ok(());
+    }
+    counts.check("kernels", || match output.status.success() {
+        true => Ok(()),
+        false => bail!("{text}{}", String::from_utf8_lossy(&output.stderr)),
+    });
+    Ok(())
+}
+
+/// The oldest compiler the manifest promises, if it is installed.
+fn minimum_rust(counts: &mut Counts) {
+    let version = "1.88";
+    let probe = Command::new("cargo").args([&format!("+{version}"), "--version"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        counts.skip(&format!("build with Rust {version}"), "that toolchain is not installed");
+        return;
+    }
+    counts.check(&format!("build with Rust {version}"), || {
+        let mut command = Command::new("cargo");
+        command.args([&format!("+{version}"), "check", "--workspace", "--locked"]);
+        command.args(["--target-dir", "target-msrv"]).current_dir(root());
+        run(&mut command)
+    });
+}

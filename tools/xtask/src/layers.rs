@@ -1,0 +1,45 @@
+//! No crate depends upwards.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::shell::{capture, cargo};
+
+/// The layer of each crate; a crate may depend on those with smaller numbers only.
+const LAYERS: [(&str, u32); 12] = [
+    ("et-hal", 0),
+    ("et-devapi", 1),
+    ("et-sim-cores", 1),
+    ("et-sim-device", 2),
+    ("et-hal-mock", 3),
+    ("et-hal-sim", 3),
+    ("et-runtime", 3),
+    ("et", 4),
+    ("et-cli", 5),
+    ("xtask", 5),
+    ("et-testkit", 0),
+    ("et-loom", 4),
+];
+
+/// Checks the dependency graph of the workspace; tests may depend on anything.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let layers = BTreeMap::from(LAYERS);
+    let output = capture(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(layer) = layers.get(name) else { bail!("crate {name} has no layer") };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let on = dependency["name"].as_str().unwrap_or_default();
+            if dependency["kind"] == "dev" || !layers.contains_key(on) {
+                continue;
+            }
+            if layers[on] >= *layer {
+                bail!("{name} (layer {layer}) depends on {on} (layer {})", layers[on]);
+            }
+        }
+    }
+    Ok(())
+}

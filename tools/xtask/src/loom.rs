@@ -1,0 +1,180 @@
+//! `cargo xtask loom`: models and mutants.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::shell::{capture, cargo, root, write_json};
+
+#[derive(Debug, Serialize)]
+struct Report {
+    models: Vec<Model>,
+    mutants: Vec<Mutant>,
+}
+
+#[derive(Debug, Serialize)]
+struct Model {
+    name: String,
+    executions: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Mutant {
+    name: String,
+    killed: bool,
+    by: String,
+}
+
+/// A bug to be seeded: text of a source file and what to put in its place.
+#[derive(Debug, Deserialize)]
+struct Seed {
+    name: String,
+    file: String,
+    find: String,
+    replace: String,
+    /// Test program of `et-loom`.
+    test: String,
+    /// The model that must catch it.
+    model: String,
+}
+
+/// What the models are built from; the mutants get copies.
+const SOURCES: [&str; 7] = [
+    "Cargo.lock",
+    "Cargo.toml",
+    "et-hal",
+    "et-devapi",
+    "et-runtime",
+    "testing/et-loom",
+    "rustfmt.toml",
+];
+
+pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
+    let target = root().join("target-loom");
+    let output = capture(&mut tests(&mut cargo(&["test"]), &target))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success(),
+        "a model failed:\n{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let models = models(&text);
+    ensure!(!models.is_empty(), "no model ran");
+    for model in &models {
+        println!("model {:<14} {:>8} executions", model.name, model.executions);
+    }
+
+    let seeds = std::fs::read_to_string(root().join("testing/et-loom/mutants.json"))?;
+    let seeds: Vec<Seed> = serde_json::from_str(&seeds).context("reading mutants.json")?;
+    let copy = target.join("mutant");
+    let mut mutants = Vec::new();
+    for seed in &seeds {
+        ensure!(
+            models.iter().any(|model| model.name == seed.model),
+            "mutant \"{}\" names model {}, which did not run",
+            seed.name,
+            seed.model
+        );
+        let killed = is_killed(seed, &copy, &target)?;
+        println!("mutant {:<50} {}", seed.name, if killed { "killed by " } else { "SURVIVED " }.to_owned() + &seed.model);
+        mutants.push(Mutant { name: seed.name.clone(), killed, by: seed.model.clone() });
+    }
+    let survivors = mutants.iter().filter(|mutant| !mutant.killed).count();
+    write_json(json, &Report { models, mutants })?;
+    ensure!(survivors == 0, "{survivors} mutants survived");
+    Ok(())
+}
+
+/// The call that builds and runs models.
+fn tests<'c>(command: &'c mut Command, target: &Path) -> &'c mut Command {
+    command
+        .args(["--release", "--package", "et-loom", "--tests", "--target-dir"])
+        .arg(target)
+        .env("RUSTFLAGS", "--cfg loom")
+}
+
+/// The lines that `et_loom::check` prints.
+fn models(text: &str) -> Vec<Model> {
+    text.lines()
+        .filter_map(|line| {
+            // The test harness may put its own text before it.
+            let (_, rest) = line.split_once("model ")?;
+            let (name, executions) = rest.split_once(" executions ")?;
+            Some(Model { name: name.into(), executions: executions.trim().parse().ok()? })
+        })
+        .collect()
+}
+
+/// Seeds one bug into a copy of the sources and runs its model.
+fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
+    for source in SOURCES {
+        sync(&root().join(source), &copy.join(source))?;
+    }
+    // The copy is a workspace of what the models need, nothing else.
+    let manifest = std::fs::read_to_string(copy.join("Cargo.toml"))?;
+    let (before, rest) = manifest.split_once("members = [").context("no members in Cargo.toml")?;
+    let (_, after) = rest.split_once(']').context("no end of members")?;
+    let members = r#"members = ["et-hal", "et-devapi", "et-runtime", "testing/et-loom"]"#;
+    std::fs::write(copy.join("Cargo.toml"), format!("{before}{members}{after}"))?;
+    for package in ["et-devapi", "et-runtime"] {
+        // Tests of the crates themselves are not built, so neither is what only they need.
+        let path = copy.join(package).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(&path)?;
+        let (before, rest) =
+            manifest.split_once("[dev-dependencies]").context("no dev-dependencies")?;
+        let after = rest.split_once("\n[").map_or(String::new(), |(_, after)| format!("[{after}"));
+        std::fs::write(&path, format!("{before}{after}"))?;
+    }
+
+    let path = copy.join(&seed.file);
+    let original = std::fs::read_to_string(&path)?;
+    ensure!(
+        original.contains(&seed.find),
+        "mutant \"{}\": its text is not in {} any more",
+        seed.name,
+        seed.file
+    );
+    std::fs::write(&path, original.replacen(&seed.find, &seed.replace, 1))?;
+
+    let mut command = cargo(&["test"]);
+    command.current_dir(copy);
+    tests(&mut command, target).args(["--no-run", "--test", &seed.test]);
+    let built = capture(&mut command)?;
+    // A mutant that does not compile proves nothing.
+    ensure!(
+        built.status.success(),
+        "mutant \"{}\" does not compile:\n{}",
+        seed.name,
+        String::from_utf8_lossy(&built.stderr)
+    );
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.arg("test").current_dir(copy);
+    tests(&mut command, target).args(["--test", &seed.test, "--"]);
+    let output = capture(&mut command)?;
+    if output.status.success() {
+        return Ok(false);
+    }
+    // It must be the named model that fails: one that passed has printed its line.
+    let passed = models(&String::from_utf8_lossy(&output.stdout));
+    Ok(!passed.iter().any(|model| model.name == seed.model))
+}
+
+/// Copies a file or folder where it differs, so that builds stay incremental.
+fn sync(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if from.is_dir() {
+        std::fs::create_dir_all(to)?;
+        for entry in std::fs::read_dir(from)? {
+            let name = entry?.file_name();
+            sync(&from.join(&name), &to.join(&name))?;
+        }
+        return Ok(());
+    }
+    let bytes = std::fs::read(from).with_context(|| format!("reading {}", from.display()))?;
+    if std::fs::read(to).ok().as_ref() != Some(&bytes) {
+        std::fs::write(to, bytes).with_context(|| format!("writing {}", to.display()))?;
+    }
+    Ok(())
+}
