@@ -35,6 +35,11 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
+    /// A deadline `after` from `start`.
+    pub(crate) fn from(start: Duration, after: Duration) -> Self {
+        Self { start, after }
+    }
+
     /// A deadline `after` from now; a duration too long for the clock means never.
     pub(crate) fn after(clock: &dyn Clock, after: Duration) -> Self {
         Self { start: clock.now(), after }

@@ -149,12 +149,11 @@ impl<H: Hal> Shared<H> {
     fn fail_part(&self, command: &InFlight<H>, error: Error, tools: &mut Tools) {
         if let Some(operation) = &command.operation {
             operation.fail(error);
-            self.end_part(operation, self.now(), Some(tools));
+            self.end_part(operation, Some(tools));
         }
     }
 
     fn finish(&self, command: InFlight<H>, completion: &Completion, tools: &mut Tools) {
-        let now = self.now();
         self.count_out(&command);
         let InFlight { operation, queue, then, sent } = command;
         let result = match (&then, completion) {
@@ -192,7 +191,7 @@ impl<H: Hal> Shared<H> {
                         self.diagnose(operation, queue, *launched, failure, tools);
                     } else {
                         operation.fail(Error::Launch(Arc::new(failure)));
-                        self.end_part(&operation, now, Some(tools));
+                        self.end_part(&operation, Some(tools));
                     }
                     return;
                 }
@@ -203,7 +202,7 @@ impl<H: Hal> Shared<H> {
                 let error = Error::Lost { why: "response of another kind than its command".into() };
                 if let Some(operation) = &operation {
                     operation.fail(error.clone());
-                    self.end_part(operation, now, Some(tools));
+                    self.end_part(operation, Some(tools));
                 }
                 self.lose(&error);
                 return;
@@ -228,7 +227,7 @@ impl<H: Hal> Shared<H> {
             if let Err(error) = result {
                 operation.fail(error);
             }
-            self.end_part(&operation, now, Some(tools));
+            self.end_part(&operation, Some(tools));
         }
     }
 
@@ -246,7 +245,7 @@ impl<H: Hal> Shared<H> {
             Err(error) => {
                 launched.context.retire();
                 operation.fail(Error::Launch(Arc::new(failure.without_contexts(&error))));
-                self.end_part(&operation, self.now(), Some(tools));
+                self.end_part(&operation, Some(tools));
                 return;
             }
         };
@@ -283,7 +282,7 @@ impl<H: Hal> Shared<H> {
         };
         if let Some(operation) = operation {
             operation.fail(Error::Launch(Arc::new(failure)));
-            self.end_part(&operation, self.now(), Some(tools));
+            self.end_part(&operation, Some(tools));
         }
         // Firmware never clears the buffer (Spec: §15), so the pattern has to be put back.
         let Launched { context, .. } = launched;

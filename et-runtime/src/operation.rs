@@ -119,7 +119,9 @@ impl Operation {
     }
 
     /// Ends one part; with the last one the operation is done and its callbacks are returned.
-    pub(crate) fn part_done(&self, now: Duration) -> Option<Callbacks<Outcome>> {
+    ///
+    /// The clock is read only then.
+    pub(crate) fn part_done(&self, now: impl FnOnce() -> Duration) -> Option<Callbacks<Outcome>> {
         // AcqRel: the last part sees what all others recorded.
         if self.parts.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
@@ -130,7 +132,7 @@ impl Operation {
             None => Ok(Timeline {
                 queued: self.queued,
                 sent: progress.sent.unwrap_or(self.queued),
-                completed: now,
+                completed: now(),
                 device: progress.device,
             }),
         };

@@ -59,7 +59,7 @@ impl Profiler {
         Profile { records: records.kept, dropped: records.dropped }
     }
 
-    pub(crate) fn operation_done(&self, operation: &Operation, now: Duration) {
+    pub(crate) fn operation_done(&self, operation: &Operation, now: impl FnOnce() -> Duration) {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
@@ -67,7 +67,7 @@ impl Profiler {
             name: operation.name,
             id: operation.id,
             stream: operation.lane.id,
-            timeline: operation.timeline(now),
+            timeline: operation.timeline(now()),
             failed: operation.cell.get().is_some_and(|outcome| outcome.is_err()),
         };
         let mut records = locked(&self.records);

@@ -21,6 +21,9 @@ use crate::operation::{Lane, Operation};
 use crate::profile::Profiler;
 use crate::{Error, Result};
 
+/// Commands between two looks at the completion queue while sending; it holds about 37 responses.
+const DRAIN_EVERY: u32 = 8;
+
 const OPEN: u32 = 0;
 const REFUSING: u32 = 1;
 
@@ -82,6 +85,8 @@ pub(crate) struct Shared<H: Hal> {
     pub(crate) stalled: Mutex<Vec<Weak<dyn Retry>>>,
     /// Memory of commands the device may still work on although nobody waits for them.
     quarantine: Mutex<Vec<InFlight<H>>>,
+    /// Commands sent, modulo 2³².
+    sent: AtomicU32,
     state: AtomicU32,
     refusal: Mutex<Option<Error>>,
     compute_down: AtomicBool,
@@ -137,6 +142,7 @@ impl<H: Hal> Shared<H> {
             exception_copies: Mutex::new(Vec::new()),
             stalled: Mutex::default(),
             quarantine: Mutex::default(),
+            sent: AtomicU32::new(0),
             state: AtomicU32::new(OPEN),
             refusal: Mutex::default(),
             compute_down: AtomicBool::new(false),
@@ -160,10 +166,15 @@ impl<H: Hal> Shared<H> {
         Lane::new(id, id as usize % self.queues.len().max(1))
     }
 
-    pub(crate) fn new_operation(&self, name: &'static str, lane: &Arc<Lane>) -> Arc<Operation> {
+    pub(crate) fn new_operation(
+        &self,
+        name: &'static str,
+        lane: &Arc<Lane>,
+        now: Duration,
+    ) -> Arc<Operation> {
         let id = self.next_operation.fetch_add(1, Ordering::Relaxed);
         lane.operations.fetch_add(1, Ordering::Relaxed);
-        Operation::new(id, name, Arc::clone(lane), self.now())
+        Operation::new(id, name, Arc::clone(lane), now)
     }
 
     /// Returns why nothing can be sent, if so.
@@ -215,7 +226,10 @@ impl<H: Hal> Shared<H> {
         let mut idle = 0;
         loop {
             match self.offer(queue, flags, wire, payload) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.drain_sometimes();
+                    return Ok(());
+                }
                 Err(NotSent::Never(error)) => return Err(error),
                 Err(NotSent::Full(back)) => payload = back,
             }
@@ -226,6 +240,14 @@ impl<H: Hal> Shared<H> {
                 });
             }
             self.step(&mut idle, deadline);
+        }
+    }
+
+    /// Takes responses every few commands. A full completion queue would stop the device (Spec: §5.6), and one that
+    /// is emptied little by little stays in the cache.
+    fn drain_sometimes(&self) {
+        if self.sent.fetch_add(1, Ordering::Relaxed) % DRAIN_EVERY == DRAIN_EVERY - 1 {
+            self.try_drain();
         }
     }
 
@@ -434,7 +456,7 @@ impl<H: Hal> Shared<H> {
     pub(crate) fn abandon(&self, payload: InFlight<H>, error: &Error) {
         if let Some(operation) = &payload.operation {
             operation.fail(error.clone());
-            self.end_part(operation, self.now(), None);
+            self.end_part(operation, None);
         }
     }
 
@@ -451,7 +473,7 @@ impl<H: Hal> Shared<H> {
             self.count_out(&payload);
             if let Some(operation) = &payload.operation {
                 operation.fail(error.clone());
-                self.end_part(operation, self.now(), None);
+                self.end_part(operation, None);
             }
             self.quarantine(payload);
         });
@@ -463,20 +485,15 @@ impl<H: Hal> Shared<H> {
     }
 
     /// Ends one part of an operation. Callbacks go to `tools`, or run at once without it.
-    pub(crate) fn end_part(
-        &self,
-        operation: &Arc<Operation>,
-        now: Duration,
-        tools: Option<&mut Tools>,
-    ) {
-        let Some(callbacks) = operation.part_done(now) else {
+    pub(crate) fn end_part(&self, operation: &Arc<Operation>, tools: Option<&mut Tools>) {
+        let Some(callbacks) = operation.part_done(|| self.now()) else {
             return;
         };
         operation.lane.operations.fetch_sub(1, Ordering::Release);
         if operation.wanted.swap(false, Ordering::AcqRel) {
             self.gate.unwant();
         }
-        self.profiler.operation_done(operation, now);
+        self.profiler.operation_done(operation, || self.now());
         if !callbacks.is_empty() {
             match tools {
                 Some(tools) => tools.callbacks.push(callbacks),

@@ -126,7 +126,7 @@ impl<H: Hal> Turn<'_, H> {
         if let Err(error) = &outcome {
             self.operation.fail(error.clone());
         }
-        shared.end_part(&self.operation, shared.now(), None);
+        shared.end_part(&self.operation, None);
         outcome.map(|()| event)
     }
 }
@@ -138,9 +138,10 @@ impl<H: Hal> Inner<H> {
         if let Some(error) = shared.refusal() {
             return Err(error);
         }
-        let deadline = shared.deadline(shared.config.command_timeout);
+        let now = shared.now();
+        let deadline = Deadline::from(now, shared.config.command_timeout);
         let mut deferred = locked(&self.turn);
-        let operation = shared.new_operation(name, &self.lane);
+        let operation = shared.new_operation(name, &self.lane, now);
         // The barrier holds up the whole queue, so it is used only if something of this stream is not done.
         let barrier = deferred.needs_barrier
             || (order == Order::InOrder && !(self.lane.is_idle() && deferred.items.is_empty()));

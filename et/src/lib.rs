@@ -15,11 +15,11 @@ pub use locator::{Locator, LocatorError};
 #[cfg(feature = "sim")]
 pub use open::{AnyHal, DeviceInfo, OpenError, list, open, open_with};
 
+/// The HAL traits.
+pub use et_hal as hal;
 /// Mocks of the HAL traits.
 #[cfg(feature = "mock")]
 pub use et_hal_mock as mock;
 /// The simulator.
 #[cfg(feature = "sim")]
 pub use et_hal_sim as sim;
-/// The HAL traits.
-pub use et_hal as hal;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use embedded_dma::{ReadBuffer, WriteBuffer};
-use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, DmaLimits, ErrorKind, ErrorType, OutOfRange};
 use et_hal::Resource;
+use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, DmaLimits, ErrorKind, ErrorType, OutOfRange};
 
 use crate::MockError;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use et_devapi::dir::{MgmtDir, OpsDir};
 use et_devapi::msg::ops::{
-    AbortStatus, API_VERSION, CmResetStatus, Command, CompatibilityStatus, Completion, DmaStatus,
+    API_VERSION, AbortStatus, CmResetStatus, Command, CompatibilityStatus, Completion, DmaStatus,
     EchoStatus, FirmwareVersionStatus, KernelAbortStatus, LaunchStatus, Times,
 };
 use et_devapi::msg::{Header, Tag};
@@ -141,9 +141,7 @@ pub fn answering_mailbox(
 }
 
 /// As [`answering_mailbox`], with raw bytes: for answers that no healthy device gives.
-pub fn raw_mailbox(
-    mut device: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Send + 'static,
-) -> MockMailbox {
+pub fn raw_mailbox(mut device: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> MockMailbox {
     let answers = Arc::new(Mutex::new(VecDeque::new()));
     let mut mailbox = MockMailbox::new();
     let queue = Arc::clone(&answers);

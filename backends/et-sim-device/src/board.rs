@@ -49,6 +49,8 @@ pub struct Counters {
     pub responses: u64,
     /// Times the firmware thread went to sleep.
     pub sleeps: u64,
+    /// Instructions that kernels have executed, counted when they end.
+    pub instructions: u64,
 }
 
 /// What host threads and the firmware thread share.
@@ -78,6 +80,7 @@ pub(crate) struct Stats {
     pub(crate) commands: AtomicU64,
     pub(crate) responses: AtomicU64,
     pub(crate) sleeps: AtomicU64,
+    pub(crate) instructions: AtomicU64,
 }
 
 impl Stats {
@@ -352,6 +355,7 @@ impl Board {
             commands: stats.commands.load(Ordering::Relaxed),
             responses: stats.responses.load(Ordering::Relaxed),
             sleeps: stats.sleeps.load(Ordering::Relaxed),
+            instructions: stats.instructions.load(Ordering::Relaxed),
         }
     }
 }

@@ -46,13 +46,14 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let n = ELEMENTS as u64;
     let bytes = n * 4;
     let buffer = || device.alloc(bytes);
-    let (a, b, s, p, q, f) =
-        (buffer()?, buffer()?, buffer()?, buffer()?, buffer()?, buffer()?);
+    let (a, b, s, p, q, f) = (buffer()?, buffer()?, buffer()?, buffer()?, buffer()?, buffer()?);
 
     // Two streams: both sums may run in any order, the product waits for both.
     let (main, side) = (device.stream(), device.stream());
-    main.copy_to_device(&vec![args.a; ELEMENTS], &a)?;
-    main.copy_to_device(&vec![args.b; ELEMENTS], &b)?;
+    let inputs = [
+        main.copy_to_device(&vec![args.a; ELEMENTS], &a)?,
+        main.copy_to_device(&vec![args.b; ELEMENTS], &b)?,
+    ];
     let before = device.hal().board().counters().instructions;
     let launched = Instant::now();
     let step1 = main.launch(&Launch::new(&add).buffer(&a).buffer(&b).buffer(&s).u64(n))?;
@@ -62,6 +63,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     main.wait_for(&step3);
     let step4 = main.launch(&Launch::new(&mul).buffer(&p).buffer(&q).buffer(&f).u64(n))?;
     step4.wait(WAIT)?;
+    for input in inputs {
+        input.wait(WAIT)?;
+    }
     let elapsed = launched.elapsed();
     let instructions = device.hal().board().counters().instructions - before;
     let mut result = vec![0.0f32; ELEMENTS];

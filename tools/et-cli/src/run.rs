@@ -176,7 +176,9 @@ fn report(error: &et::Error) -> anyhow::Error {
     let Some(failure) = error.launch_failure() else { return anyhow!("{error}") };
     let registers = failure.contexts.first().filter(|context| context.gpr.is_some());
     match registers {
-        Some(first) => anyhow!("{failure:#}\nregisters of hart {}:\n{}", first.hart_id, first.registers()),
+        Some(first) => {
+            anyhow!("{failure:#}\nregisters of hart {}:\n{}", first.hart_id, first.registers())
+        }
         None => anyhow!("{failure:#}"),
     }
 }

@@ -185,11 +185,10 @@ mod tests {
             parse("out:z.npy:f32[16,4]").unwrap(),
             Argument::Out("z.npy".into(), Type::F32, vec![16, 4])
         );
-        assert_eq!(
-            parse("inout:y.npy").unwrap(),
-            Argument::InOut("y.npy".into(), "y.npy".into())
-        );
-        for bad in ["f32", "f32:x", "u8:256", "q8:1", "out:z.npy", "out:z.npy:f32[0]", "out:z:f32[a]"] {
+        assert_eq!(parse("inout:y.npy").unwrap(), Argument::InOut("y.npy".into(), "y.npy".into()));
+        for bad in
+            ["f32", "f32:x", "u8:256", "q8:1", "out:z.npy", "out:z.npy:f32[0]", "out:z:f32[a]"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use serde::Serialize;
 
-use crate::shell::{capture, cargo, root, run, write_json};
+use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::{layers, loom};
 
 /// What became of the checks.
@@ -54,17 +54,16 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     tests(&mut counts)?;
     counts.check("docs", || {
         let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
-        run(command.env("RUSTDOCFLAGS", "-D warnings"))
+        execute(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
-    counts.check("demo", || run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"]));
+    counts.check("demo", || {
+        run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
+    });
     bare_metal(&mut counts)?;
     kernels(&mut counts)?;
     counts.check("loom", || loom::run(None));
     minimum_rust(&mut counts);
-    println!(
-        "\n{} passed, {} failed, {} skipped",
-        counts.passed, counts.failed, counts.skipped
-    );
+    println!("\n{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     for reason in &counts.reasons {
         println!("  skipped {reason}");
     }
@@ -76,7 +75,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
 }
 
 fn run_cargo(args: &[&str]) -> anyhow::Result<()> {
-    run(&mut cargo(args))
+    execute(&mut cargo(args))
 }
 
 /// Each feature of the public crates alone, and none.
@@ -89,7 +88,8 @@ fn features(counts: &mut Counts) {
         ["-p", "et", "--no-default-features", "--features=mock"],
         ["-p", "et", "--all-features", ""],
     ] {
-        let args: Vec<_> = ["check", "--locked"].into_iter().chain(args).filter(|arg| !arg.is_empty()).collect();
+        let args: Vec<_> =
+            ["check", "--locked"].into_iter().chain(args).filter(|arg| !arg.is_empty()).collect();
         counts.check(&args.join(" "), || run_cargo(&args));
     }
 }
@@ -177,6 +177,6 @@ fn minimum_rust(counts: &mut Counts) {
         let mut command = Command::new("cargo");
         command.args([&format!("+{version}"), "check", "--workspace", "--locked"]);
         command.args(["--target-dir", "target-msrv"]).current_dir(root());
-        run(&mut command)
+        execute(&mut command)
     });
 }

@@ -78,7 +78,11 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
             seed.model
         );
         let killed = is_killed(seed, &copy, &target)?;
-        println!("mutant {:<50} {}", seed.name, if killed { "killed by " } else { "SURVIVED " }.to_owned() + &seed.model);
+        println!(
+            "mutant {:<50} {}",
+            seed.name,
+            if killed { "killed by " } else { "SURVIVED " }.to_owned() + &seed.model
+        );
         mutants.push(Mutant { name: seed.name.clone(), killed, by: seed.model.clone() });
     }
     let survivors = mutants.iter().filter(|mutant| !mutant.killed).count();

@@ -1,6 +1,7 @@
 //! Checks and measurements of this workspace, as `cargo xtask …`.
 
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
+#![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 
 mod bench;
 mod ci;

@@ -19,7 +19,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 }
 
 /// Runs a program, showing its output.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn execute(command: &mut Command) -> anyhow::Result<()> {
     println!("$ {command:?}");
     let status = command.status().with_context(|| format!("starting {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");

@@ -15,7 +15,7 @@ use super::exception;
 use super::mm::{Origin, Shared};
 use super::trace;
 use crate::Fault;
-use crate::board::Slot;
+use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
 
 /// Largest payload of a launch, in bytes. Spec: §9.1
@@ -238,6 +238,7 @@ impl Shared {
     /// Answers the running kernel if it has ended.
     pub(crate) fn poll_kernel(&mut self) -> bool {
         let Some((launch, report)) = self.kernel.reports.take() else { return false };
+        Stats::add(&self.slot.stats.instructions, report.instructions);
         let present = launch == self.kernel.launches;
         let running = self.kernel.running.take_if(|running| present && !running.orphaned);
         if let Some(running) = running {

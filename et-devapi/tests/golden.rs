@@ -1,0 +1,20 @@
+//! Every layout and every message against the vectors taken from the vendor's definitions, in both directions.
+//!
+//! A vector that no table here knows is a failure, and so is a table entry without a vector.
+//!
+//! Spec: §20
+
+#[path = "golden/abi.rs"]
+mod abi;
+#[path = "golden/codes.rs"]
+mod codes;
+#[path = "golden/dir.rs"]
+mod dir;
+#[path = "golden/layout.rs"]
+mod layout;
+#[path = "golden/mgmt.rs"]
+mod mgmt;
+#[path = "golden/ops.rs"]
+mod ops;
+#[path = "golden/ring.rs"]
+mod ring;
