@@ -10,7 +10,7 @@ use crate::dir::{
     BarSizes, DirError, DmaInfo, MgmtDir, MgmtRegion, MgmtStatus, OpsDir, OpsRegion, OpsStatus,
     Region, check_overlap,
 };
-use crate::pci::{DIR_BYTES, MGMT_DIR, OPS_DIR};
+use crate::pci::{DIR_BYTES, MAILBOX_BAR, MGMT_DIR, OPS_DIR};
 
 const MGMT_STATUS: BarOffset = BarOffset::new(MGMT_DIR.as_u64() + 44);
 const OPS_STATUS: BarOffset = BarOffset::new(OPS_DIR.as_u64() + 8);
@@ -120,13 +120,23 @@ impl Layout {
     ///
     /// # Errors
     /// [`DirError::RegionOverlap`] across the DIRs; [`DirError::OutsideRegion`] for queues or doorbells outside
-    /// their regions; [`DirError::DoorbellSize`]; [`DirError::RegionMissing`].
+    /// their regions; [`DirError::RegionInOtherBar`]; [`DirError::MemoryWraps`]; [`DirError::DoorbellSize`];
+    /// [`DirError::RegionMissing`].
     pub fn new(mgmt: MgmtDir, ops: OpsDir) -> Result<Self, DirError> {
         check_overlap(mgmt.regions().chain(ops.regions()))?;
         let host = *need(ops.region(OpsRegion::HostManaged), OpsRegion::HostManaged as u8)?;
         let ops_buffer = need(ops.region(OpsRegion::VqBuffer), OpsRegion::VqBuffer as u8)?;
         let mgmt_buffer = need(mgmt.region(MgmtRegion::VqBuffer), MgmtRegion::VqBuffer as u8)?;
         let bells = need(mgmt.region(MgmtRegion::Doorbells), MgmtRegion::Doorbells as u8)?;
+        for region in [ops_buffer, mgmt_buffer, bells] {
+            if region.bar != MAILBOX_BAR.index() {
+                return Err(DirError::RegionInOtherBar { kind: region.kind, bar: region.bar });
+            }
+        }
+        if host.device_addr.checked_add(host.len_bytes).is_none() {
+            let (base, len) = (host.device_addr.as_u64(), host.len_bytes);
+            return Err(DirError::MemoryWraps { base, len });
+        }
         let q = ops.queues();
         let ops_mailbox = MailboxLayout {
             endpoint: Endpoint::Operations,

@@ -206,13 +206,11 @@ fn producers<M: Mmio>(
     Ok(ends)
 }
 
-fn is_fatal<E>(error: &RingError<E>, is_pop: bool) -> bool {
-    match error {
-        RingError::CorruptIndex { .. } | RingError::Framing(_) => true,
-        // A message of the caller that is too large harms nobody; one of the device can never be read.
-        RingError::TooLarge { .. } => is_pop,
-        _ => false,
-    }
+fn is_fatal<E>(error: &RingError<E>) -> bool {
+    matches!(
+        error,
+        RingError::CorruptIndex { .. } | RingError::Framing(_) | RingError::Oversized { .. }
+    )
 }
 
 impl<M, S, E> ErrorType for RingMailbox<M, S, E>
@@ -239,7 +237,7 @@ where
         let outcome = end.with(|(head, tail)| {
             let mut producer = Producer::resume(end.ring, head, tail);
             let outcome = producer.push(&self.window, message);
-            if outcome.as_ref().is_err_and(|error| is_fatal(error, false)) {
+            if outcome.as_ref().is_err_and(|error| is_fatal(error)) {
                 end.poison();
             }
             (outcome, producer.indices())
@@ -260,7 +258,7 @@ where
             let mut consumer = Consumer::resume(end.ring, tail, head);
             let frame = |header: &_| completion_bytes(endpoint, header);
             let outcome = consumer.pop_message(&self.window, frame, into);
-            if outcome.as_ref().is_err_and(|error| is_fatal(error, true)) {
+            if outcome.as_ref().is_err_and(|error| is_fatal(error)) {
                 end.poison();
             }
             (outcome, consumer.indices())

@@ -227,6 +227,15 @@ layout! {
     }
 }
 
+/// Number of the first event of the compute minions' own; up to 2999, none is defined. Spec: §16.2.
+pub const CM_EVENT_START: u16 = 2000;
+/// Number of the first event of the master minions' own. Spec: §16.2.
+pub const MM_EVENT_START: u16 = 1000;
+/// Number of the first event of the service processor's own. Spec: §16.2.
+pub const SP_EVENT_START: u16 = 0;
+/// Each writer's own events end this far after their start. Spec: §16.2.
+pub const EVENT_RANGE: u16 = 999;
+
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident: $type:ty { $($value:literal => $variant:ident $text:literal,)* })*) => {$(
         $(#[$doc])*
@@ -278,6 +287,61 @@ numbers! {
         14 => PowerStatus "Power of the card",
         15 => CustomEvent "An event of the writer's own",
         16 => UserProfileEvent "A profiling mark",
+    }
+    /// Kind of the header of a part. Spec: §16.1.
+    HeaderKind: u16 {
+        0 => Standard "Header of part 0",
+        1 => Size "Header of every other part",
+    }
+    /// Which counter a [`PmcCounter`] holds. Spec: §16.2.
+    CounterId: u16 {
+        0 => Hpmcounter3 "Hart counter 3",
+        1 => Hpmcounter4 "Hart counter 4",
+        2 => Hpmcounter5 "Hart counter 5",
+        3 => Hpmcounter6 "Hart counter 6",
+        4 => Hpmcounter7 "Hart counter 7",
+        5 => Hpmcounter8 "Hart counter 8",
+        6 => ShireCacheCycle "Shire cache cycles",
+        7 => ShireCache1 "Shire cache counter 1",
+        8 => ShireCache2 "Shire cache counter 2",
+        9 => MemshireCycle "Memory shire cycles",
+        10 => Memshire1 "Memory shire counter 1",
+        11 => Memshire2 "Memory shire counter 2",
+        12 => Memshire0Cycle "Memory shire 0 cycles",
+        13 => Memshire1Cycle "Memory shire 1 cycles",
+        14 => Memshire2Cycle "Memory shire 2 cycles",
+        15 => Memshire3Cycle "Memory shire 3 cycles",
+        16 => Memshire4Cycle "Memory shire 4 cycles",
+        17 => Memshire5Cycle "Memory shire 5 cycles",
+        18 => Memshire6Cycle "Memory shire 6 cycles",
+        19 => Memshire7Cycle "Memory shire 7 cycles",
+        20 => Memshire01 "Memory shire 0 counter 1",
+        21 => Memshire11 "Memory shire 1 counter 1",
+        22 => Memshire21 "Memory shire 2 counter 1",
+        23 => Memshire31 "Memory shire 3 counter 1",
+        24 => Memshire41 "Memory shire 4 counter 1",
+        25 => Memshire51 "Memory shire 5 counter 1",
+        26 => Memshire61 "Memory shire 6 counter 1",
+        27 => Memshire71 "Memory shire 7 counter 1",
+        28 => Memshire02 "Memory shire 0 counter 2",
+        29 => Memshire12 "Memory shire 1 counter 2",
+        30 => Memshire22 "Memory shire 2 counter 2",
+        31 => Memshire32 "Memory shire 3 counter 2",
+        32 => Memshire42 "Memory shire 4 counter 2",
+        33 => Memshire52 "Memory shire 5 counter 2",
+        34 => Memshire62 "Memory shire 6 counter 2",
+        35 => Memshire72 "Memory shire 7 counter 2",
+    }
+    /// Events of the service processor's own, from 0 to 999. Spec: §16.2.
+    SpEvent: u16 {
+        1 => PerfGlobals "Performance",
+        2 => PowerGlobals "Power",
+        3 => PowerStatesGlobals "Power states",
+        4 => OpStats "Operation statistics",
+    }
+    /// Events of the master minions' own, from 1000 to 1999. Spec: §16.2.
+    MmEvent: u16 {
+        1001 => ComputeResources "Use of compute resources",
     }
     /// Progress of a command in a [`CmdStatus`]. Spec: §16.2.
     CmdProgress: u16 {

@@ -2,6 +2,8 @@
 //!
 //! Spec: §3.8
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use et_devapi::abi::{MAX_DRAM_BYTES, host_managed_len};
 use et_devapi::dir::{
     BarSizes, DirError, DirWarning, MgmtDir, MgmtRegion, MgmtStatus, OpsDir, OpsRegion, OpsStatus,

@@ -4,6 +4,8 @@
 //!
 //! Spec: §20
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 #[path = "golden/abi.rs"]
 mod abi;
 #[path = "golden/codes.rs"]

@@ -1,13 +1,15 @@
 //! Round trips of every message, and parsers that see nonsense.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use et_devapi::dir::{BarSizes, MgmtDir, OpsDir};
 use et_devapi::msg::ops::{
     Command, Completion, DmaReadNode, DmaWriteNode, EncodeError, FirmwareType, LaunchError,
     LaunchParams, LaunchPayload, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD, MAX_LIST_NODES,
-    MessageError, StackConfig, Times, TraceConfig, TraceRtConfig, Version, encode_abort,
-    encode_cm_reset, encode_compatibility, encode_dma_read, encode_dma_write, encode_echo,
-    encode_firmware_version, encode_kernel_abort, encode_launch, encode_trace_config,
-    encode_trace_control,
+    MessageError, StackConfig, Times, TraceConfig, TraceControl, TraceRtConfig, TraceRuntimes,
+    Version, encode_abort, encode_cm_reset, encode_compatibility, encode_dma_read,
+    encode_dma_write, encode_echo, encode_firmware_version, encode_kernel_abort, encode_launch,
+    encode_trace_config, encode_trace_control,
 };
 use et_devapi::msg::{CommandFlags, Header, Tag, command_bytes, completion_bytes};
 use et_hal::{BusAddr, DeviceAddr, Endpoint};
@@ -160,7 +162,13 @@ proptest! {
                     && cmd.threshold.get() == c
         );
         check!(
-            encode_trace_control(tag, flags, a, b, &mut out),
+            encode_trace_control(
+                tag,
+                flags,
+                TraceRuntimes::from_bits(a),
+                TraceControl::from_bits(b),
+                &mut out,
+            ),
             flags,
             Command::TraceRtControl(cmd) if (cmd.rt_type.get(), cmd.control.get()) == (a, b)
         );

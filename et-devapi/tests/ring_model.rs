@@ -2,6 +2,9 @@
 //!
 //! Spec: §5.2
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+#![expect(clippy::cast_possible_truncation, reason = "patterns and sizes of small rings")]
+
 use std::collections::VecDeque;
 
 use et_devapi::msg::{CommandFlags, FramingError, Header, Tag, command_bytes, completion_bytes};
@@ -272,7 +275,7 @@ fn a_size_that_cannot_be_right_is_reported() {
         assert_eq!(producer.push(&window, header.as_bytes()), Ok(Push::Accepted));
         let popped = consumer.pop_message(&window, command_bytes, &mut [0; 64]);
         let expected = match size {
-            u16::MAX => RingError::TooLarge { len: 65_535, max: 63 },
+            u16::MAX => RingError::Oversized { len: 65_535, max: 63 },
             size => RingError::Framing(FramingError { size, msg_id: 517 }),
         };
         assert_eq!(popped, Err(expected), "{size}");

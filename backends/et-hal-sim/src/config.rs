@@ -5,7 +5,9 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
-use et_sim_device::{BoardConfig, ComputeKind, ConfigError, Fault, ParseFaultError};
+use et_sim_device::{
+    BoardConfig, ComputeKind, ConfigError, Fault, FloatProfile, ParseFaultError, Timing,
+};
 
 /// Which board to simulate.
 ///
@@ -17,6 +19,8 @@ use et_sim_device::{BoardConfig, ComputeKind, ConfigError, Fault, ParseFaultErro
 /// | `dram` | installed memory, as `8GiB`, `512MiB` or bytes |
 /// | `threads` | host threads that execute kernels |
 /// | `compute` | `cores`, or `null` for kernels that end at once |
+/// | `float` | `hardware`, or `ieee` to execute what traps on the silicon |
+/// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
 /// | `mhz` | minion clock |
 /// | `boot-step` | microseconds from one boot status to the next |
 /// | `spin` | microseconds the firmware looks for work before it sleeps |
@@ -36,8 +40,19 @@ pub struct SimConfig {
 }
 
 /// The keys of the text form.
-pub const KEYS: &[&str] =
-    &["shires", "dram", "threads", "compute", "mhz", "boot-step", "spin", "seed", "fault"];
+pub const KEYS: &[&str] = &[
+    "shires",
+    "dram",
+    "threads",
+    "compute",
+    "float",
+    "timing",
+    "mhz",
+    "boot-step",
+    "spin",
+    "seed",
+    "fault",
+];
 
 impl SimConfig {
     /// Returns the configuration of the board.
@@ -73,6 +88,20 @@ impl SimConfig {
                     "cores" => ComputeKind::Cores,
                     "null" => ComputeKind::Null,
                     _ => return Err(bad("cores or null")),
+                };
+            }
+            "float" => {
+                board.float = match value {
+                    "hardware" => FloatProfile::Hardware,
+                    "ieee" => FloatProfile::IeeeStandard,
+                    _ => return Err(bad("hardware or ieee")),
+                };
+            }
+            "timing" => {
+                board.timing = match value {
+                    "host" => Timing::HostClock,
+                    "deterministic" => Timing::Deterministic,
+                    _ => return Err(bad("host or deterministic")),
                 };
             }
             "mhz" => board.frequency_mhz = value.parse().map_err(|_| bad("a number"))?,
@@ -113,7 +142,10 @@ impl fmt::Display for SimConfig {
         let board = &self.board;
         let compute = if board.compute == ComputeKind::Null { "null" } else { "cores" };
         write!(f, "shires={:#x},dram={}", board.shires, board.dram_bytes)?;
+        let float = if board.float == FloatProfile::Hardware { "hardware" } else { "ieee" };
+        let timing = if board.timing == Timing::HostClock { "host" } else { "deterministic" };
         write!(f, ",threads={},compute={compute}", board.host_threads)?;
+        write!(f, ",float={float},timing={timing}")?;
         write!(f, ",mhz={},boot-step={}", board.frequency_mhz, board.boot_step.as_micros())?;
         write!(f, ",spin={},seed={}", board.spin.as_micros(), board.seed)?;
         board.faults.iter().try_for_each(|fault| write!(f, ",fault={fault}"))
@@ -193,14 +225,16 @@ mod tests {
 
     #[test]
     fn every_key_is_understood() {
-        let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, mhz=700, boot-step=5, \
-                    spin=10, seed=0xff, fault=noise, fault=hang:3";
+        let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
+                    timing=deterministic, mhz=700, boot-step=5, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: SimConfig = text.parse().unwrap();
         let board = config.board();
         assert_eq!(board.shires, 0x1_0000_000f);
         assert_eq!(board.dram_bytes, 1 << 30);
         assert_eq!(board.host_threads.get(), 2);
         assert_eq!(board.compute, ComputeKind::Null);
+        assert_eq!(board.float, FloatProfile::IeeeStandard);
+        assert_eq!(board.timing, Timing::Deterministic);
         assert_eq!(board.frequency_mhz, 700);
         assert_eq!(board.boot_step, Duration::from_micros(5));
         assert_eq!(board.spin, Duration::from_micros(10));

@@ -13,7 +13,8 @@ pub use config::{KEYS, SimConfig, SimConfigError};
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, ParseFaultError,
+    Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, FloatProfile,
+    ParseFaultError, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

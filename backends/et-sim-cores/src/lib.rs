@@ -1,1 +1,42 @@
-//! ET-SoC-1 compute cores: an RV64IMFC interpreter with the vendor extensions
+#![doc = include_str!("../README.md")]
+
+mod amo;
+mod bus;
+mod cache;
+mod chip;
+mod clock;
+mod code;
+mod compressed;
+mod config;
+mod csr;
+mod decode;
+mod error;
+mod esr;
+mod event;
+mod exec;
+mod exec_float;
+mod float;
+mod handlers;
+mod hart;
+mod kernel_call;
+mod launch;
+mod machine;
+mod map;
+mod memory;
+mod op;
+mod ops_control;
+mod ops_float;
+mod ops_integer;
+mod ops_memory;
+mod packed;
+mod sched;
+mod single;
+mod soft;
+mod turn;
+
+pub use config::{ALL_SHIRES, FloatProfile, MachineConfig, Timing};
+pub use error::CoresError;
+pub use launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};
+pub use machine::Machine;
+pub use memory::{Dram, Scratchpads};
+pub use single::{SingleHart, Step};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use et_sim_cores::{Dram, LaunchReport};
+use et_sim_cores::{Dram, LaunchReport, Scratchpads};
 
 use crate::board::Slot;
 use crate::cores::Cores;
@@ -52,6 +52,8 @@ pub(crate) trait Compute: Send + fmt::Debug {
     fn cycles(&self) -> u64;
     /// Tells that device memory was changed behind the cores' back.
     fn memory_changed(&mut self);
+    /// Returns the L2 scratchpads, if there are any.
+    fn scratchpads(&self) -> Option<&Scratchpads>;
 }
 
 /// Builds what the configuration asks for.
@@ -94,6 +96,10 @@ impl Compute for NullCompute {
     }
 
     fn memory_changed(&mut self) {}
+
+    fn scratchpads(&self) -> Option<&Scratchpads> {
+        None
+    }
 }
 
 /// Where reports of kernels appear, on their way from a core's thread to the firmware thread.

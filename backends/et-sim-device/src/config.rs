@@ -3,6 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use et_sim_cores::{FloatProfile, Timing};
+
 use crate::Fault;
 
 /// What executes kernels.
@@ -33,6 +35,10 @@ pub struct BoardConfig {
     pub host_threads: NonZeroUsize,
     /// What executes kernels.
     pub compute: ComputeKind,
+    /// What floating-point instructions do where the silicon departs from the standard.
+    pub float: FloatProfile,
+    /// Where the cycle counter of the cores and their order of execution come from.
+    pub timing: Timing,
     /// Minion clock, in MHz: the unit of every time in responses.
     pub frequency_mhz: u32,
     /// Time from one boot status to the next; zero boots in microseconds.
@@ -90,6 +96,8 @@ impl Default for BoardConfig {
             shires: Self::ALL_SHIRES,
             host_threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             compute: ComputeKind::Cores,
+            float: FloatProfile::default(),
+            timing: Timing::default(),
             frequency_mhz: 600,
             boot_step: Duration::ZERO,
             spin: Duration::from_micros(40),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use et_sim_cores::{Dram, Launch, Machine, MachineConfig, Stack};
+use et_sim_cores::{Dram, Launch, Machine, MachineConfig, Scratchpads, Stack};
 
 use crate::compute::{Compute, Reports, Start, Started};
 use crate::{BoardConfig, BoardError};
@@ -19,6 +19,8 @@ impl Cores {
             shires: config.shires,
             host_threads: config.host_threads,
             frequency_mhz: config.frequency_mhz,
+            float: config.float,
+            timing: config.timing,
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));
@@ -60,5 +62,9 @@ impl Compute for Cores {
 
     fn memory_changed(&mut self) {
         self.machine.invalidate_code();
+    }
+
+    fn scratchpads(&self) -> Option<&Scratchpads> {
+        Some(self.machine.scratchpads())
     }
 }

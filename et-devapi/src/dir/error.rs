@@ -95,6 +95,22 @@ pub enum DirError {
         /// The length.
         len: u64,
     },
+    /// Queues or doorbells are in another BAR than the mailboxes.
+    #[error("region type {kind} is in BAR {bar}, not in that of the mailboxes")]
+    RegionInOtherBar {
+        /// The type.
+        kind: u8,
+        /// The BAR.
+        bar: u8,
+    },
+    /// Device memory for the user goes past the end of the address space.
+    #[error("{len} bytes of memory at {base:#x} go past the end of the address space")]
+    MemoryWraps {
+        /// First byte.
+        base: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// A compulsory region is missing or unusable.
     #[error("region type {kind} is missing")]
     RegionMissing {

@@ -172,12 +172,15 @@ impl MgmtDir {
         let total = size_of::<MgmtHeader>()
             .checked_add(size_of::<MgmtQueues>())?
             .checked_add(count.checked_mul(size_of::<RegionRecord>())?)?;
+        // Newer blocks were cut to what is known, and so are their sizes.
+        let queues = MgmtQueues { attributes_size: 24.into(), ..self.queues };
         let header = MgmtHeader {
+            attributes_size: 72.into(),
             total_size: u16::try_from(total).ok()?.into(),
             num_mem_regions: u16::try_from(count).ok()?.into(),
             ..self.header
         };
-        let (len, whole) = write(&header, &self.queues, self.regions().copied(), out)?;
+        let (len, whole) = write(&header, &queues, self.regions().copied(), out)?;
         let (head, covered) = whole.split_at_mut_checked(size_of::<MgmtHeader>())?;
         let sealed = MgmtHeader { crc32: crc32fast::hash(covered).into(), ..header };
         head.copy_from_slice(sealed.as_bytes());

@@ -145,7 +145,9 @@ impl OpsDir {
             crc32: 0.into(),
             pad: [0; 2],
         };
-        let (len, whole) = write(&header, &self.queues, self.regions().copied(), out)?;
+        // A newer block was cut to what is known, and so is its size.
+        let queues = OpsQueues { attributes_size: 32.into(), ..self.queues };
+        let (len, whole) = write(&header, &queues, self.regions().copied(), out)?;
         let (head, covered) = whole.split_at_mut_checked(size_of::<OpsHeader>())?;
         let sealed = OpsHeader { crc32: crc32fast::hash(covered).into(), ..header };
         head.copy_from_slice(sealed.as_bytes());

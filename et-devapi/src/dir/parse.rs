@@ -74,6 +74,7 @@ impl<'a> Blocks<'a> {
         rules: &[Rule],
         places: &mut [Option<Region>],
     ) -> Result<(), DirError> {
+        let mut seen = 0u64;
         for _ in 0..count {
             let record: &RegionRecord = self.region_record()?;
             let region = Region::from_record(record);
@@ -84,9 +85,12 @@ impl<'a> Blocks<'a> {
                 self.warnings.push(DirWarning::UnknownRegion { kind });
                 continue;
             };
-            if place.is_some() {
+            // One that is skipped below counts too.
+            let bit = 1u64.checked_shl(u32::from(kind)).unwrap_or(0);
+            if seen & bit != 0 {
                 return Err(DirError::DuplicateRegion { kind });
             }
+            seen |= bit;
             if region.len_bytes == 0 || !(rule.is_valid)(&region) {
                 self.warnings.push(DirWarning::BadRegion { kind });
                 continue;

@@ -67,17 +67,17 @@ impl Consumer {
     /// The caller knows from [`used`](Self::used) that they are there.
     ///
     /// # Errors
-    /// [`RingError::TooLarge`] if the range is longer than the ring; [`RingError::Access`].
+    /// [`RingError::NotThere`]; [`RingError::Access`].
     pub fn peek<M: Mmio + ?Sized>(
         &self,
         mmio: &M,
         skip: u32,
         out: &mut [u8],
     ) -> Result<(), RingError<M::Error>> {
-        let max = self.ring.max_message();
         let end = usize::try_from(skip).unwrap_or(usize::MAX).saturating_add(out.len());
-        if end > usize::try_from(max).unwrap_or(usize::MAX) {
-            return Err(RingError::TooLarge { len: end, max });
+        let available = self.known_used();
+        if end > usize::try_from(available).unwrap_or(usize::MAX) {
+            return Err(RingError::NotThere { asked: end, available });
         }
         let start = self.ring.advance(self.tail, skip);
         let until_end = usize::try_from(self.ring.length.saturating_sub(start));
@@ -90,10 +90,10 @@ impl Consumer {
         Ok(())
     }
 
-    /// Gives `bytes` back to the producer; no more than are there.
+    /// Gives `bytes` back to the producer.
     ///
     /// # Errors
-    /// [`RingError::Access`].
+    /// [`RingError::NotThere`]; [`RingError::Access`].
     ///
     /// # Ordering
     /// Release: the producer that sees the room does not overwrite bytes that are still being read.
@@ -102,7 +102,12 @@ impl Consumer {
         mmio: &M,
         bytes: u32,
     ) -> Result<(), RingError<M::Error>> {
-        let tail = self.ring.advance(self.tail, bytes.min(self.known_used()));
+        let available = self.known_used();
+        if bytes > available {
+            let asked = usize::try_from(bytes).unwrap_or(usize::MAX);
+            return Err(RingError::NotThere { asked, available });
+        }
+        let tail = self.ring.advance(self.tail, bytes);
         mmio.store_release_u64(self.ring.control(TAIL), u64::from(tail))
             .map_err(RingError::Access)?;
         self.tail = tail;
@@ -114,7 +119,7 @@ impl Consumer {
     /// A message that is not completely there stays, and the answer is [`Pop::Empty`].
     ///
     /// # Errors
-    /// [`RingError::Framing`]; [`RingError::TooLarge`] if the message claims more than the ring holds;
+    /// [`RingError::Framing`]; [`RingError::Oversized`];
     /// [`RingError::BufferTooSmall`]; [`RingError::CorruptIndex`]; [`RingError::Access`].
     pub fn pop_message<M: Mmio + ?Sized>(
         &mut self,
@@ -133,7 +138,7 @@ impl Consumer {
         let max = self.ring.max_message();
         let needed = match u32::try_from(len) {
             Ok(needed) if needed <= max => needed,
-            _ => return Err(RingError::TooLarge { len, max }),
+            _ => return Err(RingError::Oversized { len, max }),
         };
         if self.known_used() < needed && self.used(mmio)? < needed {
             return Ok(Pop::Empty);

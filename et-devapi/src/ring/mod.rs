@@ -65,6 +65,22 @@ pub enum RingError<E> {
         /// Largest possible.
         max: u32,
     },
+    /// More was asked for than is in the ring.
+    #[error("{asked} bytes asked, {available} are in the ring")]
+    NotThere {
+        /// Bytes asked for.
+        asked: usize,
+        /// Bytes in the ring, as last seen.
+        available: u32,
+    },
+    /// The next message claims more bytes than the ring can ever hold; the queue is unusable until reset.
+    #[error("message claims {len} bytes, the ring holds at most {max}")]
+    Oversized {
+        /// Length it claims.
+        len: usize,
+        /// Largest possible.
+        max: u32,
+    },
     /// The next message cannot be framed; the queue is unusable until reset.
     #[error("message in the ring cannot be framed")]
     Framing(#[source] FramingError),

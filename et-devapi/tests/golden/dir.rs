@@ -130,7 +130,7 @@ fn images_are_read_and_written() {
         let at = int(image, "bar_offset");
         let mut out = [0xff; DIR_BYTES];
         match name {
-            "other" => {
+            "ops_dir_ready" => {
                 assert_eq!(at, OPS_DIR.as_u64());
                 let dir = OpsDir::parse(&bytes, &BARS).unwrap();
                 let vectors = [

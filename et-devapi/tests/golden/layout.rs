@@ -12,28 +12,48 @@ pub(crate) trait Field {
 }
 
 macro_rules! number_field {
-    ($($type:ty: $get:expr, $make:expr;)*) => {$(
+    ($($type:ty: $get:path, $make:path;)*) => {$(
         impl Field for $type {
             fn value(&self) -> Value {
-                let get: fn(&$type) -> u64 = $get;
-                Value::Number(get(self))
+                Value::Number($get(*self))
             }
             fn set(&mut self, value: &Value) {
                 let Value::Number(number) = value else { panic!("{value:?} is no number") };
-                let make: fn(u64) -> $type = $make;
-                *self = make(*number);
+                *self = $make(*number);
             }
         }
     )*};
 }
 
+fn byte(number: u64) -> u8 {
+    u8::try_from(number).unwrap()
+}
+fn u16_of(number: u64) -> U16 {
+    u16::try_from(number).unwrap().into()
+}
+fn u32_of(number: u64) -> U32 {
+    u32::try_from(number).unwrap().into()
+}
+fn i16_bits(number: I16) -> u64 {
+    number.get().cast_unsigned().into()
+}
+fn i16_of(number: u64) -> I16 {
+    u16::try_from(number).unwrap().cast_signed().into()
+}
+fn i64_bits(number: I64) -> u64 {
+    number.get().cast_unsigned()
+}
+fn i64_of(number: u64) -> I64 {
+    number.cast_signed().into()
+}
+
 number_field! {
-    u8: |x| u64::from(*x), |n| u8::try_from(n).unwrap();
-    U16: |x| u64::from(x.get()), |n| U16::new(u16::try_from(n).unwrap());
-    U32: |x| u64::from(x.get()), |n| U32::new(u32::try_from(n).unwrap());
-    U64: |x| x.get(), U64::new;
-    I16: |x| u64::from(x.get().cast_unsigned()), |n| I16::new(u16::try_from(n).unwrap().cast_signed());
-    I64: |x| x.get().cast_unsigned(), |n| I64::new(n.cast_signed());
+    u8: u64::from, byte;
+    U16: u64::from, u16_of;
+    U32: u64::from, u32_of;
+    U64: u64::from, U64::new;
+    I16: i16_bits, i16_of;
+    I64: i64_bits, i64_of;
 }
 
 impl<const N: usize> Field for [u8; N] {

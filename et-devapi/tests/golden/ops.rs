@@ -6,11 +6,11 @@ use et_devapi::msg::ops::{
     FirmwareVersionCmd, FirmwareVersionRsp, FwErrorEvent, KernelAbortCmd, KernelAbortRsp,
     KernelErrorBlock, KernelLaunchCmd, KernelLaunchRsp, LaunchError, LaunchParams, LaunchPayload,
     MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD, MAX_LIST_NODES, MsgId, P2pReadNode, P2pWriteNode,
-    StackConfig, Times, TraceBufferFullEvent, TraceConfig, TraceRtConfig, TraceRtConfigCmd,
-    TraceRtConfigRsp, TraceRtControlCmd, TraceRtControlRsp, Version, encode_abort, encode_cm_reset,
-    encode_compatibility, encode_dma_read, encode_dma_write, encode_echo, encode_firmware_version,
-    encode_kernel_abort, encode_launch, encode_p2p_read, encode_p2p_write, encode_trace_config,
-    encode_trace_control,
+    StackConfig, Times, TraceBufferFullEvent, TraceConfig, TraceControl, TraceRtConfig,
+    TraceRtConfigCmd, TraceRtConfigRsp, TraceRtControlCmd, TraceRtControlRsp, TraceRuntimes,
+    Version, encode_abort, encode_cm_reset, encode_compatibility, encode_dma_read,
+    encode_dma_write, encode_echo, encode_firmware_version, encode_kernel_abort, encode_launch,
+    encode_p2p_read, encode_p2p_write, encode_trace_config, encode_trace_control,
 };
 use et_devapi::msg::{CommandFlags, Header, Tag, command_bytes, completion_bytes};
 use et_hal::{DeviceAddr, Endpoint};
@@ -324,7 +324,11 @@ fn check_command(id: MsgId, e: &Example, what: &str) {
         }
         (MsgId::TraceRtControlCmd, Command::TraceRtControl(cmd)) => {
             assert_eq!(cmd.as_bytes(), bytes, "{what}");
-            encode_trace_control(tag, flags, e.int("rt_type"), e.int("control"), &mut out)
+            {
+                let runtimes = TraceRuntimes::from_bits(e.int("rt_type"));
+                let control = TraceControl::from_bits(e.int("control"));
+                encode_trace_control(tag, flags, runtimes, control, &mut out)
+            }
         }
         (MsgId::CmResetCmd, Command::CmReset { shire_mask }) => {
             assert_eq!(shire_mask, e.number("cm_shire_mask"), "{what}");

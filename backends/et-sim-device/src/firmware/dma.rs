@@ -5,6 +5,8 @@ use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{
     Completion, DmaReadNode, DmaStatus, DmaWriteNode, P2pReadNode, P2pWriteNode, Times,
 };
+use et_sim_cores::Scratchpads;
+use vm_memory::{Bytes, VolatileSlice};
 
 use super::mm::{Executed, Origin, Shared};
 use super::trace::{self, FirmwareBuffers};
@@ -152,7 +154,12 @@ impl Transfer {
     }
 
     /// Copies up to `limit` bytes; tells whether the list is finished.
-    fn advance(&mut self, slot: &Slot, limit: u64) -> Result<bool, BusFault> {
+    fn advance(
+        &mut self,
+        slot: &Slot,
+        scratchpads: Option<&Scratchpads>,
+        limit: u64,
+    ) -> Result<bool, BusFault> {
         let mut left = limit;
         loop {
             let (index, done) = self.at;
@@ -169,11 +176,16 @@ impl Transfer {
             let span = slot.host.find(bus, want, self.kind.host_access())?;
             let memory = span.slice()?;
             let device = node.device + done;
-            let copied = match self.kind.host_access() {
-                EngineAccess::Write => slot.dram.read_to_volatile(device, &memory),
-                EngineAccess::Read => slot.dram.write_from_volatile(device, &memory),
-            };
-            copied.map_err(|_| BusFault)?;
+            let access = self.kind.host_access();
+            if SCRATCHPAD.contains(&device) {
+                copy_scratchpad(scratchpads.ok_or(BusFault)?, device, &memory, access)?;
+            } else {
+                let copied = match access {
+                    EngineAccess::Write => slot.dram.read_to_volatile(device, &memory),
+                    EngineAccess::Read => slot.dram.write_from_volatile(device, &memory),
+                };
+                copied.map_err(|_| BusFault)?;
+            }
             let moved = span.len() as u64;
             self.at = (index, done + moved);
             left -= moved;
@@ -227,7 +239,7 @@ impl Shared {
             self.outstanding[transfer.origin.queue] += 1;
             return Executed::Done;
         }
-        let result = transfer.advance(&self.slot, u64::MAX);
+        let result = transfer.advance(&self.slot, self.compute.scratchpads(), u64::MAX);
         self.finish(&transfer, status_of(result));
         Executed::Done
     }
@@ -239,7 +251,7 @@ impl Shared {
         }
         for (direction, index) in all_channels() {
             let Some(transfer) = &mut self.dma.channels[direction][index] else { continue };
-            let result = transfer.advance(&self.slot, SLICE_BYTES);
+            let result = transfer.advance(&self.slot, self.compute.scratchpads(), SLICE_BYTES);
             if result != Ok(false) {
                 self.release(direction, index, status_of(result));
             }
@@ -279,6 +291,33 @@ impl Shared {
         // Whoever waits for a copy should not wait for the rest of the batch.
         self.cq.announce(&self.slot);
     }
+}
+
+/// Copies between a scratchpad and host memory.
+fn copy_scratchpad(
+    scratchpads: &Scratchpads,
+    device: u64,
+    host: &VolatileSlice<'_>,
+    access: EngineAccess,
+) -> Result<(), BusFault> {
+    let mut piece = [0; 4096];
+    let mut done = 0;
+    while done < host.len() {
+        let piece = &mut piece[..(host.len() - done).min(4096)];
+        let at = device + done as u64;
+        match access {
+            EngineAccess::Write => {
+                scratchpads.read(at, piece).map_err(|_| BusFault)?;
+                host.write_slice(piece, done).map_err(|_| BusFault)?;
+            }
+            EngineAccess::Read => {
+                host.read_slice(piece, done).map_err(|_| BusFault)?;
+                scratchpads.write(at, piece).map_err(|_| BusFault)?;
+            }
+        }
+        done += piece.len();
+    }
+    Ok(())
 }
 
 fn status_of(result: Result<bool, BusFault>) -> DmaStatus {

@@ -14,7 +14,7 @@ use et_devapi::msg::ops::{
 };
 use et_devapi::pci::Vector;
 use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Mmio};
-use et_sim_cores::{Dram, HartExit, HartFailure, HartState, LaunchReport};
+use et_sim_cores::{Dram, HartExit, HartFailure, HartState, LaunchReport, Scratchpads};
 
 use self::common::{
     HOST_BASE, HostBuffer, Rig, abort, cm_reset, dma_write, echo, echo_with_barrier, kernel_abort,
@@ -63,6 +63,10 @@ impl Compute for Hands {
 
     fn memory_changed(&mut self) {
         self.state.lock().unwrap().changes += 1;
+    }
+
+    fn scratchpads(&self) -> Option<&Scratchpads> {
+        None
     }
 }
 

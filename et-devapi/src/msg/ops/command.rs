@@ -145,6 +145,7 @@ fn nodes<T: FromBytes + zerocopy::Immutable + zerocopy::KnownLayout + zerocopy::
     body: &[u8],
 ) -> &[T] {
     // Nodes are not empty; `checked_div` only satisfies the compiler.
-    let count = body.len().checked_div(size_of::<T>()).unwrap_or(0);
+    // Firmware keeps the number in eight bits (Spec: §8).
+    let count = body.len().checked_div(size_of::<T>()).unwrap_or(0) & 0xff;
     <[T]>::ref_from_prefix_with_elems(body, count).map(|(nodes, _)| nodes).unwrap_or_default()
 }

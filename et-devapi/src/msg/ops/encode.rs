@@ -36,6 +36,68 @@ pub struct LaunchParams<'a> {
     pub embedded_args: &'a [u8],
 }
 
+/// Whose trace a command switches. Spec: §7.11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct TraceRuntimes(u32);
+
+impl TraceRuntimes {
+    /// Makes the set from its bits; unknown bits are kept.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// Master minions.
+    pub const MM: Self = Self(1);
+    /// Compute minions.
+    pub const CM: Self = Self(2);
+
+    /// Returns both sets together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the bits on the wire.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// How a trace is switched: what is not set is off. Spec: §7.11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct TraceControl(u32);
+
+impl TraceControl {
+    /// Makes the set from its bits; unknown bits are kept.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// Off, into the buffer.
+    pub const OFF: Self = Self(0);
+    /// On.
+    pub const ENABLE: Self = Self(1);
+    /// To the UART instead of the buffer.
+    pub const TO_UART: Self = Self(2);
+    /// The buffer begins anew.
+    pub const RESET: Self = Self(4);
+
+    /// Returns both sets together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the bits on the wire.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
 /// What firmware traces. Spec: §7.10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRtConfig {
@@ -214,9 +276,11 @@ fixed! {
         pad: 0.into()
     };
     /// Builds a trace control. Spec: §7.11.
-    encode_trace_control(rt_type: u32, control: u32) = TraceRtControlCmd TraceRtControlCmd {
-        rt_type: rt_type.into(),
-        control: control.into()
+    encode_trace_control(
+        runtimes: TraceRuntimes, control: TraceControl
+    ) = TraceRtControlCmd TraceRtControlCmd {
+        rt_type: runtimes.bits().into(),
+        control: control.bits().into()
     };
 }
 

@@ -12,10 +12,10 @@ mod wire;
 pub use command::{Command, LaunchPayload};
 pub use completion::{Completion, LaunchError, Times, Version};
 pub use encode::{
-    LaunchParams, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD, MAX_LIST_NODES, TraceRtConfig,
-    encode_abort, encode_cm_reset, encode_compatibility, encode_dma_read, encode_dma_write,
-    encode_echo, encode_firmware_version, encode_kernel_abort, encode_launch, encode_p2p_read,
-    encode_p2p_write, encode_trace_config, encode_trace_control,
+    LaunchParams, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD, MAX_LIST_NODES, TraceControl,
+    TraceRtConfig, TraceRuntimes, encode_abort, encode_cm_reset, encode_compatibility,
+    encode_dma_read, encode_dma_write, encode_echo, encode_firmware_version, encode_kernel_abort,
+    encode_launch, encode_p2p_read, encode_p2p_write, encode_trace_config, encode_trace_control,
 };
 pub use error::{EncodeError, MessageError};
 pub use status::{

@@ -1,0 +1,72 @@
+//! Prints how many million instructions per second the cores execute, for an integer and a float
+//! loop, on one and on two host threads.
+
+#![expect(clippy::print_stdout, reason = "the output is the purpose")]
+
+use std::error::Error;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, mpsc};
+
+use et_sim_cores::{Dram, Launch, Machine, MachineConfig, Stack};
+
+const ENTRY: u64 = Dram::BASE + 0x600_0000;
+
+/// Iterations of a loop per hart, loaded into x5 by the first instruction (`lui x5, 16`).
+const SETUP: [u32; 1] = [0x0001_02B7];
+/// `li a0, 8; li a1, 0; li a2, 0; ecall`.
+const EXIT: [u32; 4] = [0x0080_0513, 0x0000_0593, 0x0000_0613, 0x0000_0073];
+
+/// add x6,x6,x7; xor x7,x7,x6; slli x28,x6,3; sub x29,x28,x7; addi x30,x29,1; or x31,x30,x6;
+/// addi x5,x5,-1; bnez x5, loop
+const INTEGER: [u32; 8] = [
+    0x0073_0333, 0x0063_C3B3, 0x0033_1E13, 0x407E_0EB3, 0x001E_8F13, 0x006F_6FB3, 0xFFF2_8293,
+    0xFE02_92E3,
+];
+
+/// fmadd.s f1,f2,f3,f1; fadd.s f4,f4,f5; fmul.s f6,f2,f3; fmadd.s f7,f6,f3,f7; fadd.s f8,f8,f2;
+/// fmul.s f9,f5,f3; addi x5,x5,-1; bnez x5, loop
+const FLOAT: [u32; 8] = [
+    0x0831_70C3, 0x0052_7253, 0x1031_7353, 0x3833_73C3, 0x0024_7453, 0x1032_F4D3, 0xFFF2_8293,
+    0xFE02_92E3,
+];
+
+/// Loads f2, f3 and f5 with values whose sums and products are inexact: lui x6; addi; fmv.w.x.
+const FLOAT_SETUP: [u32; 9] = [
+    0x3DCC_D337, 0xCCD3_0313, 0xF003_0153, 0x3F80_1337, 0x0013_0313, 0xF003_01D3, 0x3E4C_D337,
+    0xCCD3_0313, 0xF003_02D3,
+];
+
+fn measure(code: &[u32], threads: usize) -> Result<f64, Box<dyn Error>> {
+    let dram = Arc::new(Dram::new(256 << 20)?);
+    for (at, word) in (ENTRY..).step_by(4).zip(code) {
+        dram.write(at, &word.to_le_bytes())?;
+    }
+    let host_threads = NonZeroUsize::new(threads).ok_or("no threads")?;
+    let machine = Machine::new(MachineConfig { host_threads, ..MachineConfig::default() }, dram)?;
+    let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160 };
+    let launch = Launch { entry: ENTRY, args: 0, env: 0, shire_mask: u64::MAX >> 32, stack };
+    let mut best = 0.0_f64;
+    for _ in 0..3 {
+        let (sender, receiver) = mpsc::channel();
+        machine.launch(launch, Box::new(move |report| drop(sender.send(report))))?;
+        let report = receiver.recv()?;
+        if !report.failures.is_empty() {
+            return Err(format!("{:?}", report.failures[0]).into());
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a rounded figure is printed")]
+        let mips = report.instructions as f64 / report.wall.as_secs_f64() / 1e6;
+        best = best.max(mips);
+    }
+    Ok(best)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let integer: Vec<u32> = [&SETUP[..], &INTEGER, &EXIT].concat();
+    let float: Vec<u32> = [&FLOAT_SETUP[..], &SETUP, &FLOAT, &EXIT].concat();
+    for (name, code) in [("integer", integer), ("float", float)] {
+        let one = measure(&code, 1)?;
+        let two = measure(&code, 2)?;
+        println!("{name}: {one:.0} MIPS on one host thread, {two:.0} on two ({:.2})", two / one);
+    }
+    Ok(())
+}

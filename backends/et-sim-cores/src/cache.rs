@@ -1,0 +1,65 @@
+//! Cache operations on lines: without caches, only their effect on data and their errors are
+//! left. Spec: ISA §3.7
+
+use std::sync::atomic::Ordering;
+
+use crate::bus;
+use crate::chip::Core;
+use crate::event::Event;
+use crate::hart::Hart;
+use crate::map::{self, Place};
+
+const LINE_BYTES: u64 = 64;
+/// Bits of an operand that are a line address or a stride between lines.
+const LINE_MASK: u64 = 0xFFFF_FFFF_FFC0;
+/// `tensor_error` bit: memory fault in a cache operation.
+const MEMORY_FAULT: u16 = 1 << 7;
+
+/// What is done to each line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Prefetch,
+    /// Evict or flush.
+    WriteBack,
+    Lock,
+    Unlock,
+}
+
+/// Executes a cache operation with the operand `value` and the stride in x31.
+pub(crate) fn execute(
+    hart: &Hart,
+    core: &Core<'_>,
+    value: u64,
+    operation: Operation,
+) -> Result<(), Event> {
+    let level = value >> 58 & 3;
+    if matches!((operation, level), (Operation::WriteBack, 0) | (Operation::Prefetch, 3)) {
+        return Ok(());
+    }
+    let has_level = matches!(operation, Operation::WriteBack | Operation::Prefetch);
+    let masked = value >> 63 != 0;
+    let mut line = value & LINE_MASK;
+    for bit in 0..=(value & 15) {
+        if !masked || hart.tensor_mask >> bit & 1 != 0 {
+            let address = map::canonical(line);
+            match map::place(map::physical(address), hart.shire()) {
+                Place::Dram(offset) if offset < core.chip.dram.size() => {}
+                Place::Scratchpad(_) if has_level && level >= 2 => return Err(Event::BusError),
+                Place::Scratchpad(_) => {}
+                Place::Nothing => return Err(Event::BusError),
+                _ => {
+                    let port = core.chip.port(hart.id);
+                    port.tensor_error.fetch_or(MEMORY_FAULT, Ordering::Relaxed);
+                    return Ok(());
+                }
+            }
+            if operation == Operation::Lock {
+                for at in (0..LINE_BYTES).step_by(8) {
+                    bus::store(core, hart.shire(), address.wrapping_add(at), 8, 0)?;
+                }
+            }
+        }
+        line = line.wrapping_add(hart.x[31] & LINE_MASK);
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! How a machine is built.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use crate::error::CoresError;
+
+/// All 33 shires that can run kernels.
+pub const ALL_SHIRES: u64 = (1 << 33) - 1;
+
+/// What floating-point instructions do where the hardware departs from the standard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FloatProfile {
+    /// As the silicon: division, square root and conversions from and to 64-bit integers trap with
+    /// cause 30.
+    #[default]
+    Hardware,
+    /// The scalar instructions that trap on the silicon are executed with the results of a
+    /// standard RV64F hart, subnormal numbers included. All others behave as on the silicon.
+    IeeeStandard,
+}
+
+/// Where the cycle counter and the order of execution come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Timing {
+    /// Cycles follow the host's clock; all host threads take part.
+    #[default]
+    HostClock,
+    /// One host thread whatever the configuration says, and a cycle counter that counts retired
+    /// instructions: equal launches on a new machine behave equally.
+    Deterministic,
+}
+
+/// Configuration of a [`Machine`](crate::Machine).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineConfig {
+    /// Shires that exist, bit *s* for shire *s* up to 32 (the master shire, of which harts 2080 to
+    /// 2111 run kernels).
+    pub shires: u64,
+    /// Host threads that execute harts.
+    pub host_threads: NonZeroUsize,
+    /// Instructions that a hart executes before the next one has its turn. A turn may last up to
+    /// a page of straight-line code longer. Abort takes effect between turns.
+    pub fuel: u32,
+    /// What floating-point instructions do.
+    pub float: FloatProfile,
+    /// Frequency of the simulated cores in MHz, the rate of the cycle counter.
+    pub frequency_mhz: u32,
+    /// Source of time and order.
+    pub timing: Timing,
+}
+
+impl Default for MachineConfig {
+    fn default() -> Self {
+        Self {
+            shires: ALL_SHIRES,
+            host_threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            fuel: 20_000,
+            float: FloatProfile::Hardware,
+            frequency_mhz: 1000,
+            timing: Timing::HostClock,
+        }
+    }
+}
+
+impl MachineConfig {
+    /// Checks the rules between the fields.
+    pub(crate) fn check(&self) -> Result<(), CoresError> {
+        let broken = if self.shires == 0 || self.shires & !ALL_SHIRES != 0 {
+            "shires must be a non-empty subset of bits 0 to 32"
+        } else if self.fuel == 0 {
+            "fuel must not be zero"
+        } else if self.frequency_mhz == 0 {
+            "the frequency must not be zero"
+        } else {
+            return Ok(());
+        };
+        Err(CoresError::Config { what: broken })
+    }
+
+    /// Host threads that will run.
+    pub(crate) fn workers(&self) -> usize {
+        match self.timing {
+            Timing::HostClock => self.host_threads.get(),
+            Timing::Deterministic => 1,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The handlers of all kinds of operations, by kind.
+
+use crate::exec::Handler;
+use crate::op::kind;
+use crate::{ops_control, ops_float, ops_integer, ops_memory};
+
+/// The handler of each kind.
+pub(crate) static HANDLERS: [Handler; 256] = table();
+
+/// Enters handlers of modules into a table: `kind = handler`, the handler of long instructions,
+/// and `kind, short kind = handler` for those that exist in both lengths.
+macro_rules! enter {
+    ($table:ident, $module:ident: $($kind:ident $(, $short:ident)? = $handler:ident;)*) => {
+        $(
+            $table[kind::$kind as usize] = $module::$handler::<2>;
+            $($table[kind::$short as usize] = $module::$handler::<1>;)?
+        )*
+    };
+}
+
+const fn table() -> [Handler; 256] {
+    let mut table: [Handler; 256] = [ops_control::illegal::<2>; 256];
+    enter!(table, ops_control:
+        UNDECODED = undecoded;
+        STRADDLE = straddle;
+        MICROCODED = microcoded;
+        JAL = jal;
+        JALR = jalr;
+        BEQ, C_BEQ = beq;
+        BNE, C_BNE = bne;
+        BLT = blt;
+        BGE = bge;
+        BLTU = bltu;
+        BGEU = bgeu;
+        FENCE = fence;
+        PAUSE = pause;
+        ECALL = ecall;
+        EBREAK = ebreak;
+        CSR = csr;
+    );
+    enter!(table, ops_integer:
+        LUI, C_LUI = lui;
+        AUIPC = auipc;
+        ADDI, C_ADDI = addi;
+        SLTI = slti;
+        SLTIU = sltiu;
+        XORI = xori;
+        ORI = ori;
+        ANDI, C_ANDI = andi;
+        SLLI, C_SLLI = slli;
+        SRLI, C_SRLI = srli;
+        SRAI, C_SRAI = srai;
+        ADDIW, C_ADDIW = addiw;
+        SLLIW = slliw;
+        SRLIW = srliw;
+        SRAIW = sraiw;
+        ADD, C_ADD = add;
+        SUB, C_SUB = sub;
+        SLL = sll;
+        SLT = slt;
+        SLTU = sltu;
+        XOR, C_XOR = xor;
+        SRL = srl;
+        SRA = sra;
+        OR, C_OR = or;
+        AND, C_AND = and;
+        ADDW, C_ADDW = addw;
+        SUBW, C_SUBW = subw;
+        SLLW = sllw;
+        SRLW = srlw;
+        SRAW = sraw;
+        MUL = mul;
+        MULH = mulh;
+        MULHSU = mulhsu;
+        MULHU = mulhu;
+        DIV = div;
+        DIVU = divu;
+        REM = rem;
+        REMU = remu;
+        MULW = mulw;
+        DIVW = divw;
+        DIVUW = divuw;
+        REMW = remw;
+        REMUW = remuw;
+        PACKB = packb;
+    );
+    enter!(table, ops_memory:
+        LB = lb;
+        LH = lh;
+        LW, C_LW = lw;
+        LD, C_LD = ld;
+        LBU = lbu;
+        LHU = lhu;
+        LWU = lwu;
+        SB = sb;
+        SH = sh;
+        SW, C_SW = sw;
+        SD, C_SD = sd;
+        FLW = flw;
+        FSW = fsw;
+        ATOMIC = atomic;
+        SMALL_STORE = small_store;
+    );
+    enter!(table, ops_float:
+        FADD = fadd;
+        FSUB = fsub;
+        FMUL = fmul;
+        FMADD = fmadd;
+        FMSUB = fmsub;
+        FNMSUB = fnmsub;
+        FNMADD = fnmadd;
+        FSGNJ = fsgnj;
+        FSGNJN = fsgnjn;
+        FSGNJX = fsgnjx;
+        FMV_X_W = fmv_x_w;
+        FMV_W_X = fmv_w_x;
+        FEQ = feq;
+        FLT = flt;
+        FLE = fle;
+        FLOAT = other;
+        PACKED = packed;
+    );
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op;
+
+    #[test]
+    fn short_operations_have_handlers_of_their_own() {
+        let kinds = 0..=u8::MAX;
+        for kind in kinds.filter(|&kind| op::short(kind) != kind) {
+            let (long, short) = (HANDLERS[kind as usize], HANDLERS[op::short(kind) as usize]);
+            let illegal: Handler = ops_control::illegal::<2>;
+            assert!(!std::ptr::fn_addr_eq(short, illegal) && !std::ptr::fn_addr_eq(short, long));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The address map as a kernel sees it. Spec: ISA §1.2, §4.1, §4.3
+
+use std::ops::Range;
+
+/// First address of DRAM.
+pub(crate) const DRAM_BASE: u64 = 0x80_0000_0000;
+/// Bytes at the start of DRAM that belong to machine-mode firmware.
+pub(crate) const MACHINE_MODE_BYTES: u64 = 0x80_0000;
+/// First address a kernel may access in DRAM.
+pub(crate) const USER_BASE: u64 = DRAM_BASE + MACHINE_MODE_BYTES;
+/// First address above the DRAM window.
+const DRAM_END: u64 = 0xC0_0000_0000;
+const SCRATCHPAD: Range<u64> = 0x8000_0000..0x1_0000_0000;
+const ESRS: Range<u64> = 0x1_0000_0000..0x2_0000_0000;
+const PCIE: Range<u64> = 0x40_0000_0000..0x80_0000_0000;
+
+/// Shires with minions.
+pub(crate) const SHIRES: u32 = 33;
+/// Harts of a shire.
+pub(crate) const HARTS_PER_SHIRE: u32 = 64;
+/// Slots for harts: every hart of every shire, whether it runs kernels or firmware.
+pub(crate) const HART_SLOTS: u32 = SHIRES * HARTS_PER_SHIRE;
+/// The shire of which only the upper half runs kernels.
+const MASTER_SHIRE: u32 = 32;
+/// First hart of the master shire that runs kernels.
+const FIRST_MASTER_COMPUTE_HART: u32 = 2080;
+/// Harts of the master shire that run firmware; compute hart indices skip them.
+const FIRMWARE_HARTS: u32 = 32;
+
+/// Bytes of L2 scratchpad in each shire.
+pub(crate) const SCRATCHPAD_BYTES: u64 = 0x28_0000;
+
+/// Returns the address that the hart uses for `effective`: bits above 47 are a copy of bit 47.
+#[inline]
+pub(crate) fn canonical(effective: u64) -> u64 {
+    ((effective << 16).cast_signed() >> 16).cast_unsigned()
+}
+
+/// Returns the physical address of a canonical one: translation is off.
+#[inline]
+pub(crate) fn physical(canonical: u64) -> u64 {
+    canonical & 0xFF_FFFF_FFFF
+}
+
+/// What lies at a physical address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// DRAM open to kernels; the value is the offset from [`DRAM_BASE`]. It may lie beyond the
+    /// configured size.
+    Dram(u64),
+    /// L2 scratchpad; the value is the offset in the array of all scratchpads.
+    Scratchpad(u64),
+    /// An address of the scratchpad window behind which there is nothing.
+    Nothing,
+    /// A shire's register; the value is the offset in the ESR window.
+    Esr(u64),
+    /// The PCIe window.
+    Pcie,
+    /// Closed to user mode.
+    Forbidden,
+}
+
+/// Finds what lies at `physical` for a hart of `own_shire`.
+pub(crate) fn place(physical: u64, own_shire: u32) -> Place {
+    if (USER_BASE..DRAM_END).contains(&physical) {
+        Place::Dram(physical - DRAM_BASE)
+    } else if SCRATCHPAD.contains(&physical) {
+        scratchpad_offset(physical, own_shire).map_or(Place::Nothing, Place::Scratchpad)
+    } else if ESRS.contains(&physical) {
+        Place::Esr(physical - ESRS.start)
+    } else if PCIE.contains(&physical) {
+        Place::Pcie
+    } else {
+        Place::Forbidden
+    }
+}
+
+/// Translates both scratchpad formats; none if the shire or the offset does not exist.
+fn scratchpad_offset(physical: u64, own_shire: u32) -> Option<u64> {
+    let interleaved = physical & 0x4000_0000 != 0;
+    let (shire, offset) = if interleaved {
+        let shire = (physical >> 6 & 0x1F) | (physical >> 28 & 3) << 5;
+        (shire, (physical >> 11 & 0x1_FFFF) << 6 | physical & 0x3F)
+    } else {
+        (physical >> 23 & 0x7F, physical & 0x7F_FFFF)
+    };
+    let shire = if shire == 0x7F { u64::from(own_shire) } else { shire };
+    (shire < u64::from(SHIRES) && offset < SCRATCHPAD_BYTES)
+        .then_some(shire * SCRATCHPAD_BYTES + offset)
+}
+
+/// Hart numbers of a shire that run kernels.
+pub(crate) fn compute_harts(shire: u32) -> Range<u32> {
+    let first = shire * HARTS_PER_SHIRE;
+    let end = first + HARTS_PER_SHIRE;
+    if shire == MASTER_SHIRE { FIRST_MASTER_COMPUTE_HART..end } else { first..end }
+}
+
+/// Position of a hart among all compute harts. Spec: §14
+pub(crate) fn compute_index(hart_id: u32) -> u32 {
+    if hart_id < FIRST_MASTER_COMPUTE_HART { hart_id } else { hart_id - FIRMWARE_HARTS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_scratchpad_formats_name_the_same_bytes() {
+        assert_eq!(scratchpad_offset(0x8000_0040, 5), Some(0x40));
+        assert_eq!(scratchpad_offset(0xC000_0800, 5), Some(0x40));
+        assert_eq!(scratchpad_offset(0xF000_0FC0, 0), Some(0x40));
+        assert_eq!(scratchpad_offset(0xBF80_0040, 0), Some(0x40));
+        assert_eq!(scratchpad_offset(0xBF80_0040, 2), Some(2 * SCRATCHPAD_BYTES + 0x40));
+    }
+
+    #[test]
+    fn scratchpad_ends_at_the_configured_size_and_at_the_last_shire() {
+        assert_eq!(scratchpad_offset(0x8027_FFFF, 0), Some(0x27_FFFF));
+        assert_eq!(scratchpad_offset(0x8028_0000, 0), None);
+        assert_eq!(scratchpad_offset(0x8000_0000 + (33 << 23), 0), None);
+    }
+
+    #[test]
+    fn addresses_are_sign_extended_from_bit_47() {
+        assert_eq!(canonical(0x1234_0000_0000_1000), 0x1000);
+        assert_eq!(canonical(0x8000_0000_0000), 0xFFFF_8000_0000_0000);
+    }
+
+    #[test]
+    fn the_master_shire_has_half_the_harts() {
+        assert_eq!(compute_harts(32), 2080..2112);
+        assert_eq!(compute_index(2111), 2079);
+        assert_eq!((0..SHIRES).map(|shire| compute_harts(shire).len()).sum::<usize>(), 2080);
+    }
+}

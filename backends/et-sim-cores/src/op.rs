@@ -1,0 +1,152 @@
+//! The form in which instructions are executed: one 64-bit word each, read with a single atomic
+//! load so that it can be replaced while harts run.
+//!
+//! | Bits | Field |
+//! |---|---|
+//! | 7:0 | kind, see [`kind`] |
+//! | 13:8 | destination register; writes to x0 go to [`SINK`] |
+//! | 15:14 | length in halfwords |
+//! | 21:16 | first source register |
+//! | 29:24 | second source register |
+//! | 63:32 | immediate: value, distance in halfwords, or the instruction itself |
+
+/// Where integer results for x0 go, so that x0 stays 0 without a test per instruction.
+pub(crate) const SINK: u32 = 32;
+/// Size of a hart's integer register array: any 6-bit register field is a valid index.
+pub(crate) const REGISTERS: usize = 64;
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Op(pub(crate) u64);
+
+impl Op {
+    /// Not decoded yet.
+    pub(crate) const UNDECODED: Self = Self(0);
+
+    pub(crate) fn new(kind: u8, rd: u32, rs1: u32, rs2: u32, imm: i32) -> Self {
+        Self(
+            u64::from(kind)
+                | u64::from(rd & 63) << 8
+                | u64::from(rs1 & 63) << 16
+                | u64::from(rs2 & 63) << 24
+                | u64::from(imm.cast_unsigned()) << 32,
+        )
+    }
+
+    /// The same operation as an instruction of 32 bits.
+    pub(crate) fn long(self) -> Self {
+        Self(self.0 & !(3 << 14) | 2 << 14)
+    }
+
+    /// The same operation as an instruction of 16 bits.
+    pub(crate) fn short(self) -> Self {
+        Self(self.0 & !(3 << 14 | 0xFF) | 1 << 14 | u64::from(short(self.kind())))
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the kind is the low byte")]
+    pub(crate) fn kind(self) -> u8 {
+        self.0 as u8
+    }
+
+    #[inline(always)]
+    pub(crate) fn rd(self) -> usize {
+        (self.0 >> 8 & 63) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn halfwords(self) -> usize {
+        (self.0 >> 14 & 3) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn rs1(self) -> usize {
+        (self.0 >> 16 & 63) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn rs2(self) -> usize {
+        (self.0 >> 24 & 63) as usize
+    }
+
+    /// The immediate, sign-extended.
+    #[inline(always)]
+    pub(crate) fn imm(self) -> u64 {
+        (self.0.cast_signed() >> 32).cast_unsigned()
+    }
+
+    /// The immediate as instruction bits.
+    #[inline(always)]
+    pub(crate) fn raw(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Numbers the kinds and names them.
+macro_rules! kinds {
+    ($($name:ident)*) => {
+        /// What an [`Op`] does.
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "only used to number")]
+        #[repr(u8)]
+        enum Number { $($name),* }
+
+        /// Kinds of [`Op`]s.
+        pub(crate) mod kind {
+            $(pub(crate) const $name: u8 = super::Number::$name as u8;)*
+        }
+    };
+}
+
+kinds! {
+    UNDECODED ILLEGAL STRADDLE MICROCODED
+    LUI AUIPC JAL JALR
+    BEQ BNE BLT BGE BLTU BGEU
+    LB LH LW LD LBU LHU LWU
+    SB SH SW SD
+    ADDI SLTI SLTIU XORI ORI ANDI SLLI SRLI SRAI
+    ADDIW SLLIW SRLIW SRAIW
+    ADD SUB SLL SLT SLTU XOR SRL SRA OR AND
+    ADDW SUBW SLLW SRLW SRAW
+    MUL MULH MULHSU MULHU DIV DIVU REM REMU
+    MULW DIVW DIVUW REMW REMUW
+    FENCE PAUSE ECALL EBREAK CSR ATOMIC SMALL_STORE PACKB
+    FLW FSW
+    FADD FSUB FMUL FMADD FMSUB FNMSUB FNMADD
+    FSGNJ FSGNJN FSGNJX FMV_X_W FMV_W_X FEQ FLT FLE
+    FLOAT PACKED
+    C_LUI C_BEQ C_BNE C_LW C_LD C_SW C_SD C_ADDI C_ANDI C_SLLI
+    C_SRLI C_SRAI C_ADDIW C_ADD C_SUB C_XOR C_OR C_AND C_ADDW C_SUBW
+}
+
+/// Returns the kind that does the same as `kind` and is one halfword long.
+///
+/// Where the next instruction lies must not depend on a field of this one: the processor would
+/// have to load each operation before it could start to load the next. So the frequent short
+/// operations have kinds of their own, and the length is known by the jump to the code for a kind,
+/// which the processor predicts.
+pub(crate) fn short(kind: u8) -> u8 {
+    match kind {
+        kind::LUI => kind::C_LUI,
+        kind::BEQ => kind::C_BEQ,
+        kind::BNE => kind::C_BNE,
+        kind::LW => kind::C_LW,
+        kind::LD => kind::C_LD,
+        kind::SW => kind::C_SW,
+        kind::SD => kind::C_SD,
+        kind::ADDI => kind::C_ADDI,
+        kind::ANDI => kind::C_ANDI,
+        kind::SLLI => kind::C_SLLI,
+        kind::SRLI => kind::C_SRLI,
+        kind::SRAI => kind::C_SRAI,
+        kind::ADDIW => kind::C_ADDIW,
+        kind::ADD => kind::C_ADD,
+        kind::SUB => kind::C_SUB,
+        kind::XOR => kind::C_XOR,
+        kind::OR => kind::C_OR,
+        kind::AND => kind::C_AND,
+        kind::ADDW => kind::C_ADDW,
+        kind::SUBW => kind::C_SUBW,
+        // These look at the length field.
+        _ => kind,
+    }
+}

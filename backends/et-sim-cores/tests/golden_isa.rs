@@ -1,0 +1,296 @@
+//! Every instruction vector, executed on a single hart.
+//!
+//! Cases of groups that the cores support must give the recorded result. All others must trap as
+//! illegal, or give the recorded result as well: never anything else.
+//!
+//! The recordings were made one after the other without clearing the L2 scratchpad: each global
+//! atomic on it finds what the one before left. So the cases run in their order and it is kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use et_sim_cores::{Dram, FloatProfile, SingleHart, Step};
+use serde_json::Value;
+
+const MEM: u64 = 0x80_0500_0000;
+/// Bytes from [`MEM`] that are cleared before, and compared after, each case.
+const MEM_BYTES: usize = 16 << 10;
+const ILLEGAL: u64 = 2;
+
+fn golden() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/et-testkit/golden/isa.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| {
+        let text = value.as_str().unwrap();
+        u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
+    })
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+fn lanes(value: &Value) -> [u32; 8] {
+    let lanes: Vec<u32> = value
+        .as_str()
+        .unwrap()
+        .split_whitespace()
+        .map(|lane| u32::from_str_radix(lane, 16).unwrap())
+        .collect();
+    lanes.try_into().unwrap()
+}
+
+/// All state that a case can set or change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    pc: u64,
+    x: [u64; 32],
+    f: [[u32; 8]; 32],
+    masks: u64,
+    fcsr: u32,
+    credits: u32,
+    tensor_error: u16,
+    gsc_progress: u8,
+    memory: Vec<u8>,
+}
+
+impl State {
+    fn before(case: &Value) -> Self {
+        let pc = number(&case["pc"]);
+        let mut state = Self {
+            pc,
+            x: [0; 32],
+            f: [[0; 8]; 32],
+            masks: 0xFF,
+            fcsr: 0,
+            credits: 0,
+            tensor_error: 0,
+            gsc_progress: 0,
+            memory: vec![0; MEM_BYTES],
+        };
+        for poisoned in 12..18_u64 {
+            state.x[poisoned as usize] = 0xDEAD_0000_0000_0000 | poisoned;
+        }
+        for (lane, bits) in (0..).zip(&mut state.f[4]) {
+            *bits = 0xDEAD_BE00 | lane;
+        }
+        state.x[1] = pc;
+        state.change(&case["in"]);
+        if let Some(hex) = case["in"]["mem"].as_str() {
+            let bytes = bytes(hex);
+            state.memory[..bytes.len()].copy_from_slice(&bytes);
+        }
+        state
+    }
+
+    /// Applies the registers that `values` lists.
+    fn change(&mut self, values: &Value) {
+        for (register, value) in values["x"].as_object().into_iter().flatten() {
+            self.x[register.parse::<usize>().unwrap()] = number(value);
+        }
+        for (register, value) in values["f"].as_object().into_iter().flatten() {
+            self.f[register.parse::<usize>().unwrap()] = lanes(value);
+        }
+        let field = |name: &str| values.get(name).map(number);
+        self.pc = field("pc").unwrap_or(self.pc);
+        self.masks = field("m").unwrap_or(self.masks);
+        self.fcsr = field("fcsr").map_or(self.fcsr, |value| value as u32);
+        self.credits = field("fccnb").map_or(self.credits, |value| value as u32);
+        self.tensor_error = field("tensor_error").map_or(self.tensor_error, |value| value as u16);
+        self.gsc_progress = field("gsc_progress").map_or(self.gsc_progress, |value| value as u8);
+    }
+
+    fn after(case: &Value) -> Self {
+        let mut state = Self::before(case);
+        state.change(&case["out"]);
+        for change in case["out"]["mem"].as_array().into_iter().flatten() {
+            let offset = number(&change[0]) as usize;
+            let bytes = bytes(change[1].as_str().unwrap());
+            state.memory[offset..offset + bytes.len()].copy_from_slice(&bytes);
+        }
+        if let Some(trap) = case.get("trap") {
+            state.pc = number(&trap["epc"]);
+        }
+        state
+    }
+
+    fn apply(&self, hart: &mut SingleHart, dram: &Dram) {
+        hart.restart();
+        hart.set_pc(self.pc);
+        for register in 0..32 {
+            hart.set_x(register, self.x[register]);
+            hart.set_f(register, self.f[register]);
+        }
+        hart.set_masks(self.masks);
+        hart.set_fcsr(self.fcsr);
+        dram.write(MEM, &self.memory).unwrap();
+    }
+
+    fn of(hart: &SingleHart, dram: &Dram) -> Self {
+        let mut memory = vec![0; MEM_BYTES];
+        dram.read(MEM, &mut memory).unwrap();
+        Self {
+            pc: hart.pc(),
+            x: std::array::from_fn(|register| hart.x(register)),
+            f: std::array::from_fn(|register| hart.f(register)),
+            masks: hart.masks(),
+            fcsr: hart.fcsr(),
+            credits: hart.credits(),
+            tensor_error: hart.tensor_error(),
+            gsc_progress: hart.gsc_progress(),
+            memory,
+        }
+    }
+
+    /// Takes over lanes that differ by no more than the case's tolerance.
+    fn tolerate(&mut self, actual: &Self, ulp: u64) {
+        for (expected, actual) in self.f.iter_mut().flatten().zip(actual.f.iter().flatten()) {
+            let finite = *expected & 0x7F80_0000 != 0x7F80_0000 && *expected << 1 != 0;
+            if finite && u64::from(expected.abs_diff(*actual)) <= ulp {
+                *expected = *actual;
+            }
+        }
+    }
+
+    fn differences(&self, actual: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        for register in 0..32 {
+            // x4 is unspecified.
+            if register != 4 && self.x[register] != actual.x[register] {
+                let (want, got) = (self.x[register], actual.x[register]);
+                found.push(format!("x{register}: {got:#x} instead of {want:#x}"));
+            }
+            if self.f[register] != actual.f[register] {
+                let (want, got) = (self.f[register], actual.f[register]);
+                found.push(format!("f{register}: {got:x?} instead of {want:x?}"));
+            }
+        }
+        let mut compare = |name: &str, want: u64, got: u64| {
+            if want != got {
+                found.push(format!("{name}: {got:#x} instead of {want:#x}"));
+            }
+        };
+        compare("pc", self.pc, actual.pc);
+        compare("masks", self.masks, actual.masks);
+        compare("fcsr", self.fcsr.into(), actual.fcsr.into());
+        compare("credits", self.credits.into(), actual.credits.into());
+        compare("tensor_error", self.tensor_error.into(), actual.tensor_error.into());
+        compare("gsc_progress", self.gsc_progress.into(), actual.gsc_progress.into());
+        for (at, (want, got)) in self.memory.iter().zip(&actual.memory).enumerate() {
+            compare(&format!("memory +{at:#x}"), u64::from(*want), u64::from(*got));
+        }
+        found
+    }
+}
+
+/// What became of a case.
+enum Outcome {
+    Right,
+    Illegal,
+    Wrong(String),
+}
+
+struct Bench {
+    dram: Arc<Dram>,
+    hart: SingleHart,
+}
+
+impl Bench {
+    fn new(float: FloatProfile) -> Self {
+        let dram = Arc::new(Dram::new(256 << 20).unwrap());
+        let hart = SingleHart::new(float, Arc::clone(&dram)).unwrap();
+        Self { dram, hart }
+    }
+
+    fn run(&mut self, case: &Value) -> Outcome {
+        let code: Vec<&str> = case["code"].as_str().unwrap().split_whitespace().collect();
+        let mut at = number(&case["pc"]);
+        for instruction in &code {
+            let bits = u32::from_str_radix(instruction, 16).unwrap().to_le_bytes();
+            let bytes = &bits[..instruction.len() / 2];
+            self.dram.write(at, bytes).unwrap();
+            at += bytes.len() as u64;
+        }
+        State::before(case).apply(&mut self.hart, &self.dram);
+        let mut trap = None;
+        for _ in &code {
+            match self.hart.step() {
+                Step::Retired => {}
+                Step::Trap { cause, tval } => {
+                    trap = Some((cause, tval));
+                    break;
+                }
+                other => return Outcome::Wrong(format!("{other:?}")),
+            }
+        }
+        let wanted =
+            case.get("trap").map(|trap| (number(&trap["cause"]), number(&trap["tval"])));
+        let actual = State::of(&self.hart, &self.dram);
+        let mut expected = State::after(case);
+        if let Some(ulp) = case["tol_ulp"].as_u64() {
+            expected.tolerate(&actual, ulp);
+        }
+        let differences = expected.differences(&actual);
+        if trap == wanted && differences.is_empty() {
+            Outcome::Right
+        } else if matches!(trap, Some((ILLEGAL, _))) {
+            Outcome::Illegal
+        } else {
+            Outcome::Wrong(format!("trap {trap:x?} instead of {wanted:x?}; {differences:?}"))
+        }
+    }
+}
+
+/// Groups and priorities whose cases must all give the recorded result.
+fn is_supported(group: &str, priority: &str) -> bool {
+    let _ = group;
+    priority == "P1"
+}
+
+#[test]
+fn vectors_give_the_recorded_results() {
+    let golden = golden();
+    let mut standard = Bench::new(FloatProfile::IeeeStandard);
+    let mut hardware = Bench::new(FloatProfile::Hardware);
+    // By group and priority: cases, right ones, illegal ones.
+    let mut groups: BTreeMap<(String, String), [usize; 3]> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for case in golden["cases"].as_array().unwrap() {
+        let (group, priority) = (case["grp"].as_str().unwrap(), case["pri"].as_str().unwrap());
+        let is_standard = case["profile"] == "ieee-standard";
+        let outcome = if is_standard { &mut standard } else { &mut hardware }.run(case);
+        let counts = groups.entry((priority.to_owned(), group.to_owned())).or_default();
+        counts[0] += 1;
+        let supported = is_standard || is_supported(group, priority);
+        let complaint = match outcome {
+            Outcome::Right => {
+                counts[1] += 1;
+                continue;
+            }
+            Outcome::Illegal if !supported => {
+                counts[2] += 1;
+                continue;
+            }
+            Outcome::Illegal => "illegal instruction".to_owned(),
+            Outcome::Wrong(what) => what,
+        };
+        wrong.push(format!("{} {} {}: {complaint}", case["id"], case["op"], case["code"]));
+    }
+    for ((priority, group), [cases, right, illegal]) in &groups {
+        println!("{priority} {group}: {right} of {cases} right, {illegal} not supported");
+    }
+    assert!(wrong.is_empty(), "{} cases are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let total = |index: usize, wanted: &dyn Fn(&str, &str) -> bool| -> usize {
+        let chosen = groups.iter().filter(|((priority, group), _)| wanted(group, priority));
+        chosen.map(|(_, counts)| counts[index]).sum()
+    };
+    let supported: &dyn Fn(&str, &str) -> bool =
+        &|group, priority| group == "ieee" || is_supported(group, priority);
+    assert_eq!(total(1, supported), total(0, supported), "no supported case may be skipped");
+    assert_eq!(total(0, &|_, priority| priority == "P1"), 1164);
+    assert_eq!(total(0, &|_, _| true), 1991);
+}

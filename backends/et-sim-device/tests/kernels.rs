@@ -1,0 +1,209 @@
+//! Kernels on the simulated cores, from a few instructions each.
+
+mod common;
+
+use common::{
+    HOST_BASE, HostBuffer, Rig, abort, cm_reset, cores_config, dma_read, dma_write, echo,
+    kernel_abort, launch, params, read_node, write_node,
+};
+use et_devapi::abi::{self, ExceptionType};
+use et_devapi::msg::Tag;
+use et_devapi::msg::ops::{
+    AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus,
+};
+use et_hal::{DeviceAccess, DeviceAddr};
+
+/// `li a0, 8; li a1, VALUE; li a2, TYPE; ecall`
+fn end_with(value: i32, kind: u32) -> Vec<u32> {
+    let li = |register: u32, value: u32| (value & 0xfff) << 20 | register << 7 | 0x13;
+    vec![li(10, 8), li(11, value.cast_unsigned()), li(12, kind), 0x0000_0073]
+}
+
+/// `j .`
+const FOREVER: u32 = 0x0000_006f;
+/// An instruction of zeros, which is illegal.
+const ILLEGAL: u32 = 0;
+
+fn rig() -> Rig {
+    let mut config = cores_config();
+    config.shires = 1 << 32 | 0b11;
+    Rig::new(config)
+}
+
+/// Puts code at the entry that [`params`] names.
+fn load(rig: &Rig, code: &[u32]) {
+    let bytes: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert!(rig.board.dram().write(HOST_BASE, &bytes).is_ok());
+    rig.board.bar0_written();
+}
+
+fn run(rig: &mut Rig, code: &[u32], params: &LaunchParams<'_>) -> (LaunchStatus, u64) {
+    load(rig, code);
+    rig.send(0, &launch(1, params));
+    match rig.next() {
+        Completion::Launch { status, error, .. } => (status, error.map_or(0, |e| e.shire_mask)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_kernel_that_returns_completes() {
+    let mut rig = rig();
+    for shire_mask in [1, 0b10, 0b11, 1 << 32, 1 << 32 | 0b11] {
+        let wanted = LaunchParams { shire_mask, ..params() };
+        let result = run(&mut rig, &end_with(0, 0), &wanted);
+        assert_eq!(result, (LaunchStatus::KernelCompleted, 0));
+    }
+    // A positive value is a success too.
+    assert_eq!(run(&mut rig, &end_with(5, 0), &params()), (LaunchStatus::KernelCompleted, 0));
+}
+
+#[test]
+fn failures_have_their_statuses() {
+    let mut rig = rig();
+    assert_eq!(run(&mut rig, &end_with(-5, 0), &params()), (LaunchStatus::Error, 0));
+    assert_eq!(run(&mut rig, &end_with(1, 1), &params()), (LaunchStatus::Error, 0));
+    assert_eq!(run(&mut rig, &[ILLEGAL], &params()), (LaunchStatus::Exception, 1));
+    let both = LaunchParams { shire_mask: 0b11, ..params() };
+    assert_eq!(run(&mut rig, &[ILLEGAL], &both), (LaunchStatus::Exception, 0b11));
+}
+
+#[test]
+fn a_trap_is_dumped_for_every_hart() {
+    let mut rig = rig();
+    let buffer = HOST_BASE + 0x10_0000;
+    let dram = std::sync::Arc::clone(rig.board.dram());
+    dram.fill(buffer, abi::EXCEPTION_BUFFER_BYTES as u64, abi::EXCEPTION_FILL).unwrap();
+    let wanted = LaunchParams {
+        args: Some(DeviceAddr::new(HOST_BASE + 0x8000)),
+        exception_buffer: Some(DeviceAddr::new(buffer)),
+        shire_mask: 0b10,
+        ..params()
+    };
+    // nop; illegal
+    let result = run(&mut rig, &[0x0000_0013, ILLEGAL], &wanted);
+    assert_eq!(result, (LaunchStatus::Exception, 0b10));
+    let word = |index: u64, field: u64| {
+        let mut bytes = [0; 8];
+        dram.read(buffer + index * 320 + 8 * field, &mut bytes).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    for hart in 64..128 {
+        assert_eq!(word(hart, 0), ExceptionType::UmodeException as u64);
+        assert_eq!(word(hart, 2), hart);
+        assert_eq!(word(hart, 3), HOST_BASE + 4, "sepc");
+        assert_eq!(word(hart, 6), 2, "scause");
+        // Field 8 is x1: x2 is the stack pointer, x10 the arguments.
+        assert_eq!(word(hart, 9), 0x80_0580_0000 - hart * 4160 - 32);
+        assert_eq!(word(hart, 17), HOST_BASE + 0x8000);
+    }
+    assert_eq!(word(63, 2), 0xcdcd_cdcd_cdcd_cdcd);
+    assert_eq!(word(128, 2), 0xcdcd_cdcd_cdcd_cdcd);
+}
+
+#[test]
+fn kernels_read_their_environment_and_arguments() {
+    let mut rig = rig();
+    let args = HOST_BASE + 0x8000;
+    // ld t0, 8(a1); sd t0, 0(a0); lw t1, 16(a1); sw t1, 8(a0)
+    let mut code = vec![0x0085_b283, 0x0055_3023, 0x0105_a303, 0x0065_2423];
+    code.extend(end_with(0, 0));
+    let wanted = LaunchParams { args: Some(DeviceAddr::new(args)), shire_mask: 0b11, ..params() };
+    assert_eq!(run(&mut rig, &code, &wanted).0, LaunchStatus::KernelCompleted);
+    let mut bytes = [0; 12];
+    rig.board.dram().read(args, &mut bytes).unwrap();
+    assert_eq!(bytes, [3, 0, 0, 0, 0, 0, 0, 0, 0x58, 2, 0, 0]);
+}
+
+#[test]
+fn new_code_at_the_same_place_is_executed() {
+    let mut rig = rig();
+    for round in 0..20 {
+        let (code, expected) = if round % 2 == 0 {
+            (end_with(0, 0), LaunchStatus::KernelCompleted)
+        } else {
+            (end_with(-1, 0), LaunchStatus::Error)
+        };
+        assert_eq!(run(&mut rig, &code, &params()).0, expected, "{round}");
+    }
+}
+
+#[test]
+fn copies_reach_the_scratchpads() {
+    let mut rig = rig();
+    let host = HostBuffer::map(&rig.board, 0x1000, 0x4000, DeviceAccess::ReadWrite);
+    let data: Vec<u8> = (0..=255).cycle().take(5000).collect();
+    host.write(0, &data);
+    let shire_1 = 0x8080_0000 + 36;
+    let status = |rig: &mut Rig, message: &[u8]| {
+        rig.send(0, message);
+        match rig.next() {
+            Completion::DmaRead { status, .. } | Completion::DmaWrite { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    };
+    let there = dma_write(1, &[write_node(0x1000, shire_1, 5000)]);
+    assert_eq!(status(&mut rig, &there), DmaStatus::Complete);
+    let back = dma_read(2, &[read_node(0x3000, shire_1, 5000)]);
+    assert_eq!(status(&mut rig, &back), DmaStatus::Complete);
+    assert_eq!(host.read(0x2000, 5000), data);
+    // Behind the 2.5 MiB of a shire there is nothing.
+    let hole = dma_write(3, &[write_node(0x1000, 0x8080_0000 + 0x28_0000 - 4, 8)]);
+    assert_eq!(status(&mut rig, &hole), DmaStatus::ErrorAborted);
+}
+
+#[test]
+fn endless_kernels_are_aborted_either_way() {
+    let mut rig = rig();
+    load(&rig, &[FOREVER]);
+    rig.send(0, &launch(1, &params()));
+    rig.send(1, &echo(2));
+    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+    rig.send(1, &kernel_abort(3, 1));
+    let status = KernelAbortStatus::Success;
+    assert_eq!(rig.next(), Completion::KernelAbort { tag: Tag::new(3), status });
+    let Completion::Launch { status, error, .. } = rig.next() else { panic!("no launch") };
+    assert_eq!(status, LaunchStatus::HostAborted);
+    assert_eq!(error.unwrap().shire_mask, 1);
+
+    rig.send(0, &launch(4, &params()));
+    rig.send_high(0, &abort(5));
+    let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
+    assert_eq!(status, LaunchStatus::HostAborted);
+    let status = AbortStatus::Success;
+    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(5), status });
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
+}
+
+#[test]
+fn cores_work_after_a_compute_reset() {
+    let mut rig = rig();
+    load(&rig, &[FOREVER]);
+    rig.send(0, &launch(1, &params()));
+    rig.send(1, &echo(2));
+    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+    rig.send_high(0, &cm_reset(3));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    rig.send_high(0, &abort(4));
+    let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
+    assert_eq!(status, LaunchStatus::CmMulticastFailed);
+    assert!(matches!(rig.next(), Completion::Abort { .. }));
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
+}
+
+#[test]
+fn a_board_with_an_endless_kernel_can_be_reset_and_powered_off() {
+    let mut rig = rig();
+    load(&rig, &[FOREVER]);
+    rig.send(0, &launch(1, &params()));
+    let board = std::sync::Arc::clone(&rig.board);
+    board.begin_reset(et_sim_device::MemoryAfterReset::Cleared).unwrap();
+    common::until("the reset", || !board.resetting());
+    let mut rig = Rig::attach(board);
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
+    load(&rig, &[FOREVER]);
+    rig.send(0, &launch(2, &params()));
+    rig.send(1, &echo(3));
+    rig.next();
+    drop(rig);
+}
