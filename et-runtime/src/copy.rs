@@ -7,15 +7,36 @@ use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{DmaReadNode, DmaWriteNode};
 use et_hal::{DeviceAddr, Dma, Hal};
 
+use crate::clock::Deadline;
 use crate::command::{Keep, Then, Wire};
 use crate::event::Transfer;
 use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging};
-use crate::shared::locked;
+use crate::shared::{Shared, locked};
 use crate::stream::{Order, Stream, Turn};
 use crate::{Error, Result};
 
 /// Reads in flight at one time for one blocking read of ordinary memory.
 const READ_AHEAD: usize = 8;
+
+impl<H: Hal> Shared<H> {
+    /// Waits for a staging chunk.
+    fn chunk(&self, len: usize, deadline: Deadline) -> Result<Chunk<H>> {
+        let mut idle = 0;
+        loop {
+            if let Some(chunk) = self.staging.take(&self.hal, len)? {
+                return Ok(chunk);
+            }
+            if let Some(error) = self.refusal() {
+                return Err(error);
+            }
+            if deadline.has_passed(&*self.config.clock) {
+                let after = deadline.limit();
+                return Err(Error::Timeout { op: "waiting for staging memory", after });
+            }
+            self.step(&mut idle, deadline);
+        }
+    }
+}
 
 impl<H: Hal> Turn<'_, H> {
     fn check(&self, slice: &DeviceSlice) -> Result<()> {
@@ -54,21 +75,7 @@ impl<H: Hal> Turn<'_, H> {
 
     /// Waits for a staging chunk.
     fn chunk(&self, len: usize) -> Result<Chunk<H>> {
-        let shared = self.shared();
-        let mut idle = 0;
-        loop {
-            if let Some(chunk) = shared.staging.take(&shared.hal, len)? {
-                return Ok(chunk);
-            }
-            if let Some(error) = shared.refusal() {
-                return Err(error);
-            }
-            if self.deadline.has_passed(&*shared.config.clock) {
-                let after = self.deadline.limit();
-                return Err(Error::Timeout { op: "waiting for staging memory", after });
-            }
-            shared.step(&mut idle, self.deadline);
-        }
+        self.shared().chunk(len, self.deadline)
     }
 
     /// The size of a piece of a copy of `len` bytes: what goes on the wire is padded to the alignment.
@@ -247,26 +254,32 @@ impl<H: Hal> Stream<H> {
         let shared = &self.inner.shared;
         let deadline = shared.deadline(timeout);
         let mut in_flight = std::collections::VecDeque::new();
-        let mut pieces = into.chunks_mut(Staging::<H>::largest());
+        let mut pieces = into.chunks_mut(Staging::<H>::largest()).peekable();
         let mut offset = 0;
         let mut order = Order::InOrder;
         loop {
             while in_flight.len() < READ_AHEAD {
-                let Some(piece) = pieces.next() else { break };
-                let slice = from.slice(offset..offset + piece.len() as u64)?;
+                let Some(piece) = pieces.peek() else { break };
+                let len = piece.len();
+                let slice = from.slice(offset..offset + len as u64)?;
+                // Only with nothing in flight may it wait: else it might wait for what it holds itself.
+                let chunk = match shared.staging.take(&shared.hal, len)? {
+                    Some(chunk) => chunk,
+                    None if in_flight.is_empty() => shared.chunk(len, deadline)?,
+                    None => break,
+                };
                 let place = Arc::new(Mutex::new(None));
                 let event = self.operate("read", order, |turn| {
                     turn.check(&slice)?;
-                    let chunk = turn.chunk(piece.len())?;
-                    let size = turn.padded(piece.len());
-                    let node = DmaReadNode::new(chunk.bus_addr(), slice.addr(), size);
+                    let node = DmaReadNode::new(chunk.bus_addr(), slice.addr(), turn.padded(len));
                     let place = Arc::clone(&place);
                     let keep = Keep::Reader { chunk, place, _device: slice.clone() };
                     turn.send(CommandFlags::EMPTY, Wire::DmaRead(vec![node]), Then::Check(keep))
                 })?;
-                offset += piece.len() as u64;
+                offset += len as u64;
                 // The first waits for what was before; the others cannot start before it.
                 order = Order::Unordered;
+                let Some(piece) = pieces.next() else { break };
                 in_flight.push_back((event, place, piece));
             }
             let Some((event, place, piece)) = in_flight.pop_front() else {

@@ -2,11 +2,20 @@
 
 use std::fmt;
 
-use et_devapi::abi::{EXCEPTION_FILL, ExceptionEntry, ExceptionType, hart_of_index, shire_of_hart};
+use et_devapi::abi::{
+    DRAM_BASE, EXCEPTION_FILL, ExceptionEntry, ExceptionType, hart_of_index, shire_of_hart,
+};
 use zerocopy::FromBytes;
 
 /// What a register holds that firmware has not written.
 const FILL: u64 = u64::from_le_bytes([EXCEPTION_FILL; 8]);
+
+/// Faults below are taken for accesses through a null pointer, with an index or a field's offset.
+const NULL_PAGE_END: u64 = 0x1000;
+/// First address of device DRAM, where the firmware is.
+const DRAM_START: u64 = DRAM_BASE.as_u64();
+/// First address behind the firmware's code and data. Spec: §12.1.
+const FIRMWARE_END: u64 = 0x80_0400_0000;
 
 /// Names of x1 to x31 in the calling convention.
 const REGISTER_NAMES: [&str; 31] = [
@@ -144,6 +153,21 @@ impl Cause {
     }
 }
 
+impl Cause {
+    /// Says what most likely led to an access fault at an address.
+    const fn likely_reason(self, address: u64) -> &'static str {
+        let is_fetch = matches!(self, Self::InstructionAccessFault);
+        match address {
+            // A kernel that returns from its entry instead of ending jumps to 0, too. Spec: §14.
+            ..NULL_PAGE_END if is_fetch => "null function pointer, or the entry returned",
+            ..NULL_PAGE_END => "null pointer",
+            DRAM_START..FIRMWARE_END => "memory of the firmware",
+            _ if is_fetch => "not code: wild function pointer or return address",
+            _ => "wild pointer, or misaligned where that is not allowed",
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -174,8 +198,10 @@ impl fmt::Display for ExceptionKind {
             Self::Trap { cause, tval } => match cause {
                 Cause::InstructionAccessFault
                 | Cause::LoadAccessFault
-                | Cause::StoreAccessFault
-                | Cause::InstructionPageFault
+                | Cause::StoreAccessFault => {
+                    write!(f, "{cause} at {tval:#x} ({})", cause.likely_reason(*tval))
+                }
+                Cause::InstructionPageFault
                 | Cause::LoadPageFault
                 | Cause::StorePageFault
                 | Cause::LoadSplitPageFault
@@ -368,7 +394,7 @@ mod tests {
         assert_eq!(context.gpr.as_ref().unwrap()[30], 31);
         assert_eq!(
             context.to_string(),
-            "hart 70 (shire 1, minion 3, thread 0): load access fault at 0x0, pc 0x8005801014"
+            "hart 70 (shire 1, minion 3, thread 0): load access fault at 0x0 (null pointer), pc 0x8005801014"
         );
     }
 
@@ -447,7 +473,13 @@ mod tests {
         );
         assert_eq!(text(2, 0), "illegal instruction");
         assert_eq!(text(2, 0x1050_0073), "illegal instruction 0x10500073");
-        assert_eq!(text(7, 0x10), "store access fault at 0x10");
+        assert_eq!(text(7, 0x10), "store access fault at 0x10 (null pointer)");
+        let reason = "(null function pointer, or the entry returned)";
+        assert_eq!(text(1, 0), format!("instruction access fault at 0x0 {reason}"));
+        let text_7 = text(7, 0x80_03ff_fff8);
+        assert_eq!(text_7, "store access fault at 0x8003fffff8 (memory of the firmware)");
+        assert!(text(5, 0x80_0400_0001).contains("wild pointer, or misaligned"));
+        assert!(text(1, 0x4000_0000).contains("not code"));
         assert_eq!(text(3, 0x80_0580_1014), "breakpoint");
         assert_eq!(text(11, 1), "trap with cause 11, value 0x1");
     }

@@ -7,6 +7,7 @@ use et_devapi::msg::ops::{LaunchError, LaunchStatus};
 use et_hal::Hal;
 
 use super::exception::decode;
+use super::loaded::Program;
 use super::{HartContext, KernelInner, Location};
 use crate::Error;
 use crate::memory::HostBuffer;
@@ -24,12 +25,12 @@ pub struct LaunchFailure {
     pub contexts: Vec<HartContext>,
     /// Why there are no contexts, if they could not be fetched.
     pub contexts_error: Option<Arc<str>>,
-    kernel: Arc<KernelInner>,
+    program: Arc<Program>,
 }
 
 impl LaunchFailure {
     pub(crate) fn new(
-        kernel: &Arc<KernelInner>,
+        kernel: &KernelInner,
         status: LaunchStatus,
         error: Option<&LaunchError>,
     ) -> Self {
@@ -38,7 +39,7 @@ impl LaunchFailure {
             shire_mask: error.map_or(0, |error| error.shire_mask),
             contexts: Vec::new(),
             contexts_error: None,
-            kernel: Arc::clone(kernel),
+            program: Arc::clone(&kernel.program),
         }
     }
 
@@ -59,13 +60,13 @@ impl LaunchFailure {
     /// Returns the name of the kernel.
     #[must_use]
     pub fn kernel(&self) -> &str {
-        &self.kernel.name
+        &self.program.name
     }
 
     /// Finds the function and source line where a hart was; `None` if that is not in the kernel.
     #[must_use]
     pub fn location(&self, context: &HartContext) -> Option<Location> {
-        self.kernel.locate(context.pc?)
+        self.program.locate(context.pc?)
     }
 
     /// Writes one hart: what happened, and where in the source.
@@ -86,7 +87,7 @@ impl LaunchFailure {
 
 impl fmt::Display for LaunchFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "launch of {} failed: {}", self.kernel.name, self.status)?;
+        write!(f, "launch of {} failed: {}", self.program.name, self.status)?;
         let Some((first, rest)) = self.contexts.split_first() else {
             if let Some(why) = &self.contexts_error {
                 write!(f, " (state of the harts not available: {why})")?;

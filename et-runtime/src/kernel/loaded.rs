@@ -1,5 +1,6 @@
 //! Kernels on the device.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use et_hal::DeviceAddr;
@@ -8,16 +9,41 @@ use super::{KernelImage, Location, Symbols};
 use crate::memory::DeviceBuffer;
 use crate::{Error, Result};
 
-#[derive(Debug)]
-pub(crate) struct KernelInner {
+/// What is needed to explain a program counter, also when the kernel is gone.
+pub(crate) struct Program {
     pub(crate) name: Arc<str>,
-    pub(crate) entry: DeviceAddr,
-    pub(crate) code: DeviceBuffer,
+    /// Load address, and bytes from there.
+    load: u64,
+    len_bytes: u64,
     /// Load address minus link address.
     bias: u64,
     elf: Arc<[u8]>,
     /// Parsed only when something has to be explained.
     symbols: OnceLock<Symbols>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// Finds the function and source line of a device address; `None` if it is not in this kernel.
+    pub(crate) fn locate(&self, pc: u64) -> Option<Location> {
+        if pc.checked_sub(self.load)? >= self.len_bytes {
+            return None;
+        }
+        let symbols = self.symbols.get_or_init(|| Symbols::parse(&self.elf));
+        Some(symbols.locate(pc.wrapping_sub(self.bias)))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct KernelInner {
+    pub(crate) program: Arc<Program>,
+    pub(crate) entry: DeviceAddr,
+    pub(crate) code: DeviceBuffer,
 }
 
 impl KernelInner {
@@ -29,24 +55,16 @@ impl KernelInner {
         code: DeviceBuffer,
     ) -> Self {
         let load = code.addr().as_u64();
-        Self {
+        let program = Program {
             name: name.into(),
-            entry: DeviceAddr::new(load.wrapping_add(entry_offset)),
+            load,
+            len_bytes: code.len_bytes(),
             bias: load.wrapping_sub(image.link_base()),
-            code,
             elf,
             symbols: OnceLock::new(),
-        }
-    }
-
-    /// Finds the function and source line of a device address; `None` if it is not in this kernel.
-    pub(crate) fn locate(&self, pc: u64) -> Option<Location> {
-        let offset = pc.checked_sub(self.code.addr().as_u64())?;
-        if offset >= self.code.len_bytes() {
-            return None;
-        }
-        let symbols = self.symbols.get_or_init(|| Symbols::parse(&self.elf));
-        Some(symbols.locate(pc.wrapping_sub(self.bias)))
+        };
+        let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
+        Self { program: Arc::new(program), entry, code }
     }
 }
 
@@ -62,7 +80,7 @@ impl Kernel {
     /// Returns the name it was loaded with.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.program.name
     }
 
     /// Returns the device address of its first instruction.
@@ -86,7 +104,7 @@ impl Kernel {
     /// Finds the function and source line of a device address; `None` if it is not in this kernel.
     #[must_use]
     pub fn locate(&self, pc: u64) -> Option<Location> {
-        self.inner.locate(pc)
+        self.inner.program.locate(pc)
     }
 
     /// Frees the kernel now.
@@ -97,7 +115,7 @@ impl Kernel {
         match Arc::try_unwrap(self.inner) {
             Ok(_) => Ok(()),
             Err(inner) => {
-                let error = Error::KernelInUse { name: Arc::clone(&inner.name) };
+                let error = Error::KernelInUse { name: Arc::clone(&inner.program.name) };
                 Err((Self { inner }, error))
             }
         }

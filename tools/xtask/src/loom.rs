@@ -53,7 +53,9 @@ const SOURCES: [&str; 7] = [
 
 pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     let target = root().join("target-loom");
-    let output = capture(&mut tests(&mut cargo(&["test"]), &target))?;
+    let mut command = cargo(&["test"]);
+    tests(&mut command, &target).args(["--", "--nocapture"]);
+    let output = capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
         output.status.success(),
@@ -156,7 +158,7 @@ fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
     let mut command = Command::new("timeout");
     command.arg("120").arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("test").current_dir(copy);
-    tests(&mut command, target).args(["--test", &seed.test, "--"]);
+    tests(&mut command, target).args(["--test", &seed.test, "--", "--nocapture"]);
     let output = capture(&mut command)?;
     if output.status.success() {
         return Ok(false);
