@@ -237,7 +237,7 @@ where
         let outcome = end.with(|(head, tail)| {
             let mut producer = Producer::resume(end.ring, head, tail);
             let outcome = producer.push(&self.window, message);
-            if outcome.as_ref().is_err_and(|error| is_fatal(error)) {
+            if outcome.as_ref().is_err_and(is_fatal) {
                 end.poison();
             }
             (outcome, producer.indices())
@@ -258,7 +258,7 @@ where
             let mut consumer = Consumer::resume(end.ring, tail, head);
             let frame = |header: &_| completion_bytes(endpoint, header);
             let outcome = consumer.pop_message(&self.window, frame, into);
-            if outcome.as_ref().is_err_and(|error| is_fatal(error)) {
+            if outcome.as_ref().is_err_and(is_fatal) {
                 end.poison();
             }
             (outcome, consumer.indices())

@@ -1,5 +1,8 @@
 //! The mailbox over a window in this process.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+#![expect(clippy::cast_possible_truncation, reason = "lengths of messages are small")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -197,13 +197,27 @@ impl<H: Hal> Device<H> {
         // On another queue, since the launch's own may be blocked by the next kernel.
         let own = event.operation().lane.queue;
         let other = (0..self.shared.queues.len()).rev().find(|&queue| queue != own);
+        let queue = other.unwrap_or(own);
         let deadline = self.shared.deadline(timeout);
         let op = "kernel abort";
         let wire = Wire::KernelAbort(tag);
-        match self.shared.call(other.unwrap_or(own), CommandFlags::EMPTY, &wire, op, deadline)? {
-            Completion::KernelAbort { status: KernelAbortStatus::Success, .. } => Ok(()),
-            Completion::KernelAbort { status, .. } => Err(Error::KernelAbort(status)),
-            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+        loop {
+            match self.shared.call(queue, CommandFlags::EMPTY, &wire, op, deadline)? {
+                Completion::KernelAbort { status: KernelAbortStatus::Success, .. } => return Ok(()),
+                // The device does not know a launch before its kernel has the cores (Spec: §10.2).
+                Completion::KernelAbort { status: KernelAbortStatus::InvalidTagId, .. }
+                    if !event.is_done() && !deadline.has_passed(&*self.shared.config.clock) =>
+                {
+                    let pause = self.shared.deadline(Duration::from_micros(100));
+                    self.shared.wait_until(&|| event.outcome().is_some(), None, pause);
+                }
+                Completion::KernelAbort { status, .. } => return Err(Error::KernelAbort(status)),
+                other => {
+                    return Err(Error::Lost {
+                        why: format!("answer to a {op} is {other:?}").into(),
+                    });
+                }
+            }
         }
     }
 

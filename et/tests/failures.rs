@@ -1,5 +1,7 @@
 //! Kernels that fail, devices that fail: a clear error, and the next launch works.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Every committed kernel, through the whole stack, against the host's own result.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod common;
 
 use common::{LONG, load, open};

@@ -1,5 +1,7 @@
 //! Copies, order, events.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod common;
 
 use std::future::IntoFuture;

@@ -2,7 +2,7 @@
 
 use et_devapi::msg::Tag;
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, try_lock};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, try_lock};
 
 /// Low two bits of a slot's state; the rest is the round.
 const PHASE_MASK: u32 = 0b11;
@@ -33,8 +33,8 @@ impl Claim {
 /// A fixed number of slots, each owning what one command in flight needs.
 ///
 /// Nobody waits in here. A slot goes *free → claimed → in flight → completing → free*; whoever makes the step to
-/// *claimed* or *completing* is its only user until the next step, so the lock around the payload is never contended:
-/// it is there because this crate has no `unsafe`.
+/// *claimed* or *completing* is its only user until the next step, so the lock around the payload is free: it is there because
+/// this crate has no `unsafe`. Only [`for_each`](Self::for_each), which looks at commands for an abort, takes it for a moment.
 ///
 /// A tag is `round × capacity + slot`, where the round counts the uses of the slot: a late or duplicate response
 /// carries an old round and matches nothing.
@@ -105,9 +105,7 @@ impl<T> Table<T> {
     /// To be called before the message is sent, since the response may overtake the sender.
     pub fn publish(&self, claim: &Claim, payload: T) {
         let slot = self.slot(claim.index);
-        if let Some(mut place) = try_lock(&slot.payload) {
-            *place = Some(payload);
-        }
+        *lock(&slot.payload) = Some(payload);
         // Release: publishes the payload; pairs with the Acquire in `take`.
         slot.state.store(claim.round << 2 | IN_FLIGHT, Ordering::Release);
     }
@@ -185,7 +183,7 @@ impl<T> Table<T> {
                 Ordering::Relaxed,
             )
             .ok()?;
-        try_lock(&slot.payload)?.take()
+        lock(&slot.payload).take()
     }
 
     fn pop_free(&self) -> Option<u32> {

@@ -47,11 +47,6 @@ impl Type {
             Self::U64 | Self::I64 | Self::F64 => 8,
         }
     }
-
-    /// The type in the notation of `.npy` files.
-    pub(crate) fn npy(self) -> &'static str {
-        Self::ALL.iter().find(|(_, ty, _)| *ty == self).map_or("", |(.., npy)| npy)
-    }
 }
 
 impl FromStr for Type {
@@ -100,7 +95,7 @@ impl FromStr for Argument {
                 Ok(Self::InOut(from.into(), to.into()))
             }
             ty => {
-                let ty: Type = ty.parse().with_context(|| format!("in argument \"{text}\""))?;
+                let ty: Type = ty.parse()?;
                 scalar(KernelArgs::new(), ty, rest)?;
                 Ok(Self::Scalar(ty, rest.to_owned()))
             }

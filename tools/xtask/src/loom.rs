@@ -178,6 +178,9 @@ fn sync(from: &Path, to: &Path) -> anyhow::Result<()> {
         }
         return Ok(());
     }
+    if let Some(folder) = to.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
     let bytes = std::fs::read(from).with_context(|| format!("reading {}", from.display()))?;
     if std::fs::read(to).ok().as_ref() != Some(&bytes) {
         std::fs::write(to, bytes).with_context(|| format!("writing {}", to.display()))?;

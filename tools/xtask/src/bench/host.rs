@@ -144,12 +144,12 @@ pub(crate) fn alloc_pair() -> anyhow::Result<Figure> {
         }
         Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS))
     })?;
-    let mut boxes: Vec<Vec<u8>> =
-        (0..LIVE).map(|i| Vec::with_capacity(sizes(i) as usize)).collect();
+    let bytes = |size| Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    let mut boxes: Vec<Vec<u8>> = (0..LIVE).map(|i| bytes(sizes(i))).collect();
     let start = Instant::now();
     for _ in 0..PAIRS {
         let (victim, size) = (next() % LIVE, sizes(next()));
-        boxes[victim] = Vec::with_capacity(black_box(size as usize));
+        boxes[victim] = bytes(black_box(size));
     }
     let floor = start.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS);
     drop(live);
