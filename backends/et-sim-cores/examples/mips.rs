@@ -19,21 +19,40 @@ const EXIT: [u32; 4] = [0x0080_0513, 0x0000_0593, 0x0000_0613, 0x0000_0073];
 /// add x6,x6,x7; xor x7,x7,x6; slli x28,x6,3; sub x29,x28,x7; addi x30,x29,1; or x31,x30,x6;
 /// addi x5,x5,-1; bnez x5, loop
 const INTEGER: [u32; 8] = [
-    0x0073_0333, 0x0063_C3B3, 0x0033_1E13, 0x407E_0EB3, 0x001E_8F13, 0x006F_6FB3, 0xFFF2_8293,
+    0x0073_0333,
+    0x0063_C3B3,
+    0x0033_1E13,
+    0x407E_0EB3,
+    0x001E_8F13,
+    0x006F_6FB3,
+    0xFFF2_8293,
     0xFE02_92E3,
 ];
 
 /// fmadd.s f1,f2,f3,f1; fadd.s f4,f4,f5; fmul.s f6,f2,f3; fmadd.s f7,f6,f3,f7; fadd.s f8,f8,f2;
 /// fmul.s f9,f5,f3; addi x5,x5,-1; bnez x5, loop
 const FLOAT: [u32; 8] = [
-    0x0831_70C3, 0x0052_7253, 0x1031_7353, 0x3833_73C3, 0x0024_7453, 0x1032_F4D3, 0xFFF2_8293,
+    0x0831_70C3,
+    0x0052_7253,
+    0x1031_7353,
+    0x3833_73C3,
+    0x0024_7453,
+    0x1032_F4D3,
+    0xFFF2_8293,
     0xFE02_92E3,
 ];
 
 /// Loads f2, f3 and f5 with values whose sums and products are inexact: lui x6; addi; fmv.w.x.
 const FLOAT_SETUP: [u32; 9] = [
-    0x3DCC_D337, 0xCCD3_0313, 0xF003_0153, 0x3F80_1337, 0x0013_0313, 0xF003_01D3, 0x3E4C_D337,
-    0xCCD3_0313, 0xF003_02D3,
+    0x3DCC_D337,
+    0xCCD3_0313,
+    0xF003_0153,
+    0x3F80_1337,
+    0x0013_0313,
+    0xF003_01D3,
+    0x3E4C_D337,
+    0xCCD3_0313,
+    0xF003_02D3,
 ];
 
 fn measure(code: &[u32], threads: usize) -> Result<f64, Box<dyn Error>> {

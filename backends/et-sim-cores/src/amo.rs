@@ -73,9 +73,9 @@ macro_rules! atomic {
                 Atomic::Max => pick(true),
                 Atomic::MinUnsigned => word.fetch_min(operand, ORDER),
                 Atomic::MaxUnsigned => word.fetch_max(operand, ORDER),
-                Atomic::CompareSwap => word
-                    .compare_exchange(expected, operand, ORDER, ORDER)
-                    .unwrap_or_else(|old| old),
+                Atomic::CompareSwap => {
+                    word.compare_exchange(expected, operand, ORDER, ORDER).unwrap_or_else(|old| old)
+                }
             }
         }
     };

@@ -141,8 +141,7 @@ impl Shire {
     #[expect(clippy::cast_possible_truncation, reason = "fields of five and eight bits")]
     pub(crate) fn join_barrier(&self, value: u64) -> bool {
         let limit = (value >> 5) as u8;
-        let step =
-            |count: u8| Some(if count == limit { 0 } else { count.wrapping_add(1) });
+        let step = |count: u8| Some(if count == limit { 0 } else { count.wrapping_add(1) });
         // Acquire and release: the last to join sees what the others stored before they joined.
         self.barriers[(value & 31) as usize]
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, step)

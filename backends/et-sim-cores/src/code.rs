@@ -101,9 +101,8 @@ impl Page {
         if last < PAGE_WORDS {
             self.refresh(&mut source, last, dram);
         }
-        let half = |slot: usize| {
-            low_half(source[slot / SLOTS_PER_WORD] >> (16 * (slot % SLOTS_PER_WORD)))
-        };
+        let half =
+            |slot: usize| low_half(source[slot / SLOTS_PER_WORD] >> (16 * (slot % SLOTS_PER_WORD)));
         let op = if !is_long(half(slot)) {
             compressed::decode(half(slot))
         } else if slot + 1 < PAGE_SLOTS {
@@ -190,10 +189,8 @@ impl CodeCache {
             return None;
         }
         let (group, index) = Self::split(offset);
-        let group = self
-            .groups
-            .get(group)?
-            .get_or_init(|| Box::new(array::from_fn(|_| OnceLock::new())));
+        let group =
+            self.groups.get(group)?.get_or_init(|| Box::new(array::from_fn(|_| OnceLock::new())));
         let page = group[index].get_or_init(|| {
             self.pages.fetch_add(1, Ordering::Relaxed);
             Box::new(Page::new(offset & !(PAGE_BYTES - 1)))

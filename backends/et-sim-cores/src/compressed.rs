@@ -212,8 +212,7 @@ mod tests {
     #[test]
     fn reserved_and_double_precision_encodings_are_illegal() {
         // zero, c.fld, reserved, c.fsd, c.addiw x0, c.lui 0, c.fldsp, c.lwsp x0, c.jr x0, c.fsdsp
-        for half in
-            [0x0000, 0x2000, 0x8000, 0xA000, 0x2001, 0x6501, 0x2002, 0x4002, 0x8002, 0xA002]
+        for half in [0x0000, 0x2000, 0x8000, 0xA000, 0x2001, 0x6501, 0x2002, 0x4002, 0x8002, 0xA002]
         {
             assert_eq!(expand(half), None, "{half:#06x}");
         }

@@ -3,6 +3,7 @@
 //! What is not recognised here is illegal: the decoder is as strict as the hardware's.
 
 use crate::op::{Op, SINK, kind};
+use crate::packed::{self, Packed};
 
 /// Rounding-mode field that selects the `frm` register.
 const DYNAMIC: u32 = 7;
@@ -81,7 +82,7 @@ fn known(raw: u32) -> Option<Op> {
         }
         0x07 => match f3 {
             2 => Op::new(kind::FLW, rd(raw), rs1(raw), 0, imm_i(raw)),
-            _ => return packed(raw),
+            _ => return vector(raw),
         },
         0x0F => match f3 {
             0 if raw == 0x0100_000F => integer(kind::PAUSE, raw, 0),
@@ -98,7 +99,7 @@ fn known(raw: u32) -> Option<Op> {
         }
         0x27 => match f3 {
             2 => Op::new(kind::FSW, 0, rs1(raw), rs2(raw), imm_s(raw)),
-            _ => return packed(raw),
+            _ => return vector(raw),
         },
         0x33 => return register(raw),
         0x37 => integer(kind::LUI, raw, (raw & 0xFFFF_F000).cast_signed()),
@@ -120,7 +121,7 @@ fn known(raw: u32) -> Option<Op> {
         0x67 => return None,
         0x6F => integer(kind::JAL, raw, imm_j(raw) / 2),
         0x73 => return system(raw),
-        _ => return packed(raw),
+        _ => return vector(raw),
     })
 }
 
@@ -259,8 +260,11 @@ fn float(raw: u32) -> Option<Op> {
 }
 
 /// Packed and mask instructions.
-fn packed(raw: u32) -> Option<Op> {
-    crate::packed::is_known(raw).then(|| whole(kind::PACKED, raw))
+fn vector(raw: u32) -> Option<Op> {
+    Some(match packed::decode(raw)? {
+        Packed::Microcoded => whole(kind::MICROCODED, raw),
+        _ => whole(kind::PACKED, raw),
+    })
 }
 
 #[cfg(test)]

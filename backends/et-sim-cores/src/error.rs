@@ -18,7 +18,9 @@ pub enum CoresError {
         source: io::Error,
     },
     /// The size of device memory is not supported.
-    #[error("device memory of {bytes} bytes: a multiple of 2 MiB from 128 MiB to 256 GiB is needed")]
+    #[error(
+        "device memory of {bytes} bytes: a multiple of 2 MiB from 128 MiB to 256 GiB is needed"
+    )]
     DramSize {
         /// The requested size, in bytes.
         bytes: u64,

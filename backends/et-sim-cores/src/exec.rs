@@ -48,7 +48,6 @@ impl Env<'_> {
 
     /// Returns the position of an address; none if it is in another page.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "smaller than a page")]
     pub(crate) fn position(&self, address: u64) -> Option<usize> {
         let distance = address.wrapping_sub(self.base);
         (distance < PAGE_BYTES).then_some((distance >> 1) as usize)
@@ -64,15 +63,19 @@ impl Env<'_> {
 #[inline(always)]
 pub(crate) fn next(hart: &mut Hart, env: &Env<'_>, ops: &Ops, at: usize, left: u64) {
     let left = left - 1;
-    if left != 0
-        && let Some(slot) = ops.get(at)
-    {
-        // Relaxed: an operation is complete in itself.
-        let op = Op(slot.load(Ordering::Relaxed));
-        return HANDLERS[usize::from(op.kind())](hart, env, ops, at, left, op);
+    if left == 0 {
+        hart.pc = env.address(at);
+        hart.left = 0;
+        return;
     }
-    hart.pc = env.address(at);
-    hart.left = left;
+    let Some(slot) = ops.get(at) else {
+        hart.pc = env.address(at);
+        hart.left = left;
+        return;
+    };
+    // Relaxed: an operation is complete in itself.
+    let op = Op(slot.load(Ordering::Relaxed));
+    HANDLERS[usize::from(op.kind())](hart, env, ops, at, left, op);
 }
 
 /// Leaves the chain for an address, after an instruction that was one of `left`.
@@ -85,14 +88,7 @@ pub(crate) fn leave(hart: &mut Hart, address: u64, left: u64) {
 /// Stops at the instruction `op` with an event.
 #[cold]
 #[inline(never)]
-pub(crate) fn stop(
-    hart: &mut Hart,
-    env: &Env<'_>,
-    at: usize,
-    left: u64,
-    op: Op,
-    event: Event,
-) {
+pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op, event: Event) {
     hart.event = Some(event);
     if event.completes() {
         leave(hart, env.address(at.wrapping_add(op.halfwords())), left);
@@ -105,7 +101,7 @@ pub(crate) fn stop(
 /// Executes instructions until the hart stops, at most `fuel` of them.
 pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
     let mut fuel = u64::from(fuel);
-    let event = 'pages: loop {
+    'pages: loop {
         let pc = map::canonical(hart.pc);
         hart.pc = pc;
         let dram = &*core.chip.dram;
@@ -131,6 +127,5 @@ pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
         if fuel == 0 {
             break Event::OutOfFuel;
         }
-    };
-    event
+    }
 }

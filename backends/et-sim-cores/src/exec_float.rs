@@ -11,17 +11,12 @@ use crate::op::{Op, kind};
 use crate::soft::{self, Rounding, SIGN};
 
 /// Rounding mode of the `frm` register; a trap if that is reserved.
-fn dynamic(hart: &Hart, core: &Core<'_>, pc: u64) -> Result<Rounding, Event> {
+pub(crate) fn dynamic(hart: &Hart, core: &Core<'_>, pc: u64) -> Result<Rounding, Event> {
     Rounding::new(hart.fcsr >> 5 & 7).ok_or_else(|| Event::illegal(core, pc))
 }
 
 /// Rounding mode of an instruction.
-pub(crate) fn rounding(
-    hart: &Hart,
-    core: &Core<'_>,
-    raw: u32,
-    pc: u64,
-) -> Result<Rounding, Event> {
+pub(crate) fn rounding(hart: &Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<Rounding, Event> {
     match funct3(raw) {
         7 => dynamic(hart, core, pc),
         field => Rounding::new(field).ok_or_else(|| Event::illegal(core, pc)),
@@ -31,12 +26,7 @@ pub(crate) fn rounding(
 /// Arithmetic that the fast path gave up on: returns the result and raises the flags.
 #[cold]
 #[inline(never)]
-pub(crate) fn arithmetic(
-    hart: &mut Hart,
-    core: &Core<'_>,
-    op: Op,
-    pc: u64,
-) -> Result<u32, Event> {
+pub(crate) fn arithmetic(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<u32, Event> {
     let rounding =
         if op.raw() & 0xE0 == 0 { Rounding::NearestEven } else { dynamic(hart, core, pc)? };
     let register = |index: usize| hart.f[index & 31].0[0];
@@ -68,8 +58,7 @@ pub(crate) fn other(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result
             let rounding = rounding(hart, core, raw, pc)?;
             let negate_product = if opcode >= 0x4B { SIGN } else { 0 };
             let negate_addend = if matches!(opcode, 0x47 | 0x4F) { SIGN } else { 0 };
-            let (bits, raised) =
-                soft::mul_add(a ^ negate_product, b, c ^ negate_addend, rounding);
+            let (bits, raised) = soft::mul_add(a ^ negate_product, b, c ^ negate_addend, rounding);
             flags |= raised;
             bits
         }
@@ -102,11 +91,8 @@ pub(crate) fn other(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result
             0x68 => {
                 let rounding = rounding(hart, core, raw, pc)?;
                 let integer = word(hart.x[op.rs1()]);
-                let integer = if rs2(raw) == 0 {
-                    integer.cast_signed().into()
-                } else {
-                    integer.into()
-                };
+                let integer =
+                    if rs2(raw) == 0 { integer.cast_signed().into() } else { integer.into() };
                 float::from_i33(integer, rounding, &mut flags)
             }
             // Only the classification is left.
@@ -129,12 +115,7 @@ fn word(value: u64) -> u32 {
 /// Instructions that the hardware leaves to microcode: a trap, unless the profile asks for the
 /// results of the standard and the instruction is a scalar floating-point one.
 #[cold]
-pub(crate) fn microcoded(
-    hart: &mut Hart,
-    core: &Core<'_>,
-    op: Op,
-    pc: u64,
-) -> Result<(), Event> {
+pub(crate) fn microcoded(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
     let raw = op.raw();
     if core.chip.float == FloatProfile::Hardware || raw & 0x7F != 0x53 {
         return Err(Event::at_instruction(core, event::MICROCODED, pc));
@@ -147,8 +128,7 @@ pub(crate) fn microcoded(
         0x2C => (soft::sqrt(a, rounding), Some(fd)),
         0x68 => {
             let integer = hart.x[op.rs1()];
-            let integer =
-                if rs2(raw) == 2 { integer.cast_signed().into() } else { integer.into() };
+            let integer = if rs2(raw) == 2 { integer.cast_signed().into() } else { integer.into() };
             (soft::from_integer(integer, rounding), Some(fd))
         }
         _ => {
@@ -159,7 +139,10 @@ pub(crate) fn microcoded(
             };
             let (value, flags) = soft::to_integer(a, min, max, rounding);
             #[expect(clippy::cast_possible_truncation, reason = "saturated to 64 bits")]
-            #[expect(clippy::cast_sign_loss, reason = "two's complement is what the register holds")]
+            #[expect(
+                clippy::cast_sign_loss,
+                reason = "two's complement is what the register holds"
+            )]
             let value = value as u64;
             hart.x[op.rd()] = value;
             ((0, flags), None)

@@ -3,7 +3,7 @@
 //! Results in the common case come from the host's floats: round to nearest even, operands normal
 //! or zero, result normal. A host operation then gives the right result, and whether it is inexact
 //! follows from the error term, which host floats compute exactly; it is not even computed once
-//! the sticky flag is set. Everything else goes to [`soft`](crate::soft).
+//! the sticky flag is set. Everything else goes to [`soft`].
 
 use crate::soft::{self, NV, NX, QUIET_NAN, Rounding, SIGN};
 
@@ -23,9 +23,12 @@ fn is_safe(bits: u32) -> bool {
 /// `a + b`, if the fast path applies.
 #[inline(always)]
 pub(crate) fn fast_add(a: u32, b: u32, flags: &mut u32) -> Option<u32> {
+    if is_subnormal(a) || is_subnormal(b) {
+        return None;
+    }
     let (x, y) = (f32::from_bits(a), f32::from_bits(b));
     let sum = x + y;
-    if is_subnormal(a) || is_subnormal(b) || !is_safe(sum.to_bits()) {
+    if !is_safe(sum.to_bits()) {
         return None;
     }
     if *flags & NX == 0 {
@@ -40,9 +43,12 @@ pub(crate) fn fast_add(a: u32, b: u32, flags: &mut u32) -> Option<u32> {
 /// `a · b`, if the fast path applies.
 #[inline(always)]
 pub(crate) fn fast_mul(a: u32, b: u32, flags: &mut u32) -> Option<u32> {
+    if is_subnormal(a) || is_subnormal(b) {
+        return None;
+    }
     let (x, y) = (f32::from_bits(a), f32::from_bits(b));
     let product = x * y;
-    if is_subnormal(a) || is_subnormal(b) || !is_safe(product.to_bits()) {
+    if !is_safe(product.to_bits()) {
         return None;
     }
     if *flags & NX == 0 {
@@ -56,22 +62,25 @@ pub(crate) fn fast_mul(a: u32, b: u32, flags: &mut u32) -> Option<u32> {
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "rounding to single precision is the purpose")]
 pub(crate) fn fast_mul_add(a: u32, b: u32, c: u32, flags: &mut u32) -> Option<u32> {
+    /// Smallest normal number, and the distance from it to the largest, as doubles without sign.
+    const SMALLEST: u64 = 0x3810_0000_0000_0000 << 1;
+    const RANGE: u64 = (0x47EF_FFFF_E000_0000 << 1) - SMALLEST;
+    if is_subnormal(a) || is_subnormal(b) || is_subnormal(c) {
+        return None;
+    }
     let product = f64::from(f32::from_bits(a)) * f64::from(f32::from_bits(b));
     let addend = f64::from(f32::from_bits(c));
     let sum = product + addend;
-    let result = sum as f32;
     // The product is exact, the sum is rounded to double precision. Rounding it again is right
     // unless it lies exactly between two floats: every such point is a double, so the first
     // rounding cannot step across one.
     let between = sum.to_bits() & 0x1FFF_FFFF == 0x1000_0000;
-    if between
-        || is_subnormal(a)
-        || is_subnormal(b)
-        || is_subnormal(c)
-        || !is_safe(result.to_bits())
-    {
+    // Above the smallest normal number, where tininess would be in question, and no overflow.
+    let safe = (sum.to_bits() << 1).wrapping_sub(SMALLEST + 1) < RANGE;
+    if between || !safe {
         return None;
     }
+    let result = sum as f32;
     if *flags & NX == 0 {
         let addend_part = sum - product;
         let error = (product - (sum - addend_part)) + (addend - addend_part);
@@ -105,7 +114,7 @@ pub(crate) fn min_max(a: u32, b: u32, pick: Pick, flags: &mut u32) -> u32 {
 }
 
 /// An integer that orders floats, the zeros included.
-fn key(bits: u32) -> i32 {
+pub(crate) fn key(bits: u32) -> i32 {
     let bits = bits.cast_signed();
     bits ^ (bits >> 31 & i32::MAX)
 }
@@ -243,8 +252,16 @@ mod tests {
     #[test]
     fn classes_are_told_apart() {
         let classes = [
-            0xFF80_0000, 0xBF80_0000, 0x8000_0001, SIGN, 0, 1, 0x3F80_0000, 0x7F80_0000,
-            0x7F80_0001, QUIET_NAN,
+            0xFF80_0000,
+            0xBF80_0000,
+            0x8000_0001,
+            SIGN,
+            0,
+            1,
+            0x3F80_0000,
+            0x7F80_0000,
+            0x7F80_0001,
+            QUIET_NAN,
         ];
         for (position, bits) in classes.into_iter().enumerate() {
             assert_eq!(class(bits), 1 << position);

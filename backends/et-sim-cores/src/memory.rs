@@ -60,8 +60,7 @@ impl Region {
     fn new(what: &'static str, len: u64) -> Result<Self, CoresError> {
         let failed = |source| CoresError::Memory { what, bytes: len, source };
         let refused = |errno: rustix::io::Errno| failed(errno.into());
-        let size =
-            usize::try_from(len).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
+        let size = usize::try_from(len).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
         let fd = rustix::fs::memfd_create(what, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(refused)?;
         rustix::fs::ftruncate(&fd, len).map_err(refused)?;

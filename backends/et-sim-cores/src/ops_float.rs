@@ -65,14 +65,7 @@ fn fused(hart: &mut Hart, op: Op, product: u32, addend: u32) -> Option<u32> {
 
 #[cold]
 #[inline(never)]
-fn slow_arithmetic(
-    hart: &mut Hart,
-    env: &Env<'_>,
-    ops: &Ops,
-    at: usize,
-    left: u64,
-    op: Op,
-) {
+fn slow_arithmetic(hart: &mut Hart, env: &Env<'_>, ops: &Ops, at: usize, left: u64, op: Op) {
     match exec_float::arithmetic(hart, env.core, op, env.address(at)) {
         Ok(bits) => {
             hart.f[op.rd() & 31] = Vector::scalar(bits);

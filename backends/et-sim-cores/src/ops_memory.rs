@@ -34,7 +34,7 @@ macro_rules! load {
 
             #[cold]
             #[inline(never)]
-            #[expect(clippy::cast_possible_truncation, reason = "the value has the size of the load")]
+            #[allow(clippy::cast_possible_truncation, reason = "the value has the size of the load")]
             fn $slow<const LEN: usize>(
                 $hart: &mut Hart,
                 env: &Env<'_>,
@@ -78,7 +78,7 @@ macro_rules! store {
     ($($name:ident, $slow:ident: $word:ident $size:literal $unsigned:ident =
        $hart:ident, $op:ident, $value:expr;)*) => {
         $(
-            #[expect(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
+            #[allow(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
             pub(crate) fn $name<const LEN: usize>(
                 $hart: &mut Hart,
                 env: &Env<'_>,

@@ -118,7 +118,7 @@ fn unpack(bits: u32) -> (bool, i32, u128) {
 }
 
 /// Cuts the low `shift` bits off and rounds; returns the rounded value and whether it is inexact.
-fn cut(value: u128, shift: u32, negative: bool, rounding: Rounding) -> (u128, bool) {
+pub(crate) fn cut(value: u128, shift: u32, negative: bool, rounding: Rounding) -> (u128, bool) {
     if shift == 0 {
         return (value, false);
     }
@@ -215,9 +215,7 @@ fn sum(a: (bool, i32, u128), b: (bool, i32, u128), rounding: Rounding) -> Flagge
         std::cmp::Ordering::Greater => {
             round(big_sign, exponent, big - small, rounding, Tiny::Flush)
         }
-        std::cmp::Ordering::Less => {
-            round(small_sign, exponent, small - big, rounding, Tiny::Flush)
-        }
+        std::cmp::Ordering::Less => round(small_sign, exponent, small - big, rounding, Tiny::Flush),
     }
 }
 
@@ -409,8 +407,17 @@ mod tests {
             (0x7E_u32..0x84, any::<u32>()).prop_map(|(e, f)| e << 23 | f & 0x807F_FFFF),
             (0_u32..0x20, any::<u32>()).prop_map(|(e, f)| e << 23 | f & 0x807F_FFFF),
             prop::sample::select(vec![
-                0, SIGN, INFINITY, INFINITY | SIGN, QUIET_NAN, 0x7F80_0001, 1, 0x0080_0000,
-                0x007F_FFFF, LARGEST, 0x3F80_0000,
+                0,
+                SIGN,
+                INFINITY,
+                INFINITY | SIGN,
+                QUIET_NAN,
+                0x7F80_0001,
+                1,
+                0x0080_0000,
+                0x007F_FFFF,
+                LARGEST,
+                0x3F80_0000,
             ]),
         ]
     }

@@ -1,6 +1,11 @@
 //! A tiny assembler and a launcher for tests of whole kernels.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "part of tests: constants of their making, and a panic is a failure"
+)]
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -11,52 +16,52 @@ use std::time::Duration;
 use et_sim_cores::{Dram, Launch, LaunchReport, Machine, MachineConfig, Stack};
 
 /// Where the tests put code.
-pub const CODE: u64 = 0x80_0600_0000;
+pub(crate) const CODE: u64 = 0x80_0600_0000;
 /// Where the tests put data.
-pub const DATA: u64 = 0x80_0700_0000;
+pub(crate) const DATA: u64 = 0x80_0700_0000;
 /// Longer than any test takes unless it hangs.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-pub const ZERO: u32 = 0;
-pub const RA: u32 = 1;
-pub const SP: u32 = 2;
-pub const T0: u32 = 5;
-pub const T1: u32 = 6;
-pub const T2: u32 = 7;
-pub const A0: u32 = 10;
-pub const A1: u32 = 11;
-pub const A2: u32 = 12;
-pub const A3: u32 = 13;
-pub const A4: u32 = 14;
-pub const A5: u32 = 15;
+pub(crate) const ZERO: u32 = 0;
+pub(crate) const RA: u32 = 1;
+pub(crate) const SP: u32 = 2;
+pub(crate) const T0: u32 = 5;
+pub(crate) const T1: u32 = 6;
+pub(crate) const T2: u32 = 7;
+pub(crate) const A0: u32 = 10;
+pub(crate) const A1: u32 = 11;
+pub(crate) const A2: u32 = 12;
+pub(crate) const A3: u32 = 13;
+pub(crate) const A4: u32 = 14;
+pub(crate) const A5: u32 = 15;
 
-pub const HARTID: u32 = 0xCD0;
-pub const FLB: u32 = 0x820;
-pub const FCC: u32 = 0x821;
-pub const STALL: u32 = 0x822;
+pub(crate) const HARTID: u32 = 0xCD0;
+pub(crate) const FLB: u32 = 0x820;
+pub(crate) const FCC: u32 = 0x821;
+pub(crate) const STALL: u32 = 0x822;
 
 /// Own shire's credit increment for thread 0, counter 0.
-pub const CREDITS: u64 = 0x1_3FF4_00C0;
+pub(crate) const CREDITS: u64 = 0x1_3FF4_00C0;
 
 /// Code under construction: one word per instruction, labels filled in at the end.
 #[derive(Clone, Default)]
-pub struct Asm {
+pub(crate) struct Asm {
     words: Vec<u32>,
     labels: HashMap<&'static str, usize>,
     uses: Vec<(usize, &'static str)>,
 }
 
 impl Asm {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub fn raw(&mut self, word: u32) -> &mut Self {
+    pub(crate) fn raw(&mut self, word: u32) -> &mut Self {
         self.words.push(word);
         self
     }
 
-    pub fn label(&mut self, name: &'static str) -> &mut Self {
+    pub(crate) fn label(&mut self, name: &'static str) -> &mut Self {
         self.labels.insert(name, self.words.len());
         self
     }
@@ -66,7 +71,15 @@ impl Asm {
         self.raw((imm as u32) << 20 | rs1 << 15 | f3 << 12 | rd << 7 | opcode)
     }
 
-    pub fn r(&mut self, opcode: u32, f7: u32, f3: u32, rd: u32, rs1: u32, rs2: u32) -> &mut Self {
+    pub(crate) fn r(
+        &mut self,
+        opcode: u32,
+        f7: u32,
+        f3: u32,
+        rd: u32,
+        rs1: u32,
+        rs2: u32,
+    ) -> &mut Self {
         self.raw(f7 << 25 | rs2 << 20 | rs1 << 15 | f3 << 12 | rd << 7 | opcode)
     }
 
@@ -77,64 +90,64 @@ impl Asm {
         self.raw(split | rs2 << 20 | rs1 << 15 | f3 << 12 | opcode)
     }
 
-    pub fn addi(&mut self, rd: u32, rs1: u32, imm: i32) -> &mut Self {
+    pub(crate) fn addi(&mut self, rd: u32, rs1: u32, imm: i32) -> &mut Self {
         assert!(imm < 2048);
         self.i(0x13, 0, rd, rs1, imm)
     }
 
-    pub fn andi(&mut self, rd: u32, rs1: u32, imm: i32) -> &mut Self {
+    pub(crate) fn andi(&mut self, rd: u32, rs1: u32, imm: i32) -> &mut Self {
         self.i(0x13, 7, rd, rs1, imm)
     }
 
-    pub fn slli(&mut self, rd: u32, rs1: u32, shift: i32) -> &mut Self {
+    pub(crate) fn slli(&mut self, rd: u32, rs1: u32, shift: i32) -> &mut Self {
         self.i(0x13, 1, rd, rs1, shift)
     }
 
-    pub fn srli(&mut self, rd: u32, rs1: u32, shift: i32) -> &mut Self {
+    pub(crate) fn srli(&mut self, rd: u32, rs1: u32, shift: i32) -> &mut Self {
         self.i(0x13, 5, rd, rs1, shift)
     }
 
-    pub fn add(&mut self, rd: u32, rs1: u32, rs2: u32) -> &mut Self {
+    pub(crate) fn add(&mut self, rd: u32, rs1: u32, rs2: u32) -> &mut Self {
         self.r(0x33, 0, 0, rd, rs1, rs2)
     }
 
-    pub fn xor(&mut self, rd: u32, rs1: u32, rs2: u32) -> &mut Self {
+    pub(crate) fn xor(&mut self, rd: u32, rs1: u32, rs2: u32) -> &mut Self {
         self.r(0x33, 0, 4, rd, rs1, rs2)
     }
 
-    pub fn ld(&mut self, rd: u32, rs1: u32, imm: i32) -> &mut Self {
+    pub(crate) fn ld(&mut self, rd: u32, rs1: u32, imm: i32) -> &mut Self {
         self.i(0x03, 3, rd, rs1, imm)
     }
 
-    pub fn sd(&mut self, rs2: u32, rs1: u32, imm: i32) -> &mut Self {
+    pub(crate) fn sd(&mut self, rs2: u32, rs1: u32, imm: i32) -> &mut Self {
         self.s(0x23, 3, rs2, rs1, imm)
     }
 
-    pub fn sw(&mut self, rs2: u32, rs1: u32, imm: i32) -> &mut Self {
+    pub(crate) fn sw(&mut self, rs2: u32, rs1: u32, imm: i32) -> &mut Self {
         self.s(0x23, 2, rs2, rs1, imm)
     }
 
-    pub fn csrrw(&mut self, rd: u32, csr: u32, rs1: u32) -> &mut Self {
+    pub(crate) fn csrrw(&mut self, rd: u32, csr: u32, rs1: u32) -> &mut Self {
         self.i(0x73, 1, rd, rs1, csr as i32)
     }
 
-    pub fn csrr(&mut self, rd: u32, csr: u32) -> &mut Self {
+    pub(crate) fn csrr(&mut self, rd: u32, csr: u32) -> &mut Self {
         self.i(0x73, 2, rd, ZERO, csr as i32)
     }
 
-    pub fn csrwi(&mut self, csr: u32, value: u32) -> &mut Self {
+    pub(crate) fn csrwi(&mut self, csr: u32, value: u32) -> &mut Self {
         self.i(0x73, 5, ZERO, value, csr as i32)
     }
 
-    pub fn amoadd_d(&mut self, rd: u32, rs2: u32, rs1: u32) -> &mut Self {
+    pub(crate) fn amoadd_d(&mut self, rd: u32, rs2: u32, rs1: u32) -> &mut Self {
         self.r(0x3B, 1, 3, rd, rs1, rs2)
     }
 
-    pub fn fence(&mut self) -> &mut Self {
+    pub(crate) fn fence(&mut self) -> &mut Self {
         self.raw(0x0FF0_000F)
     }
 
-    pub fn jr(&mut self, rs1: u32) -> &mut Self {
+    pub(crate) fn jr(&mut self, rs1: u32) -> &mut Self {
         self.i(0x67, 0, ZERO, rs1, 0)
     }
 
@@ -143,24 +156,24 @@ impl Asm {
         self.raw(word)
     }
 
-    pub fn beq(&mut self, rs1: u32, rs2: u32, label: &'static str) -> &mut Self {
+    pub(crate) fn beq(&mut self, rs1: u32, rs2: u32, label: &'static str) -> &mut Self {
         self.to(label, rs2 << 20 | rs1 << 15 | 0x63)
     }
 
-    pub fn bne(&mut self, rs1: u32, rs2: u32, label: &'static str) -> &mut Self {
+    pub(crate) fn bne(&mut self, rs1: u32, rs2: u32, label: &'static str) -> &mut Self {
         self.to(label, rs2 << 20 | rs1 << 15 | 1 << 12 | 0x63)
     }
 
-    pub fn blt(&mut self, rs1: u32, rs2: u32, label: &'static str) -> &mut Self {
+    pub(crate) fn blt(&mut self, rs1: u32, rs2: u32, label: &'static str) -> &mut Self {
         self.to(label, rs2 << 20 | rs1 << 15 | 4 << 12 | 0x63)
     }
 
-    pub fn j(&mut self, label: &'static str) -> &mut Self {
+    pub(crate) fn j(&mut self, label: &'static str) -> &mut Self {
         self.to(label, 0x6F)
     }
 
     /// Loads any constant, in up to eight instructions.
-    pub fn li(&mut self, rd: u32, value: u64) -> &mut Self {
+    pub(crate) fn li(&mut self, rd: u32, value: u64) -> &mut Self {
         let signed = value as i64;
         if (-2048..2048).contains(&signed) {
             return self.addi(rd, ZERO, signed as i32);
@@ -175,12 +188,12 @@ impl Asm {
     }
 
     /// Ends the kernel with a value and a type.
-    pub fn exit(&mut self, value: u64, kind: u64) -> &mut Self {
+    pub(crate) fn exit(&mut self, value: u64, kind: u64) -> &mut Self {
         self.li(A0, 8).li(A1, value).li(A2, kind).raw(0x73)
     }
 
     /// Fills in the labels and returns the bytes.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut words = self.words.clone();
         for &(at, label) in &self.uses {
             let target = self.labels[label];
@@ -204,31 +217,31 @@ impl Asm {
 }
 
 /// A machine with memory.
-pub struct Board {
-    pub dram: Arc<Dram>,
-    pub machine: Arc<Machine>,
+pub(crate) struct Board {
+    pub(crate) dram: Arc<Dram>,
+    pub(crate) machine: Arc<Machine>,
     reports: Mutex<Option<Receiver<LaunchReport>>>,
 }
 
 impl Board {
-    pub fn new(threads: usize) -> Self {
+    pub(crate) fn new(threads: usize) -> Self {
         let host_threads = NonZeroUsize::new(threads).unwrap();
         Self::with(MachineConfig { host_threads, ..MachineConfig::default() })
     }
 
-    pub fn with(config: MachineConfig) -> Self {
+    pub(crate) fn with(config: MachineConfig) -> Self {
         let dram = Arc::new(Dram::new(1 << 30).unwrap());
         let machine = Arc::new(Machine::new(config, Arc::clone(&dram)).unwrap());
         Self { dram, machine, reports: Mutex::new(None) }
     }
 
     /// Puts code at [`CODE`].
-    pub fn load(&self, code: &Asm) -> &Self {
+    pub(crate) fn load(&self, code: &Asm) -> &Self {
         self.dram.write(CODE, &code.bytes()).unwrap();
         self
     }
 
-    pub fn launch(&self, shire_mask: u64) -> &Self {
+    pub(crate) fn launch(&self, shire_mask: u64) -> &Self {
         let (sender, receiver) = mpsc::channel();
         let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
         let launch = Launch { entry: CODE, args: DATA, env: DATA - 64, shire_mask, stack };
@@ -238,16 +251,16 @@ impl Board {
         self
     }
 
-    pub fn wait(&self) -> LaunchReport {
+    pub(crate) fn wait(&self) -> LaunchReport {
         let receiver = self.reports.lock().unwrap().take().unwrap();
         receiver.recv_timeout(LONG).expect("the kernel ends")
     }
 
-    pub fn run(&self, code: &Asm, shire_mask: u64) -> LaunchReport {
+    pub(crate) fn run(&self, code: &Asm, shire_mask: u64) -> LaunchReport {
         self.load(code).launch(shire_mask).wait()
     }
 
-    pub fn u64(&self, addr: u64) -> u64 {
+    pub(crate) fn u64(&self, addr: u64) -> u64 {
         let mut bytes = [0; 8];
         self.dram.read(addr, &mut bytes).unwrap();
         u64::from_le_bytes(bytes)
