@@ -5,7 +5,7 @@ use crate::chip::Core;
 use crate::config::FloatProfile;
 use crate::decode::{funct3, funct7, rs2};
 use crate::event::{self, Event};
-use crate::float::{self, Pick};
+use crate::float;
 use crate::hart::{Hart, Vector};
 use crate::op::{Op, kind};
 use crate::soft::{self, Rounding, SIGN};
@@ -72,10 +72,6 @@ pub(crate) fn other(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result
                 };
                 flags |= raised;
                 bits
-            }
-            0x14 => {
-                let pick = if funct3(raw) == 0 { Pick::Smaller } else { Pick::Larger };
-                float::min_max(a, b, pick, &mut flags)
             }
             0x60 => {
                 let rounding = rounding(hart, core, raw, pc)?;

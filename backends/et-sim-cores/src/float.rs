@@ -97,6 +97,7 @@ pub(crate) enum Pick {
 }
 
 /// Smaller (or larger) operand; negative zero is the smaller zero. A NaN gives the other operand.
+#[inline(always)]
 pub(crate) fn min_max(a: u32, b: u32, pick: Pick, flags: &mut u32) -> u32 {
     let (a, b) = (soft::flush(a, flags), soft::flush(b, flags));
     if soft::is_signalling(a) || soft::is_signalling(b) {

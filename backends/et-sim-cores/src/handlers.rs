@@ -114,6 +114,8 @@ const fn table() -> [Handler; 256] {
         FSGNJX = fsgnjx;
         FMV_X_W = fmv_x_w;
         FMV_W_X = fmv_w_x;
+        FMIN = fmin;
+        FMAX = fmax;
         FEQ = feq;
         FLT = flt;
         FLE = fle;

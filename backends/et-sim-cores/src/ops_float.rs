@@ -1,7 +1,7 @@
 //! Handlers of floating-point and packed instructions.
 
 use crate::exec::{Env, Ops, next, stop};
-use crate::float::{self, Compare};
+use crate::float::{self, Compare, Pick};
 use crate::hart::{Hart, Vector};
 use crate::op::Op;
 use crate::ops_control::delegate;
@@ -103,6 +103,14 @@ scalar! {
     fsgnjn(hart, op) = f!(hart, op, rs1) & !SIGN | !f!(hart, op, rs2) & SIGN;
     fsgnjx(hart, op) = f!(hart, op, rs1) ^ f!(hart, op, rs2) & SIGN;
     fmv_w_x(hart, op) = low(hart.x[op.rs1()]);
+    fmin(hart, op) = pick(hart, op, Pick::Smaller);
+    fmax(hart, op) = pick(hart, op, Pick::Larger);
+}
+
+#[inline(always)]
+fn pick(hart: &mut Hart, op: Op, pick: Pick) -> u32 {
+    let (a, b) = (f!(hart, op, rs1), f!(hart, op, rs2));
+    float::min_max(a, b, pick, &mut hart.fcsr)
 }
 
 /// Makes handlers that write an integer register and cannot fail.
