@@ -19,7 +19,7 @@ const LAYERS: [(&str, u32); 12] = [
     ("et", 4),
     ("et-cli", 5),
     ("xtask", 5),
-    ("et-testkit", 0),
+    ("et-testkit", 1),
     ("et-loom", 4),
 ];
 
