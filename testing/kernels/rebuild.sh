@@ -108,8 +108,9 @@ inspect() { # elf name
     done <"$work/segments"
     [ $first = no ] || fail "$2" "no segment"
 
-    # Instructions that trap or do not exist on the minions, doubles included.
-    "${prefix}objdump" -d "$file" |
+    # Instructions that trap or do not exist on the minions, doubles included. With -D, because -d
+    # shows what was written as .word, and all that follows, as data.
+    "${prefix}objdump" -D -j .text "$file" |
         awk -F '\t' 'NF >= 3 { split($3, word, " "); print word[1] }' | sort -u >"$work/mnemonics"
     if grep -E '^(fdiv|fsqrt|fcvt\.(l|lu)\.|fcvt\.[sd]\.lu?$|fence\.i|lr\.|sc\.|amo|fld|fsd|c\.fld|c\.fsd|f.*\.d($|\.)|rdcycle|rdtime|rdinstret|wfi|mret|sret)' \
         "$work/mnemonics"; then

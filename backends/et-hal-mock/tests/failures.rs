@@ -8,7 +8,7 @@ use et_hal::ErrorKind;
 use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
 use et_runtime::{Config, Device, Drain, Error};
 
-const SHORT: Duration = Duration::from_millis(20);
+const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(5);
 
 fn config() -> Config {
