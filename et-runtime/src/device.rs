@@ -223,7 +223,7 @@ impl<H: Hal> Device<H> {
 
     /// Takes what has arrived, without waiting; returns the number of messages. For [`Drain::Caller`].
     pub fn poll(&self) -> usize {
-        self.shared.try_drain()
+        self.shared.poll_now()
     }
 
     /// Returns counts of oddities.
@@ -331,6 +331,7 @@ impl<H: Hal> Device<H> {
             shared.wait_until(&idle, None, deadline);
         }
         shared.fail_everything(why);
+        shared.run_callbacks();
         shared.gate.close();
         shared.mailbox.wake();
         if let Some(thread) = thread

@@ -11,9 +11,9 @@ use et_hal::{Hal, Mailbox, Pop, ResetScope, Wake};
 use crate::clock::Deadline;
 use crate::command::{Diagnosis, InFlight, Keep, Launched, Pending, Then, Wire};
 use crate::event::Driver;
-use crate::handshake::{Callbacks, Parker};
+use crate::handshake::Parker;
 use crate::kernel::LaunchFailure;
-use crate::operation::{Operation, Outcome};
+use crate::operation::Operation;
 use crate::shared::{Shared, locked};
 use crate::sync;
 use crate::{Error, Result};
@@ -35,29 +35,28 @@ const SPINS: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Tools {
     message: Box<[u8; MESSAGE_BYTES]>,
-    /// To be run after the leadership is given up, because they may use the device.
-    pub(crate) callbacks: Vec<Callbacks<Outcome>>,
 }
 
 impl Tools {
     pub(crate) fn new() -> Self {
-        Self { message: Box::new([0; MESSAGE_BYTES]), callbacks: Vec::new() }
+        Self { message: Box::new([0; MESSAGE_BYTES]) }
     }
 }
 
 impl<H: Hal> Shared<H> {
-    /// Takes what has arrived, unless somebody else is at it; returns the number of messages.
-    pub(crate) fn try_drain(&self) -> usize {
-        let Some(mut tools) = self.leader.lead() else {
-            return 0;
-        };
-        let taken = self.drain(&mut tools);
-        let callbacks = std::mem::take(&mut tools.callbacks);
-        drop(tools);
-        for callback in callbacks {
-            callback.run();
-        }
+    /// Takes what has arrived, unless somebody else is at it, and runs callbacks; returns the number of messages.
+    ///
+    /// The caller holds no lock that a callback may want.
+    pub(crate) fn poll_now(&self) -> usize {
+        let taken = self.try_drain();
+        self.run_callbacks();
         taken
+    }
+
+    /// Takes what has arrived, unless somebody else is at it; returns the number of messages. Callbacks are left to the
+    /// next who holds no lock.
+    pub(crate) fn try_drain(&self) -> usize {
+        self.leader.lead().map_or(0, |mut tools| self.drain(&mut tools))
     }
 
     fn drain(&self, tools: &mut Tools) -> usize {
@@ -67,8 +66,14 @@ impl<H: Hal> Shared<H> {
                 Ok(Pop::Empty) => break,
                 Ok(Pop::Message(len)) => {
                     taken += 1;
-                    let message = *tools.message;
-                    self.dispatch(message.get(..len).unwrap_or_default(), tools);
+                    match Completion::parse(tools.message.get(..len).unwrap_or_default()) {
+                        Ok(completion) => self.dispatch(&completion),
+                        Err(error) => {
+                            let why = format!("malformed response: {error}").into();
+                            self.lose(&Error::Lost { why });
+                            break;
+                        }
+                    }
                 }
                 Err(error) => {
                     if self.refusal().is_none() {
@@ -85,16 +90,9 @@ impl<H: Hal> Shared<H> {
         taken
     }
 
-    fn dispatch(&self, message: &[u8], tools: &mut Tools) {
-        let completion = match Completion::parse(message) {
-            Ok(completion) => completion,
-            Err(error) => {
-                self.lose(&Error::Lost { why: format!("malformed response: {error}").into() });
-                return;
-            }
-        };
-        match completion {
-            Completion::FwError { error, payload } => self.firmware_error(error, payload, tools),
+    fn dispatch(&self, completion: &Completion) {
+        match *completion {
+            Completion::FwError { error, payload } => self.firmware_error(error, payload),
             Completion::TraceBufferFull { .. } => {
                 self.counts.trace_full.fetch_add(1, Ordering::Relaxed);
             }
@@ -103,7 +101,7 @@ impl<H: Hal> Shared<H> {
                 tracing::debug!(msg_id, "unknown message ignored");
             }
             _ => match completion.tag().and_then(|tag| self.table.complete(tag)) {
-                Some(command) => self.finish(command, &completion, tools),
+                Some(command) => self.finish(command, completion),
                 None => {
                     self.counts.stray.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(?completion, "response without a command ignored");
@@ -113,7 +111,7 @@ impl<H: Hal> Shared<H> {
     }
 
     /// Spec: §10.4.
-    fn firmware_error(&self, error: FwErrorType, payload: u64, tools: &mut Tools) {
+    fn firmware_error(&self, error: FwErrorType, payload: u64) {
         let why: Arc<str> = match error {
             FwErrorType::UnsupportedCommand => {
                 // The command gets no other answer (Spec: §21, 10).
@@ -125,7 +123,7 @@ impl<H: Hal> Shared<H> {
                             op: command.operation.as_ref().map_or("command", |o| o.name),
                             status: "unsupported by the firmware".into(),
                         };
-                        self.fail_part(&command, error, tools);
+                        self.fail_part(&command, error);
                     }
                     None => {
                         self.counts.stray.fetch_add(1, Ordering::Relaxed);
@@ -146,14 +144,14 @@ impl<H: Hal> Shared<H> {
         self.set_compute_down(Some(Error::NeedsReset { scope: ResetScope::Compute, why }));
     }
 
-    fn fail_part(&self, command: &InFlight<H>, error: Error, tools: &mut Tools) {
+    fn fail_part(&self, command: &InFlight<H>, error: Error) {
         if let Some(operation) = &command.operation {
             operation.fail(error);
-            self.end_part(operation, Some(tools));
+            self.end_part(operation);
         }
     }
 
-    fn finish(&self, command: InFlight<H>, completion: &Completion, tools: &mut Tools) {
+    fn finish(&self, command: InFlight<H>, completion: &Completion) {
         self.count_out(&command);
         let InFlight { operation, queue, then, sent } = command;
         let result = match (&then, completion) {
@@ -188,10 +186,10 @@ impl<H: Hal> Shared<H> {
                     let may_have_run =
                         times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
                     if may_have_run {
-                        self.diagnose(operation, queue, *launched, failure, tools);
+                        self.diagnose(operation, queue, *launched, failure);
                     } else {
                         operation.fail(Error::Launch(Arc::new(failure)));
-                        self.end_part(&operation, Some(tools));
+                        self.end_part(&operation);
                     }
                     return;
                 }
@@ -202,7 +200,7 @@ impl<H: Hal> Shared<H> {
                 let error = Error::Lost { why: "response of another kind than its command".into() };
                 if let Some(operation) = &operation {
                     operation.fail(error.clone());
-                    self.end_part(operation, Some(tools));
+                    self.end_part(operation);
                 }
                 self.lose(&error);
                 return;
@@ -211,7 +209,7 @@ impl<H: Hal> Shared<H> {
         match then {
             Then::Check(Keep::Reader { chunk, place, .. }) => *locked(&place) = Some(chunk),
             Then::Diagnose(diagnosis) => {
-                self.diagnosed(operation, queue, *diagnosis, result.is_ok(), tools);
+                self.diagnosed(operation, queue, *diagnosis, result.is_ok());
                 return;
             }
             Then::Refill { context, buffer } => {
@@ -227,7 +225,7 @@ impl<H: Hal> Shared<H> {
             if let Err(error) = result {
                 operation.fail(error);
             }
-            self.end_part(&operation, Some(tools));
+            self.end_part(&operation);
         }
     }
 
@@ -238,14 +236,13 @@ impl<H: Hal> Shared<H> {
         queue: usize,
         launched: Launched,
         failure: LaunchFailure,
-        tools: &mut Tools,
     ) {
         let buffer = match self.exception_copy() {
             Ok(buffer) => buffer,
             Err(error) => {
                 launched.context.retire();
                 operation.fail(Error::Launch(Arc::new(failure.without_contexts(&error))));
-                self.end_part(&operation, Some(tools));
+                self.end_part(&operation);
                 return;
             }
         };
@@ -269,7 +266,6 @@ impl<H: Hal> Shared<H> {
         queue: usize,
         diagnosis: Diagnosis<H>,
         is_valid: bool,
-        tools: &mut Tools,
     ) {
         let Diagnosis { launched, mut buffer, failure } = diagnosis;
         let failure = if is_valid {
@@ -282,7 +278,7 @@ impl<H: Hal> Shared<H> {
         };
         if let Some(operation) = operation {
             operation.fail(Error::Launch(Arc::new(failure)));
-            self.end_part(&operation, Some(tools));
+            self.end_part(&operation);
         }
         // Firmware never clears the buffer (Spec: §15), so the pattern has to be put back.
         let Launched { context, .. } = launched;
@@ -329,6 +325,7 @@ impl<H: Hal> Shared<H> {
         }
         self.pollers.fetch_add(1, Ordering::AcqRel);
         let done = self.spin(done, deadline) || self.block(done, operation, deadline);
+        self.run_callbacks();
         if self.pollers.fetch_sub(1, Ordering::AcqRel) == 1 && self.gate.work().is_awaited() {
             // Nobody polls any more, but somebody wants completions: the drain thread takes over.
             self.gate.nudge();
@@ -375,6 +372,7 @@ impl<H: Hal> Shared<H> {
             // Without a subscription, somebody else's drain does not wake us.
             let left = if operation.is_some() { left } else { left.min(NAP) };
             self.rest_with(&parker, left, Some(done));
+            self.run_callbacks();
         };
         if let Some(operation) = operation {
             operation.cell.unsubscribe(&parker);
@@ -415,17 +413,13 @@ impl<H: Hal> Shared<H> {
                 }
             }
         }
-        let callbacks = std::mem::take(&mut tools.callbacks);
-        drop(tools);
-        for callback in callbacks {
-            callback.run();
-        }
     }
 
     /// The drain thread.
     pub(crate) fn run_drain_thread(&self) {
         let mut idle_naps = 0;
         loop {
+            self.run_callbacks();
             let work = self.gate.work();
             if work.is_closed() {
                 return;
@@ -465,14 +459,14 @@ impl<H: Hal> Driver for Shared<H> {
     fn wait(&self, operation: &Operation, timeout: Duration) -> bool {
         let done = || operation.cell.is_done();
         if timeout.is_zero() {
-            self.try_drain();
+            self.poll_now();
             return done();
         }
         self.wait_until(&done, Some(operation), self.deadline(timeout))
     }
 
     fn poll(&self) {
-        self.try_drain();
+        self.poll_now();
     }
 
     fn want(&self) {

@@ -59,6 +59,8 @@ pub(crate) struct Operation {
     pub(crate) wanted: AtomicBool,
     /// The wire tag of the last command sent, or `NO_TAG`.
     tag: AtomicU32,
+    /// Commands that wait on the host.
+    pub(crate) deferred: AtomicU32,
     queued: Duration,
 }
 
@@ -84,6 +86,7 @@ impl Operation {
             progress: std::sync::Mutex::default(),
             wanted: AtomicBool::new(false),
             tag: AtomicU32::new(NO_TAG),
+            deferred: AtomicU32::new(0),
             queued: now,
         })
     }
@@ -97,6 +100,11 @@ impl Operation {
     pub(crate) fn sent(&self, now: Duration, tag: Tag) {
         self.tag.store(u32::from(tag.as_u16()), Ordering::Relaxed);
         self.progress().sent.get_or_insert(now);
+    }
+
+    /// Tells whether all commands are in the device's queue; for operations whose submission has ended.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.tag().is_some() && self.deferred.load(Ordering::Acquire) == 0
     }
 
     /// Returns the wire tag of the last command that was sent.

@@ -14,10 +14,10 @@ use crate::clock::Deadline;
 use crate::command::{InFlight, Pending, Then, Wire};
 use crate::config::Config;
 use crate::drain::Tools;
-use crate::handshake::{Cell, Gate, Leader, Table};
+use crate::handshake::{Callbacks, Cell, Gate, Leader, Table};
 use crate::kernel::Contexts;
 use crate::memory::{DeviceMemory, HostBuffer, Lease, Staging};
-use crate::operation::{Lane, Operation};
+use crate::operation::{Lane, Operation, Outcome};
 use crate::profile::Profiler;
 use crate::{Error, Result};
 
@@ -61,7 +61,7 @@ pub(crate) struct Queue<H: Hal> {
 }
 
 pub(crate) struct Shared<H: Hal> {
-    // First, so that it is dropped first: it stops the device from reaching memory that goes after it.
+    // These two go first when all is dropped: the backend stops the device before its DMA memory goes.
     pub(crate) mailbox: H::Mailbox,
     pub(crate) hal: Arc<H>,
     pub(crate) layout: Layout,
@@ -82,6 +82,9 @@ pub(crate) struct Shared<H: Hal> {
     pub(crate) pattern: Mutex<Option<Arc<Lease<H>>>>,
     /// Spare host buffers for exception buffers.
     pub(crate) exception_copies: Mutex<Vec<HostBuffer<H>>>,
+    /// Callbacks of finished operations, until somebody runs them who holds no lock.
+    callbacks: Mutex<Vec<Callbacks<Outcome>>>,
+    has_callbacks: AtomicBool,
     pub(crate) stalled: Mutex<Vec<Weak<dyn Retry>>>,
     /// Memory of commands the device may still work on although nobody waits for them.
     quarantine: Mutex<Vec<InFlight<H>>>,
@@ -99,8 +102,15 @@ pub(crate) struct Shared<H: Hal> {
 pub(crate) enum NotSent<H: Hal> {
     /// No tag or no room now; here is the command.
     Full(InFlight<H>),
-    /// It will never be possible.
+    /// It will never be possible; its operation has been told.
     Never(Error),
+    /// The same, and the queue is broken: the caller must [`lose`](Shared::lose) the device, once it holds no
+    /// lock of a queue.
+    Broken(Error),
+}
+
+fn submission(queue: usize) -> QueueId {
+    QueueId::Submission(u8::try_from(queue).unwrap_or(u8::MAX))
 }
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -140,6 +150,8 @@ impl<H: Hal> Shared<H> {
             counts: Counts::default(),
             pattern: Mutex::new(None),
             exception_copies: Mutex::new(Vec::new()),
+            callbacks: Mutex::default(),
+            has_callbacks: AtomicBool::new(false),
             stalled: Mutex::default(),
             quarantine: Mutex::default(),
             sent: AtomicU32::new(0),
@@ -230,14 +242,14 @@ impl<H: Hal> Shared<H> {
                     self.drain_sometimes();
                     return Ok(());
                 }
-                Err(NotSent::Never(error)) => return Err(error),
+                Err(NotSent::Never(error) | NotSent::Broken(error)) => return Err(error),
                 Err(NotSent::Full(back)) => payload = back,
             }
             if deadline.has_passed(&*self.config.clock) {
-                return Err(Error::Timeout {
-                    op: "waiting for room in a queue",
-                    after: deadline.limit(),
-                });
+                let op = "waiting for room in a queue";
+                let error = Error::Timeout { op, after: deadline.limit() };
+                self.abandon(payload, &error);
+                return Err(error);
             }
             self.step(&mut idle, deadline);
         }
@@ -263,7 +275,19 @@ impl<H: Hal> Shared<H> {
         if !backlog.is_empty() {
             return Err(NotSent::Full(payload));
         }
-        self.push(QueueId::Submission(u8::try_from(queue).unwrap_or(u8::MAX)), flags, wire, payload)
+        let pushed = self.push(submission(queue), flags, wire, payload);
+        drop(backlog);
+        self.lose_if_broken(pushed)
+    }
+
+    fn lose_if_broken(&self, pushed: Result<(), NotSent<H>>) -> Result<(), NotSent<H>> {
+        match pushed {
+            Err(NotSent::Broken(error)) => {
+                self.lose(&error);
+                Err(NotSent::Never(error))
+            }
+            pushed => pushed,
+        }
     }
 
     /// Sends a command now or as soon as there is room; for places that must not wait.
@@ -285,15 +309,19 @@ impl<H: Hal> Shared<H> {
 
     fn flush(&self, queue: usize) {
         let place = &self.queues[queue];
-        let id = QueueId::Submission(u8::try_from(queue).unwrap_or(u8::MAX));
         let mut backlog = locked(&place.backlog);
         while let Some(Pending { flags, wire, payload }) = backlog.pop_front() {
-            match self.push(id, flags, &wire, payload) {
+            match self.push(submission(queue), flags, &wire, payload) {
                 Ok(()) | Err(NotSent::Never(_)) => {
                     place.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
                 Err(NotSent::Full(payload)) => {
                     backlog.push_front(Pending { flags, wire, payload });
+                    return;
+                }
+                Err(NotSent::Broken(error)) => {
+                    drop(backlog);
+                    self.lose(&error);
                     return;
                 }
             }
@@ -324,9 +352,9 @@ impl<H: Hal> Shared<H> {
         let mut idle = 0;
         loop {
             let id = QueueId::HighPriority(u8::try_from(queue).unwrap_or(u8::MAX));
-            match self.push(id, flags, wire, payload) {
+            match self.lose_if_broken(self.push(id, flags, wire, payload)) {
                 Ok(()) => break,
-                Err(NotSent::Never(error)) => return Err(error),
+                Err(NotSent::Never(error) | NotSent::Broken(error)) => return Err(error),
                 Err(NotSent::Full(back)) => payload = back,
             }
             if deadline.has_passed(&*self.config.clock) {
@@ -408,10 +436,9 @@ impl<H: Hal> Shared<H> {
         self.table.publish(&claim, payload);
         match self.mailbox.push(queue, &message[..len]) {
             Ok(Push::Accepted) => {
-                if let Err(error) = self.mailbox.kick() {
-                    self.lose(&Error::hal("ringing the doorbell")(error));
-                }
-                Ok(())
+                // The command is in the queue and in flight; losing the device fails it with the rest.
+                let kicked = self.mailbox.kick().map_err(Error::hal("ringing the doorbell"));
+                kicked.map_err(NotSent::Broken)
             }
             Ok(Push::Full) => match self.table.retract(claim) {
                 Some((claim, payload)) => {
@@ -429,8 +456,7 @@ impl<H: Hal> Shared<H> {
                     self.count_out(&payload);
                     self.abandon(payload, &error);
                 }
-                self.lose(&error);
-                Err(NotSent::Never(error))
+                Err(NotSent::Broken(error))
             }
         }
     }
@@ -456,7 +482,7 @@ impl<H: Hal> Shared<H> {
     pub(crate) fn abandon(&self, payload: InFlight<H>, error: &Error) {
         if let Some(operation) = &payload.operation {
             operation.fail(error.clone());
-            self.end_part(operation, None);
+            self.end_part(operation);
         }
     }
 
@@ -473,7 +499,7 @@ impl<H: Hal> Shared<H> {
             self.count_out(&payload);
             if let Some(operation) = &payload.operation {
                 operation.fail(error.clone());
-                self.end_part(operation, None);
+                self.end_part(operation);
             }
             self.quarantine(payload);
         });
@@ -484,8 +510,8 @@ impl<H: Hal> Shared<H> {
         self.mailbox.wake();
     }
 
-    /// Ends one part of an operation. Callbacks go to `tools`, or run at once without it.
-    pub(crate) fn end_part(&self, operation: &Arc<Operation>, tools: Option<&mut Tools>) {
+    /// Ends one part of an operation. Callbacks of a finished one wait for [`run_callbacks`](Self::run_callbacks).
+    pub(crate) fn end_part(&self, operation: &Arc<Operation>) {
         let Some(callbacks) = operation.part_done(|| self.now()) else {
             return;
         };
@@ -495,10 +521,20 @@ impl<H: Hal> Shared<H> {
         }
         self.profiler.operation_done(operation, || self.now());
         if !callbacks.is_empty() {
-            match tools {
-                Some(tools) => tools.callbacks.push(callbacks),
-                None => callbacks.run(),
-            }
+            locked(&self.callbacks).push(callbacks);
+            self.has_callbacks.store(true, Ordering::Release);
+        }
+    }
+
+    /// Runs the callbacks of finished operations. They may use the device, so the caller holds no lock of it.
+    pub(crate) fn run_callbacks(&self) {
+        if !self.has_callbacks.load(Ordering::Relaxed) {
+            return;
+        }
+        self.has_callbacks.store(false, Ordering::Relaxed);
+        let ready = std::mem::take(&mut *locked(&self.callbacks));
+        for callbacks in ready {
+            callbacks.run();
         }
     }
 

@@ -44,9 +44,15 @@ pub enum Copy<'a> {
 /// else is in them.
 ///
 /// A stream may be used by several threads; operations are in the order of the calls. Dropping it waits for nothing.
-#[derive(Clone)]
 pub struct Stream<H: Hal> {
     pub(crate) inner: Arc<Inner<H>>,
+}
+
+// Not derived, which would ask for `H: Clone`.
+impl<H: Hal> Clone for Stream<H> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
 }
 
 pub(crate) struct Inner<H: Hal> {
@@ -108,6 +114,7 @@ impl<H: Hal> Turn<'_, H> {
         };
         if !self.deferred.items.is_empty() {
             let pending = Pending { flags, wire, payload };
+            self.operation.deferred.fetch_add(1, Ordering::Relaxed);
             self.deferred.items.push_back(Item::Send(Box::new(pending)));
             return Ok(());
         }
@@ -122,11 +129,17 @@ impl<H: Hal> Turn<'_, H> {
     fn finish(self, outcome: Result<()>) -> Result<Event> {
         let shared = &self.inner.shared;
         let event = Event::new(Arc::clone(&self.operation), Arc::clone(shared) as Arc<dyn Driver>);
+        let has_deferred = !self.deferred.items.is_empty();
         drop(self.deferred);
         if let Err(error) = &outcome {
             self.operation.fail(error.clone());
         }
-        shared.end_part(&self.operation, None);
+        shared.end_part(&self.operation);
+        if has_deferred {
+            // Whoever wanted to go on while the turn was ours could not.
+            shared.retry_stalled();
+        }
+        shared.run_callbacks();
         outcome.map(|()| event)
     }
 }
@@ -158,7 +171,7 @@ impl<H: Hal> Inner<H> {
         if other.queue == self.lane.queue && deferred.items.is_empty() {
             // What the event waits for is in the same queue, where a barrier is enough — unless the other stream still
             // holds it back.
-            if event.operation().tag().is_some() {
+            if event.operation().is_sent() {
                 deferred.needs_barrier = true;
                 return;
             }
@@ -199,12 +212,17 @@ impl<H: Hal> Inner<H> {
                 }
                 Item::Send(pending) => {
                     let Pending { flags, wire, payload } = *pending;
+                    let operation = payload.operation.clone();
                     if self.lane.aborting.load(Ordering::Acquire) {
                         self.shared.abandon(payload, &Error::Aborted);
                         continue;
                     }
                     match self.shared.offer(self.lane.queue, flags, &wire, payload) {
-                        Ok(()) | Err(NotSent::Never(_)) => {}
+                        Ok(()) | Err(NotSent::Never(_) | NotSent::Broken(_)) => {
+                            if let Some(operation) = operation {
+                                operation.deferred.fetch_sub(1, Ordering::Release);
+                            }
+                        }
                         Err(NotSent::Full(payload)) => {
                             let pending = Pending { flags, wire, payload };
                             deferred.items.push_front(Item::Send(Box::new(pending)));
@@ -417,7 +435,7 @@ impl<H: Hal> Stream<H> {
     /// Tells whether all operations are done, without waiting.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.inner.shared.try_drain();
+        self.inner.shared.poll_now();
         self.inner.lane.operations.load(Ordering::Acquire) == 0
     }
 }

@@ -21,11 +21,6 @@ enum Step {
     Free(usize),
     /// Frees an address that may be anything.
     FreeAt(u64),
-    /// Asks which block holds a range that may be anything.
-    Owner {
-        addr: u64,
-        len_bytes: u64,
-    },
 }
 
 fn step(len_bytes: u64) -> impl Strategy<Value = Step> {
@@ -44,11 +39,6 @@ fn step(len_bytes: u64) -> impl Strategy<Value = Step> {
         6 => (size, align).prop_map(|(len_bytes, align)| Step::Alloc { len_bytes, align }),
         4 => any::<usize>().prop_map(Step::Free),
         1 => (0..len_bytes + 64).prop_map(|offset| Step::FreeAt(BASE.wrapping_add(offset))),
-        2 => (0..len_bytes + 64, prop_oneof![1..256u64, 1..=len_bytes, Just(u64::MAX)]).prop_map(
-            |(offset, len_bytes)| Step::Owner { addr: BASE + offset, len_bytes }
-        ),
-        1 => (any::<u64>(), any::<u64>())
-            .prop_map(|(addr, len_bytes)| Step::Owner { addr, len_bytes: len_bytes.max(1) }),
     ]
 }
 
@@ -84,11 +74,6 @@ impl Model {
         self.holes().iter().map(|(start, end)| end - start).max().unwrap_or(0)
     }
 
-    fn owner(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
-        let (&start, &block) = self.live.range(..=addr).next_back()?;
-        (addr.checked_add(len)? <= start + block).then_some((start, block))
-    }
-
     fn has_room(&self, len: u64, align: u64) -> bool {
         self.holes().iter().any(|&(start, end)| {
             let first = start.checked_next_multiple_of(align.max(64));
@@ -117,17 +102,6 @@ fn run(len_bytes: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let expected = expected.ok_or(AllocError::NotAllocated { addr });
                 prop_assert_eq!(memory.free(addr), expected);
             }
-            Step::Owner { addr, len_bytes } => {
-                let owner = memory.owner_of(DeviceAddr::new(addr), len_bytes);
-                let owner = owner.map(|block| (block.addr.as_u64(), block.len_bytes));
-                prop_assert_eq!(owner, model.owner(addr, len_bytes));
-            }
-        }
-        for (&addr, &len) in &model.live {
-            let owner = |addr, len_bytes| memory.owner_of(DeviceAddr::new(addr), len_bytes);
-            prop_assert_eq!(owner(addr, len).map(|block| block.addr.as_u64()), Some(addr));
-            prop_assert_eq!(owner(addr + len - 1, 1).map(|block| block.len_bytes), Some(len));
-            prop_assert_eq!(owner(addr, len + 1), None);
         }
         let stats = memory.stats();
         prop_assert_eq!(stats.total_bytes, model.len_bytes);

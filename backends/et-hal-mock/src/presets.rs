@@ -204,6 +204,34 @@ pub fn corrupt_after(healthy: usize) -> MockMailbox {
     mailbox
 }
 
+/// A mailbox that answers the first `healthy` commands; for each later one, `push` returns what `then` does.
+#[must_use]
+pub fn pushes_after(
+    healthy: usize,
+    then: impl Fn() -> Result<Push, ErrorKind> + Send + 'static,
+) -> MockMailbox {
+    let answers = Arc::new(Mutex::new((0, VecDeque::new())));
+    let mut mailbox = MockMailbox::new();
+    let state = Arc::clone(&answers);
+    mailbox.expect_push().returning(move |_, message| {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 == healthy {
+            return then();
+        }
+        state.0 += 1;
+        let (header, command) = Command::parse(message).map_err(|_| ErrorKind::Protocol)?;
+        state.1.extend(success(header, &command));
+        Ok(Push::Accepted)
+    });
+    mailbox.expect_pop().returning(move |into| {
+        let mut state = answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(completion) = state.1.pop_front() else { return Ok(Pop::Empty) };
+        completion.encode(into).map(Pop::Message).map_err(|_| ErrorKind::TooLarge)
+    });
+    idle(&mut mailbox);
+    mailbox
+}
+
 /// Adds what every mailbox here does: doorbells are heard, waits time out.
 pub fn idle(mailbox: &mut MockMailbox) {
     mailbox.expect_kick().returning(|| Ok(()));

@@ -1,10 +1,11 @@
 //! What the runtime does with devices that no simulator gives.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{Command, Completion, Version};
-use et_hal::ErrorKind;
+use et_hal::{ErrorKind, Push};
 use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
 use et_runtime::{Config, Device, Drain, Error};
 
@@ -82,6 +83,47 @@ fn a_corrupt_queue_fails_everything_in_flight_and_later_calls() {
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
     let error = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+}
+
+#[test]
+fn a_queue_that_refuses_a_command_fails_it_and_the_device() {
+    let mailbox = presets::pushes_after(3, || Err(ErrorKind::Permission));
+    let device = open(presets::booted_registers(), mailbox).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let stream = device.default_stream();
+    let error = stream
+        .copy_to_device(&[1u8; 64], &buffer)
+        .and_then(|event| event.wait(LONG).map(drop))
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+    let error = stream.copy_to_device(&[1u8; 64], &buffer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+    stream.synchronize(LONG).unwrap();
+}
+
+#[test]
+fn a_command_that_finds_no_room_in_time_leaves_its_stream_idle() {
+    let mailbox = presets::pushes_after(3, || Ok(Push::Full));
+    let device = open(presets::booted_registers(), mailbox).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let stream = device.default_stream();
+    let error = stream.copy_to_device(&[1u8; 64], &buffer).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    stream.synchronize(LONG).unwrap();
+}
+
+#[test]
+fn a_callback_may_use_the_stream_of_its_event() {
+    let device = Arc::new(open(presets::booted_registers(), healthy()).unwrap());
+    let buffer = device.alloc(64).unwrap();
+    let stream = device.stream();
+    let second = Arc::new(Mutex::new(None));
+    let (again, into, to) = (stream.clone(), Arc::clone(&second), buffer.whole());
+    let first = stream.copy_to_device(&[1u8; 64], &buffer).unwrap();
+    first.on_done(move |_| *into.lock().unwrap() = Some(again.copy_to_device(&[2u8; 64], to)));
+    first.wait(LONG).unwrap();
+    let event = second.lock().unwrap().take().expect("the callback ran before the wait ended");
+    event.unwrap().wait(LONG).unwrap();
 }
 
 #[test]

@@ -293,27 +293,6 @@ impl Allocator {
         Ok(bytes(len))
     }
 
-    /// Returns the live block that holds all of the `len_bytes` bytes from `addr` on; `None` if there is
-    /// none. A range of 0 bytes may also lie at the end of a block.
-    ///
-    /// Takes constant time for the start of a block, and time in proportion to all blocks for other addresses.
-    #[must_use]
-    pub fn owner_of(&self, addr: DeviceAddr, len_bytes: u64) -> Option<Block> {
-        let offset = addr.checked_offset_from(DeviceAddr::new(self.base))?;
-        let end = offset.checked_add(len_bytes)?;
-        let holds = |node: &Node| {
-            let (start, len) = (bytes(node.start), bytes(node.len));
-            node.state == State::Live && start <= offset && end <= start + len
-        };
-        let at_start = u32::try_from(offset / GRANULE_BYTES)
-            .ok()
-            .and_then(|start| self.live.get(&start))
-            .map(|&index| self.node(index))
-            .filter(|&node| holds(node));
-        let node = at_start.or_else(|| self.nodes.iter().find(|&node| holds(node)))?;
-        Some(Block { addr: self.addr_of(node.start), len_bytes: bytes(node.len) })
-    }
-
     /// Returns how much memory is used and free.
     ///
     /// Takes time in proportion to the free blocks in the class of the largest one.
