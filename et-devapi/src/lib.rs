@@ -10,6 +10,7 @@ extern crate std;
 pub mod abi;
 pub mod dir;
 pub mod discovery;
+pub mod handshake;
 pub mod mailbox;
 pub mod msg;
 pub mod pci;
