@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use et_sim_device::{
-    BoardConfig, ComputeKind, ConfigError, Fault, FloatProfile, ParseFaultError, Timing,
+    BoardConfig, ComputeKind, ConfigError, Fault, FloatProfile, MemoryKind, ParseFaultError, Timing,
 };
 
 /// Which board to simulate.
@@ -21,10 +21,11 @@ use et_sim_device::{
 /// | `compute` | `cores`, or `null` for kernels that end at once |
 /// | `float` | `hardware`, or `ieee` to execute what traps on the silicon |
 /// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
+/// | `memory` | `flat`, or `weak` for caches that are not coherent, in an order that `seed` decides |
 /// | `mhz` | minion clock |
 /// | `boot-step` | microseconds from one boot status to the next |
 /// | `spin` | microseconds the firmware looks for work before it sleeps |
-/// | `seed` | seed of everything random |
+/// | `seed` | seed of everything random: noise of faults, order of events on weak memory |
 /// | `fault` | something the device does wrong, see [`Fault`]; may be repeated |
 ///
 /// # Examples
@@ -47,6 +48,7 @@ pub const KEYS: &[&str] = &[
     "compute",
     "float",
     "timing",
+    "memory",
     "mhz",
     "boot-step",
     "spin",
@@ -104,6 +106,13 @@ impl SimConfig {
                     _ => return Err(bad("host or deterministic")),
                 };
             }
+            "memory" => {
+                board.memory = match value {
+                    "flat" => MemoryKind::Flat,
+                    "weak" => MemoryKind::Weak,
+                    _ => return Err(bad("flat or weak")),
+                };
+            }
             "mhz" => board.frequency_mhz = value.parse().map_err(|_| bad("a number"))?,
             "boot-step" => board.boot_step = micros(value).ok_or_else(|| bad("microseconds"))?,
             "spin" => board.spin = micros(value).ok_or_else(|| bad("microseconds"))?,
@@ -145,7 +154,8 @@ impl fmt::Display for SimConfig {
         let float = if board.float == FloatProfile::Hardware { "hardware" } else { "ieee" };
         let timing = if board.timing == Timing::HostClock { "host" } else { "deterministic" };
         write!(f, ",threads={},compute={compute}", board.host_threads)?;
-        write!(f, ",float={float},timing={timing}")?;
+        let memory = if board.memory == MemoryKind::Flat { "flat" } else { "weak" };
+        write!(f, ",float={float},timing={timing},memory={memory}")?;
         write!(f, ",mhz={},boot-step={}", board.frequency_mhz, board.boot_step.as_micros())?;
         write!(f, ",spin={},seed={}", board.spin.as_micros(), board.seed)?;
         board.faults.iter().try_for_each(|fault| write!(f, ",fault={fault}"))
@@ -226,7 +236,8 @@ mod tests {
     #[test]
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
-                    timing=deterministic, mhz=700, boot-step=5, spin=10, seed=0xff, fault=noise, fault=hang:3";
+                    timing=deterministic, memory=weak, mhz=700, boot-step=5, spin=10, seed=0xff, \
+                    fault=noise, fault=hang:3";
         let config: SimConfig = text.parse().unwrap();
         let board = config.board();
         assert_eq!(board.shires, 0x1_0000_000f);
@@ -235,6 +246,7 @@ mod tests {
         assert_eq!(board.compute, ComputeKind::Null);
         assert_eq!(board.float, FloatProfile::IeeeStandard);
         assert_eq!(board.timing, Timing::Deterministic);
+        assert_eq!(board.memory, MemoryKind::Weak);
         assert_eq!(board.frequency_mhz, 700);
         assert_eq!(board.boot_step, Duration::from_micros(5));
         assert_eq!(board.spin, Duration::from_micros(10));
@@ -249,6 +261,7 @@ mod tests {
         let error = |text: &str| text.parse::<SimConfig>().unwrap_err();
         assert!(error("shire=1").to_string().contains("keys are shires, dram"));
         assert!(error("dram").to_string().contains("key=value"));
+        assert!(error("memory=strong").to_string().contains("flat or weak"));
         assert!(error("compute=gpu").to_string().contains("cores or null"));
         assert!(matches!(error("fault=x"), SimConfigError::Fault(_)));
         assert!(matches!(error("dram=1MiB"), SimConfigError::Board(_)));

@@ -14,7 +14,7 @@ pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
     Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, FloatProfile,
-    ParseFaultError, Timing,
+    MemoryKind, ParseFaultError, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

@@ -8,7 +8,9 @@ use crate::decode::{funct3, funct7};
 use crate::event::Event;
 use crate::hart::Hart;
 use crate::map;
-use crate::op::Op;
+use crate::memory::Region;
+use crate::op::{Op, SINK};
+use crate::weak::{Bank, Change, Target};
 
 /// An atomic operation on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +86,88 @@ macro_rules! atomic {
 atomic!(atomic_word, AtomicU32, u32);
 atomic!(atomic_double, AtomicU64, u64);
 
+/// Changes the word or double word at `offset` and returns its old value, zero-extended; none if it
+/// is misaligned or not inside the region.
+#[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
+pub(crate) fn in_region(
+    region: &Region,
+    offset: u64,
+    size: u64,
+    operation: Atomic,
+    operand: u64,
+    expected: u64,
+) -> Option<u64> {
+    if size == 4 {
+        let word = region.word(offset)?;
+        Some(atomic_word(word, operation, operand as u32, expected as u32).into())
+    } else {
+        Some(atomic_double(region.double(offset)?, operation, operand, expected))
+    }
+}
+
+/// Returns what an atomic makes of `old`; none if it stores nothing.
+#[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
+pub(crate) fn changed(
+    old: u64,
+    size: u64,
+    operation: Atomic,
+    operand: u64,
+    expected: u64,
+) -> Option<u64> {
+    let stores = if size == 4 {
+        operation != Atomic::CompareSwap || old as u32 == expected as u32
+    } else {
+        operation != Atomic::CompareSwap || old == expected
+    };
+    let new = if size == 4 {
+        let word = AtomicU32::new(old as u32);
+        atomic_word(&word, operation, operand as u32, expected as u32);
+        word.into_inner().into()
+    } else {
+        let double = AtomicU64::new(old);
+        atomic_double(&double, operation, operand, expected);
+        double.into_inner()
+    };
+    stores.then_some(new)
+}
+
+/// An atomic instruction with the values of its registers.
+struct Instruction {
+    operation: Atomic,
+    scope: Scope,
+    size: u64,
+    address: u64,
+    operand: u64,
+    expected: u64,
+}
+
+impl Instruction {
+    #[inline(always)]
+    fn new(hart: &Hart, op: Op) -> Self {
+        let raw = op.raw();
+        let function = funct7(raw);
+        Self {
+            operation: Atomic::new(function & !1),
+            scope: scope(function),
+            size: if funct3(raw) == 2 { 4 } else { 8 },
+            address: hart.x[op.rs1()],
+            operand: hart.x[op.rs2()],
+            expected: hart.x[31],
+        }
+    }
+}
+
+/// The scope is the low bit of the function field.
+fn scope(function: u32) -> Scope {
+    if function & 1 == 0 { Scope::Local } else { Scope::Global }
+}
+
 /// Executes an atomic instruction.
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
 pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
-    let raw = op.raw();
-    let function = funct7(raw);
-    let size = if funct3(raw) == 2 { 4 } else { 8 };
-    let (address, operand, expected) = (hart.x[op.rs1()], hart.x[op.rs2()], hart.x[31]);
-    let scope = if function & 1 == 0 { Scope::Local } else { Scope::Global };
-    let operation = Atomic::new(function & !1);
+    let Instruction { operation, scope, size, address, operand, expected } =
+        Instruction::new(hart, op);
     let fault = || Event::store_fault(map::canonical(address));
     let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
         .map_err(bus::Coherence::of_store)?;
@@ -110,16 +184,48 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Resul
     Ok(())
 }
 
+/// Executes an atomic instruction on weak memory: later, if nobody waits for its result.
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "the result of a word operation is a word")]
+pub(crate) fn execute_weak(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
+    let Instruction { operation, scope, size, address, operand, expected } =
+        Instruction::new(hart, op);
+    let Some(mut weak) = core.chip.weak() else { return execute(hart, core, op, pc) };
+    let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
+        .map_err(bus::Coherence::of_store)?;
+    let target = Target { scope, bank: Bank::of(core, region), offset, size };
+    let change = Change::Atomic { operation, operand, expected };
+    if op.rd() == SINK as usize {
+        weak.post(core, hart.id, target, change);
+        return Ok(());
+    }
+    let old = weak.change(core, hart.id, target, change);
+    let word = i64::from((old as u32).cast_signed()).cast_unsigned();
+    hart.x[op.rd()] = if size == 4 { word } else { old };
+    Ok(())
+}
+
+/// Where a coherent store goes to, and its size.
+#[inline(always)]
+fn small_store_target<'a>(
+    hart: &Hart,
+    core: &Core<'a>,
+    op: Op,
+) -> Result<(&'a Region, u64, u64), Event> {
+    let size = if funct7(op.raw()) & !1 == 0x08 { 1 } else { 2 };
+    // Only atomics are kept away from scratchpads by a local scope.
+    bus::coherent(core, hart.shire(), hart.x[op.rs1()], size, Scope::Global)
+        .map(|(region, offset)| (region, offset, size))
+        .map_err(bus::Coherence::of_store)
+}
+
 /// Executes a coherent store of a byte or halfword.
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
 pub(crate) fn small_store(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
+    let (region, offset, size) = small_store_target(hart, core, op)?;
     let (address, value) = (hart.x[op.rs1()], hart.x[op.rs2()]);
-    let size = if funct7(op.raw()) & !1 == 0x08 { 1 } else { 2 };
     let fault = || Event::store_fault(map::canonical(address));
-    // Only atomics are confined by a local scope.
-    let (region, offset) = bus::coherent(core, hart.shire(), address, size, Scope::Global)
-        .map_err(bus::Coherence::of_store)?;
     // Release: what the hart stored before is visible to who sees this.
     if size == 1 {
         region.byte(offset).ok_or_else(fault)?.store(value as u8, Ordering::Release);
@@ -127,6 +233,22 @@ pub(crate) fn small_store(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> R
         region.half(offset).ok_or_else(fault)?.store(value as u16, Ordering::Release);
     }
     bus::note_coherent(core, region, offset, size);
+    Ok(())
+}
+
+/// Executes a coherent store of a byte or halfword on weak memory: later.
+#[inline(never)]
+pub(crate) fn small_store_weak(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    op: Op,
+    pc: u64,
+) -> Result<(), Event> {
+    let Some(mut weak) = core.chip.weak() else { return small_store(hart, core, op, pc) };
+    let (region, offset, size) = small_store_target(hart, core, op)?;
+    let scope = scope(funct7(op.raw()));
+    let target = Target { scope, bank: Bank::of(core, region), offset, size };
+    weak.post(core, hart.id, target, Change::Store(hart.x[op.rs2()]));
     Ok(())
 }
 

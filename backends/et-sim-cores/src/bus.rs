@@ -1,30 +1,36 @@
 //! Loads, stores and atomics that the fast path in [`exec`](crate::exec) does not cover: L2
 //! scratchpad, device registers, misaligned accesses and faults. Spec: ISA §1.2, §3.1, §4.3
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use crate::chip::Core;
 use crate::esr::{self, EsrFault};
 use crate::event::Event;
-use crate::map::{self, DRAM_BASE, Place};
+use crate::map::{self, DRAM_BASE, HARTS_PER_SHIRE, Place};
 use crate::memory::Region;
+use crate::weak::{Bank, Change, Target, Weak};
 
 /// Reads `size` bytes (1, 2, 4 or 8), zero-extended.
 #[cold]
 #[inline(never)]
-pub(crate) fn load(core: &Core<'_>, shire: u32, effective: u64, size: u64) -> Result<u64, Event> {
-    let address = map::canonical(effective);
+pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Result<u64, Event> {
+    let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
     match map::place(map::physical(address), shire) {
-        Place::Dram(offset) => {
-            read(core.chip.dram.region(), offset, size).ok_or(Event::load_fault(address))
+        Place::Dram(offset) => match core.chip.weak() {
+            None => read(core.chip.dram.region(), offset, size),
+            Some(mut weak) => (offset + size <= core.chip.dram.size())
+                .then(|| weak.load(core, hart, Bank::Dram, offset, size)),
         }
-        Place::Scratchpad(offset) if address.is_multiple_of(size) => {
-            read(core.chip.scratchpads.region(), offset, size).ok_or(Event::BusError)
-        }
+        .ok_or(Event::load_fault(address)),
+        Place::Scratchpad(offset) if address.is_multiple_of(size) => match core.chip.weak() {
+            None => read(core.chip.scratchpads.region(), offset, size).ok_or(Event::BusError),
+            Some(mut weak) => Ok(weak.load(core, hart, Bank::Scratchpads, offset, size)),
+        },
         Place::Scratchpad(_) => {
             let mut value = 0;
             for at in 0..size {
-                value |= load(core, shire, address.wrapping_add(at), 1)? << (8 * at);
+                value |= load(core, hart, address.wrapping_add(at), 1)? << (8 * at);
             }
             Ok(value)
         }
@@ -45,22 +51,29 @@ pub(crate) fn load(core: &Core<'_>, shire: u32, effective: u64, size: u64) -> Re
 #[inline(never)]
 pub(crate) fn store(
     core: &Core<'_>,
-    shire: u32,
+    hart: u32,
     effective: u64,
     size: u64,
     value: u64,
 ) -> Result<(), Event> {
-    let address = map::canonical(effective);
+    let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
     match map::place(map::physical(address), shire) {
-        Place::Dram(offset) => {
-            write(core.chip.dram.region(), offset, size, value)
-                .ok_or(Event::store_fault(address))?;
-            note_store(core, offset, size);
-            Ok(())
+        Place::Dram(offset) => match core.chip.weak() {
+            None => write(core.chip.dram.region(), offset, size, value)
+                .map(|()| note_store(core, offset, size)),
+            Some(mut weak) => (offset + size <= core.chip.dram.size())
+                .then(|| weak.store(core, hart, Bank::Dram, offset, size, value)),
         }
-        Place::Scratchpad(offset) if address.is_multiple_of(size) => {
-            write(core.chip.scratchpads.region(), offset, size, value).ok_or(Event::BusError)
-        }
+        .ok_or(Event::store_fault(address)),
+        Place::Scratchpad(offset) if address.is_multiple_of(size) => match core.chip.weak() {
+            None => {
+                write(core.chip.scratchpads.region(), offset, size, value).ok_or(Event::BusError)
+            }
+            Some(mut weak) => {
+                weak.store(core, hart, Bank::Scratchpads, offset, size, value);
+                Ok(())
+            }
+        },
         Place::Scratchpad(_) => {
             // Each part is checked by itself; the last first, so that a store that leaves the
             // scratchpad has no effect.
@@ -71,7 +84,7 @@ pub(crate) fn store(
                 _ => return Err(Event::store_fault(map::canonical(last))),
             }
             for at in 0..size {
-                store(core, shire, address.wrapping_add(at), 1, value >> (8 * at))?;
+                store(core, hart, address.wrapping_add(at), 1, value >> (8 * at))?;
             }
             Ok(())
         }
@@ -87,6 +100,55 @@ pub(crate) fn store(
     }
 }
 
+/// Finds what a coherent load or store names, if memory is weak and it is memory.
+fn weak_target<'a>(
+    core: &Core<'a>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    scope: Option<Scope>,
+) -> Option<(MutexGuard<'a, Weak>, Target)> {
+    let scope = scope?;
+    let weak = core.chip.weak()?;
+    // Only atomics are kept away from scratchpads by a local scope.
+    let shire = hart / HARTS_PER_SHIRE;
+    let (region, offset) = coherent(core, shire, effective, size, Scope::Global).ok()?;
+    Some((weak, Target { scope, bank: Bank::of(core, region), offset, size }))
+}
+
+/// Reads `size` bytes (1, 2 or 4), zero-extended, where the scope says; without one, as [`load`].
+pub(crate) fn load_scoped(
+    core: &Core<'_>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    scope: Option<Scope>,
+) -> Result<u64, Event> {
+    match weak_target(core, hart, effective, size, scope) {
+        Some((mut weak, target)) => Ok(weak.load_coherent(core, hart, target)),
+        None => load(core, hart, effective, size),
+    }
+}
+
+/// Writes the low `size` bytes (1, 2 or 4) of `value` where the scope says; without one, as
+/// [`store`].
+pub(crate) fn store_scoped(
+    core: &Core<'_>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    value: u64,
+    scope: Option<Scope>,
+) -> Result<(), Event> {
+    match weak_target(core, hart, effective, size, scope) {
+        Some((mut weak, target)) => {
+            weak.post(core, hart, target, Change::Store(value));
+            Ok(())
+        }
+        None => store(core, hart, effective, size, value),
+    }
+}
+
 /// Drops decoded instructions under a store to DRAM.
 pub(crate) fn note_store(core: &Core<'_>, offset: u64, size: u64) {
     let (first, last) = (DRAM_BASE + offset, DRAM_BASE + offset + size - 1);
@@ -96,7 +158,7 @@ pub(crate) fn note_store(core: &Core<'_>, offset: u64, size: u64) {
 }
 
 /// Reads from a region, byte by byte where misaligned; none if a byte is outside.
-fn read(region: &Region, offset: u64, size: u64) -> Option<u64> {
+pub(crate) fn read(region: &Region, offset: u64, size: u64) -> Option<u64> {
     let aligned = match size {
         1 => region.byte(offset).map(|byte| byte.load(Ordering::Relaxed).into()),
         2 => region.half(offset).map(|half| half.load(Ordering::Relaxed).into()),
@@ -114,7 +176,7 @@ fn read(region: &Region, offset: u64, size: u64) -> Option<u64> {
 /// Writes to a region, byte by byte where misaligned; none, and nothing written, if a byte is
 /// outside.
 #[expect(clippy::cast_possible_truncation, reason = "stores take the low bytes of a register")]
-fn write(region: &Region, offset: u64, size: u64, value: u64) -> Option<()> {
+pub(crate) fn write(region: &Region, offset: u64, size: u64, value: u64) -> Option<()> {
     let aligned = match size {
         1 => region.byte(offset).map(|byte| byte.store(value as u8, Ordering::Relaxed)),
         2 => region.half(offset).map(|half| half.store(value as u16, Ordering::Relaxed)),

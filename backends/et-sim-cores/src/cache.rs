@@ -1,5 +1,5 @@
-//! Cache operations on lines: without caches, only their effect on data and their errors are
-//! left. Spec: ISA §3.7
+//! Cache operations on lines. On flat memory only their effect on data and their errors are left.
+//! Spec: ISA §3.7
 
 use std::sync::atomic::Ordering;
 
@@ -8,6 +8,7 @@ use crate::chip::Core;
 use crate::event::Event;
 use crate::hart::Hart;
 use crate::map::{self, Place};
+use crate::weak::{Bank, WriteBack};
 
 const LINE_BYTES: u64 = 64;
 /// Bits of an operand that are a line address or a stride between lines.
@@ -19,8 +20,7 @@ const MEMORY_FAULT: u16 = 1 << 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Prefetch,
-    /// Evict or flush.
-    WriteBack,
+    WriteBack(WriteBack),
     Lock,
     Unlock,
 }
@@ -33,29 +33,36 @@ pub(crate) fn execute(
     operation: Operation,
 ) -> Result<(), Event> {
     let level = value >> 58 & 3;
-    if matches!((operation, level), (Operation::WriteBack, 0) | (Operation::Prefetch, 3)) {
+    if matches!((operation, level), (Operation::WriteBack(_), 0) | (Operation::Prefetch, 3)) {
         return Ok(());
     }
-    let has_level = matches!(operation, Operation::WriteBack | Operation::Prefetch);
+    let has_level = matches!(operation, Operation::WriteBack(_) | Operation::Prefetch);
     let masked = value >> 63 != 0;
     let mut line = value & LINE_MASK;
     for bit in 0..=(value & 15) {
         if !masked || hart.tensor_mask >> bit & 1 != 0 {
             let address = map::canonical(line);
-            match map::place(map::physical(address), hart.shire()) {
-                Place::Dram(offset) if offset < core.chip.dram.size() => {}
+            let at = match map::place(map::physical(address), hart.shire()) {
+                Place::Dram(offset) if offset < core.chip.dram.size() => (Bank::Dram, offset),
                 Place::Scratchpad(_) if has_level && level >= 2 => return Err(Event::BusError),
-                Place::Scratchpad(_) => {}
+                Place::Scratchpad(offset) => (Bank::Scratchpads, offset),
                 Place::Nothing => return Err(Event::BusError),
                 _ => {
                     let port = core.chip.port(hart.id);
                     port.tensor_error.fetch_or(MEMORY_FAULT, Ordering::Relaxed);
                     return Ok(());
                 }
+            };
+            match (operation, core.chip.weak()) {
+                (Operation::WriteBack(kind), Some(mut weak)) => {
+                    weak.post_write_back(core, hart.id, at, kind, level);
+                }
+                (Operation::Prefetch, Some(mut weak)) => weak.prefetch(core, hart.id, at, level),
+                _ => {}
             }
             if operation == Operation::Lock {
                 for at in (0..LINE_BYTES).step_by(8) {
-                    bus::store(core, hart.shire(), address.wrapping_add(at), 8, 0)?;
+                    bus::store(core, hart.id, address.wrapping_add(at), 8, 0)?;
                 }
             }
         }

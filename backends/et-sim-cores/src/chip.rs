@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Clock;
 use crate::code::CodeCache;
-use crate::config::{FloatProfile, MachineConfig};
+use crate::config::{FloatProfile, MachineConfig, MemoryModel};
 use crate::error::CoresError;
 use crate::hart::{UCACHE_CONTROL_AT_START, hart_of};
 use crate::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 use crate::memory::{Dram, Scratchpads};
+use crate::weak::Weak;
 
 /// `tensor_error` bit: a credit counter wrapped around.
 const CREDIT_OVERFLOW: u16 = 1 << 3;
@@ -50,6 +51,9 @@ pub(crate) struct Chip {
     pub(crate) scratchpads: Scratchpads,
     pub(crate) float: FloatProfile,
     pub(crate) clock: Clock,
+    /// Caches and posted operations, if memory is weak. Only the one host thread that runs harts
+    /// takes the lock while a kernel runs.
+    pub(crate) weak: Option<Mutex<Weak>>,
     /// Shires that exist.
     shire_mask: u64,
     shires: Box<[Shire]>,
@@ -156,10 +160,19 @@ impl Chip {
             scratchpads: Scratchpads::new()?,
             float: config.float,
             clock: Clock::new(config),
+            weak: match config.memory {
+                MemoryModel::Flat => None,
+                MemoryModel::Weak { seed } => Some(Mutex::new(Weak::new(seed))),
+            },
             shire_mask: config.shires,
             shires: (0..SHIRES).map(|_| Shire::new()).collect(),
             ports: (0..HART_SLOTS).map(|_| Port::new()).collect(),
         })
+    }
+
+    /// Returns the state of weak memory, if memory is weak.
+    pub(crate) fn weak(&self) -> Option<MutexGuard<'_, Weak>> {
+        self.weak.as_ref().map(|weak| weak.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn port(&self, hart: u32) -> &Port {

@@ -18,7 +18,7 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn new(config: &MachineConfig) -> Self {
         Self {
-            timing: config.timing,
+            timing: config.effective_timing(),
             started: Instant::now(),
             frequency_mhz: config.frequency_mhz,
             retired: AtomicU64::new(0),

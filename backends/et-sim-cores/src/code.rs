@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::compressed;
+use crate::config::MemoryModel;
 use crate::decode;
 use crate::map::{self, DRAM_BASE, MACHINE_MODE_BYTES};
 use crate::memory::Dram;
@@ -32,6 +33,8 @@ pub(crate) struct Page {
     pub(crate) ops: [AtomicU64; PAGE_SLOTS],
     /// Offset of the page from the start of DRAM.
     offset: u64,
+    /// What the operations are decoded for.
+    memory: MemoryModel,
     /// The epoch in which the page was last compared with memory.
     epoch: AtomicU64,
     /// The bytes that the slots were decoded from.
@@ -43,6 +46,7 @@ type Group = Box<[OnceLock<Box<Page>>; PAGES_PER_GROUP]>;
 /// All decoded pages.
 #[derive(Debug)]
 pub(crate) struct CodeCache {
+    memory: MemoryModel,
     groups: Box<[OnceLock<Group>]>,
     pages: AtomicUsize,
     epoch: AtomicU64,
@@ -53,10 +57,11 @@ pub(crate) struct CodeCache {
 }
 
 impl Page {
-    fn new(offset: u64) -> Self {
+    fn new(offset: u64, memory: MemoryModel) -> Self {
         Self {
             ops: [const { AtomicU64::new(Op::UNDECODED.0) }; PAGE_SLOTS],
             offset,
+            memory,
             epoch: AtomicU64::new(0),
             source: Mutex::new([0; PAGE_WORDS]),
         }
@@ -110,6 +115,7 @@ impl Page {
         } else {
             Op::new(kind::STRADDLE, 0, 0, 0, 0).long()
         };
+        let op = op.under(self.memory);
         self.ops[slot].store(op.0, Ordering::Relaxed);
         op
     }
@@ -143,25 +149,32 @@ pub(crate) fn fetch(dram: &Dram, pc: u64) -> Option<u32> {
 /// outside of memory.
 #[cold]
 #[inline(never)]
-pub(crate) fn decode_straddling(dram: &Dram, pc: u64) -> Option<Op> {
+pub(crate) fn decode_straddling(dram: &Dram, pc: u64, memory: MemoryModel) -> Option<Op> {
     let raw = fetch(dram, pc)?;
     let half = low_half(raw.into());
-    Some(if is_long(half) { decode::decode(raw) } else { compressed::decode(half) })
+    let op = if is_long(half) { decode::decode(raw) } else { compressed::decode(half) };
+    Some(op.under(memory))
 }
 
 impl CodeCache {
     /// Pages above which a launch starts with an empty cache: 80 MiB of tables.
     const MANY_PAGES: usize = 4096;
 
-    pub(crate) fn new(dram: &Dram) -> Self {
+    pub(crate) fn new(dram: &Dram, memory: MemoryModel) -> Self {
         let groups = dram.size().div_ceil(GROUP_BYTES);
         Self {
+            memory,
             groups: (0..groups).map(|_| OnceLock::new()).collect(),
             pages: AtomicUsize::new(0),
             epoch: AtomicU64::new(1),
             low: AtomicU64::new(u64::MAX),
             high: AtomicU64::new(0),
         }
+    }
+
+    /// What the operations are decoded for.
+    pub(crate) fn memory(&self) -> MemoryModel {
+        self.memory
     }
 
     /// Tells whether the cache has grown so much that a new one should replace it.
@@ -193,7 +206,7 @@ impl CodeCache {
             self.groups.get(group)?.get_or_init(|| Box::new(array::from_fn(|_| OnceLock::new())));
         let page = group[index].get_or_init(|| {
             self.pages.fetch_add(1, Ordering::Relaxed);
-            Box::new(Page::new(offset & !(PAGE_BYTES - 1)))
+            Box::new(Page::new(offset & !(PAGE_BYTES - 1), self.memory))
         });
         let epoch = self.epoch.load(Ordering::Acquire);
         // Acquire: pairs with the release in `revalidate`, so that the slots are the checked ones.
@@ -259,7 +272,7 @@ mod tests {
 
     fn cache() -> (Dram, CodeCache) {
         let dram = Dram::new(128 << 20).unwrap();
-        let cache = CodeCache::new(&dram);
+        let cache = CodeCache::new(&dram, MemoryModel::Flat);
         (dram, cache)
     }
 

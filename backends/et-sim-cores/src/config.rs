@@ -31,6 +31,43 @@ pub enum Timing {
     Deterministic,
 }
 
+/// When what a hart writes becomes visible to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryModel {
+    /// At once: there are no caches. Kernels that lack evictions, flushes or fences run as if they
+    /// had them.
+    #[default]
+    Flat,
+    /// As late, and as much out of order, as the instruction set allows.
+    ///
+    /// - Each minion has an L1 of 4 KiB for both its harts, each shire an L2 of 512 KiB, both with
+    ///   lines of 64 bytes, and neither is coherent with others. Plain loads and stores act in the
+    ///   L1, local atomics and local coherent accesses in the L2, global ones in memory, which is
+    ///   also what host, DMA and instruction fetch see. Lines carry a mark per byte written.
+    /// - `evict_va` and `flush_va`, atomics without a result and coherent stores take effect later,
+    ///   in order only on the same line by the same way. `fence` completes the atomics and stores
+    ///   of the hart, `csrwi tensor_wait, 6` its evictions and flushes. A fence does not write
+    ///   lines back.
+    /// - Lines also leave the caches by themselves, at moments that are drawn.
+    /// - Credits and barriers take effect at once, and order nothing else.
+    /// - At the start of a kernel all caches are empty; before its end is reported, everything is
+    ///   in memory.
+    ///
+    /// One host thread executes all harts, in turns of 1 to 50 instructions whose order is drawn,
+    /// and the cycle counter counts retired instructions, whatever
+    /// [`host_threads`](MachineConfig::host_threads), [`fuel`](MachineConfig::fuel) and
+    /// [`timing`](MachineConfig::timing) say. Everything drawn depends on the seed and on the
+    /// number of the launch on its machine, so equal launches on new machines are equal, unless
+    /// the host writes to memory or aborts meanwhile.
+    ///
+    /// Spec: ISA §3.1, §3.2, §3.3, §3.7; device interface §8, §9.4, §14
+    Weak {
+        /// Seed of everything that is drawn.
+        seed: u64,
+    },
+}
+
 /// Configuration of a [`Machine`](crate::Machine).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineConfig {
@@ -48,6 +85,8 @@ pub struct MachineConfig {
     pub frequency_mhz: u32,
     /// Source of time and order.
     pub timing: Timing,
+    /// When writes become visible.
+    pub memory: MemoryModel,
 }
 
 impl Default for MachineConfig {
@@ -59,6 +98,7 @@ impl Default for MachineConfig {
             float: FloatProfile::Hardware,
             frequency_mhz: 1000,
             timing: Timing::HostClock,
+            memory: MemoryModel::Flat,
         }
     }
 }
@@ -80,9 +120,17 @@ impl MachineConfig {
 
     /// Host threads that will run.
     pub(crate) fn workers(&self) -> usize {
-        match self.timing {
+        match self.effective_timing() {
             Timing::HostClock => self.host_threads.get(),
             Timing::Deterministic => 1,
+        }
+    }
+
+    /// The timing that is in force: weak memory brings its own.
+    pub(crate) fn effective_timing(&self) -> Timing {
+        match self.memory {
+            MemoryModel::Flat => self.timing,
+            MemoryModel::Weak { .. } => Timing::Deterministic,
         }
     }
 }

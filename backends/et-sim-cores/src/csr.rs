@@ -7,6 +7,7 @@ use crate::chip::Core;
 use crate::event::Event;
 use crate::hart::Hart;
 use crate::op::Op;
+use crate::weak::WriteBack;
 
 /// Writable bits of `fcsr`; above the rounding mode only the vendor flag.
 const FCSR_MASK: u64 = 0x8000_00FF;
@@ -52,6 +53,9 @@ const HPM_COUNTER_4: u32 = 0xC04;
 const HPM_COUNTER_8: u32 = 0xC08;
 const FCCNB: u32 = 0xCC0;
 const HARTID: u32 = 0xCD0;
+
+/// What `tensor_wait` waits for: evictions, flushes and locks.
+const WAIT_CACHE_OPERATIONS: u64 = 6;
 
 /// What a write leaves for the destination register.
 enum Written {
@@ -162,8 +166,16 @@ fn write(
         VALIDATION_0 => hart.validation[0] = value,
         VALIDATION_2 => hart.validation[2] = value,
         VALIDATION_3 => hart.validation[3] = value,
-        // Every operation is complete when its instruction is; the console has no reader.
-        TENSOR_WAIT | VALIDATION_1 => {}
+        TENSOR_WAIT => {
+            // All other operations are complete when their instruction is.
+            if value == WAIT_CACHE_OPERATIONS
+                && let Some(mut weak) = core.chip.weak()
+            {
+                weak.wait_for_lines(core, hart.id);
+            }
+        }
+        // The console has no reader.
+        VALIDATION_1 => {}
         FLB => {
             let last = core.chip.shire(hart.shire()).join_barrier(value);
             return Ok(Written::Result(last.into()));
@@ -176,7 +188,12 @@ fn write(
         }
         STALL => return Err(Event::Stall),
         PREFETCH_VA => cache::execute(hart, core, value, cache::Operation::Prefetch)?,
-        EVICT_VA | FLUSH_VA => cache::execute(hart, core, value, cache::Operation::WriteBack)?,
+        EVICT_VA => {
+            cache::execute(hart, core, value, cache::Operation::WriteBack(WriteBack::Evict))?;
+        }
+        FLUSH_VA => {
+            cache::execute(hart, core, value, cache::Operation::WriteBack(WriteBack::Flush))?;
+        }
         LOCK_VA => cache::execute(hart, core, value, cache::Operation::Lock)?,
         UNLOCK_VA => cache::execute(hart, core, value, cache::Operation::Unlock)?,
         // The tensor operations, which these cores do not have.

@@ -33,6 +33,7 @@ const fn table() -> [Handler; 256] {
         BLTU = bltu;
         BGEU = bgeu;
         FENCE = fence;
+        WEAK_FENCE = weak_fence;
         PAUSE = pause;
         ECALL = ecall;
         EBREAK = ebreak;
@@ -98,6 +99,21 @@ const fn table() -> [Handler; 256] {
         SD, C_SD = sd;
         FLW = flw;
         FSW = fsw;
+        WEAK_LB = lb_slow;
+        WEAK_LH = lh_slow;
+        WEAK_LW, C_WEAK_LW = lw_slow;
+        WEAK_LD, C_WEAK_LD = ld_slow;
+        WEAK_LBU = lbu_slow;
+        WEAK_LHU = lhu_slow;
+        WEAK_LWU = lwu_slow;
+        WEAK_FLW = flw_slow;
+        WEAK_SB = sb_slow;
+        WEAK_SH = sh_slow;
+        WEAK_SW, C_WEAK_SW = sw_slow;
+        WEAK_SD, C_WEAK_SD = sd_slow;
+        WEAK_FSW = fsw_slow;
+        WEAK_ATOMIC = weak_atomic;
+        WEAK_SMALL_STORE = weak_small_store;
         ATOMIC = atomic;
         SMALL_STORE = small_store;
     );
@@ -128,7 +144,20 @@ const fn table() -> [Handler; 256] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op;
+    use crate::config::MemoryModel;
+    use crate::op::{self, Op};
+
+    #[test]
+    fn operations_on_weak_memory_have_handlers_of_their_own() {
+        let weak = MemoryModel::Weak { seed: 0 };
+        for kind in 0..=u8::MAX {
+            let op = Op(kind.into());
+            let (flat, weak) = (op.kind(), op.under(weak).kind());
+            let handlers = (HANDLERS[flat as usize], HANDLERS[weak as usize]);
+            assert_eq!(flat == weak, std::ptr::fn_addr_eq(handlers.0, handlers.1), "{kind}");
+            assert_eq!(op.under(MemoryModel::Flat), op);
+        }
+    }
 
     #[test]
     fn short_operations_have_handlers_of_their_own() {

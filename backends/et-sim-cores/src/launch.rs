@@ -40,6 +40,9 @@ pub struct LaunchReport {
     pub cycles: u64,
     /// Host time from launch to end.
     pub wall: Duration,
+    /// On weak memory a hash over all turns and over everything that became visible, in its order:
+    /// equal traces mean equal executions. Otherwise 0.
+    pub trace: u64,
 }
 
 /// A hart that did not end well.

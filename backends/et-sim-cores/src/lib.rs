@@ -35,8 +35,9 @@ mod sched;
 mod single;
 mod soft;
 mod turn;
+mod weak;
 
-pub use config::{ALL_SHIRES, FloatProfile, MachineConfig, Timing};
+pub use config::{ALL_SHIRES, FloatProfile, MachineConfig, MemoryModel, Timing};
 pub use error::CoresError;
 pub use launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};
 pub use machine::Machine;

@@ -79,7 +79,7 @@ impl Machine {
     /// scratchpads.
     pub fn new(config: MachineConfig, dram: Arc<Dram>) -> Result<Self, CoresError> {
         config.check()?;
-        let code = Arc::new(CodeCache::new(&dram));
+        let code = Arc::new(CodeCache::new(&dram, config.memory));
         let inner = Inner {
             scheduler: Scheduler::new(config.workers()),
             chip: Chip::new(&config, dram)?,
@@ -111,11 +111,15 @@ impl Machine {
             .flat_map(compute_harts)
             .collect();
         if state.code.is_large() {
-            state.code = Arc::new(CodeCache::new(&self.inner.chip.dram));
+            let memory = self.inner.config.memory;
+            state.code = Arc::new(CodeCache::new(&self.inner.chip.dram, memory));
         }
         state.code.start_launch();
         state.launches += 1;
         self.inner.chip.start_kernel();
+        if let Some(mut weak) = self.inner.chip.weak() {
+            weak.start(state.launches, &harts);
+        }
         let cycles = self.inner.chip.clock.cycles();
         let code = Arc::clone(&state.code);
         let number = state.launches;

@@ -10,6 +10,8 @@
 //! | 29:24 | second source register |
 //! | 63:32 | immediate: value, distance in halfwords, or the instruction itself |
 
+use crate::config::MemoryModel;
+
 /// Where integer results for x0 go, so that x0 stays 0 without a test per instruction.
 pub(crate) const SINK: u32 = 32;
 /// Size of a hart's integer register array: any 6-bit register field is a valid index.
@@ -41,6 +43,14 @@ impl Op {
     /// The same operation as an instruction of 16 bits.
     pub(crate) fn short(self) -> Self {
         Self(self.0 & !(3 << 14 | 0xFF) | 1 << 14 | u64::from(short(self.kind())))
+    }
+
+    /// The same operation on memory of a model.
+    pub(crate) fn under(self, memory: MemoryModel) -> Self {
+        match memory {
+            MemoryModel::Flat => self,
+            MemoryModel::Weak { .. } => Self(self.0 & !0xFF | u64::from(weak(self.kind()))),
+        }
     }
 
     #[inline(always)]
@@ -116,6 +126,10 @@ kinds! {
     FLOAT PACKED
     C_LUI C_BEQ C_BNE C_LW C_LD C_SW C_SD C_ADDI C_ANDI C_SLLI
     C_SRLI C_SRAI C_ADDIW C_ADD C_SUB C_XOR C_OR C_AND C_ADDW C_SUBW
+    WEAK_LB WEAK_LH WEAK_LW WEAK_LD WEAK_LBU WEAK_LHU WEAK_LWU WEAK_FLW
+    WEAK_SB WEAK_SH WEAK_SW WEAK_SD WEAK_FSW WEAK_FENCE
+    WEAK_ATOMIC WEAK_SMALL_STORE
+    C_WEAK_LW C_WEAK_LD C_WEAK_SW C_WEAK_SD
 }
 
 /// Returns the kind that does the same as `kind` and is one halfword long.
@@ -147,6 +161,36 @@ pub(crate) fn short(kind: u8) -> u8 {
         kind::ADDW => kind::C_ADDW,
         kind::SUBW => kind::C_SUBW,
         // These look at the length field.
+        _ => kind,
+    }
+}
+
+/// Returns the kind that does the same as `kind` on weak memory.
+///
+/// The model is a matter of decoding, so that the operations on flat memory need not look for it.
+/// Kinds that leave their work to a function have it look there.
+fn weak(kind: u8) -> u8 {
+    match kind {
+        kind::LB => kind::WEAK_LB,
+        kind::LH => kind::WEAK_LH,
+        kind::LW => kind::WEAK_LW,
+        kind::LD => kind::WEAK_LD,
+        kind::LBU => kind::WEAK_LBU,
+        kind::LHU => kind::WEAK_LHU,
+        kind::LWU => kind::WEAK_LWU,
+        kind::FLW => kind::WEAK_FLW,
+        kind::SB => kind::WEAK_SB,
+        kind::SH => kind::WEAK_SH,
+        kind::SW => kind::WEAK_SW,
+        kind::SD => kind::WEAK_SD,
+        kind::FSW => kind::WEAK_FSW,
+        kind::FENCE => kind::WEAK_FENCE,
+        kind::ATOMIC => kind::WEAK_ATOMIC,
+        kind::SMALL_STORE => kind::WEAK_SMALL_STORE,
+        kind::C_LW => kind::C_WEAK_LW,
+        kind::C_LD => kind::C_WEAK_LD,
+        kind::C_SW => kind::C_WEAK_SW,
+        kind::C_SD => kind::C_WEAK_SD,
         _ => kind,
     }
 }

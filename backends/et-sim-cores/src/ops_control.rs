@@ -33,7 +33,7 @@ pub(crate) fn straddle<const LEN: usize>(
     op: Op,
 ) {
     let pc = env.address(at);
-    match code::decode_straddling(env.dram, pc) {
+    match code::decode_straddling(env.dram, pc, env.core.code.memory()) {
         Some(op) => HANDLERS[usize::from(op.kind())](hart, env, ops, at, left, op),
         None => {
             let tval = pc.wrapping_add(2);
@@ -117,6 +117,21 @@ pub(crate) fn fence<const LEN: usize>(
     // Orders what the relaxed accesses of this hart left open.
     atomic::fence(Ordering::SeqCst);
     next(hart, env, ops, at + LEN, left);
+}
+
+/// A fence that also completes what the hart has posted.
+pub(crate) fn weak_fence<const LEN: usize>(
+    hart: &mut Hart,
+    env: &Env<'_>,
+    ops: &Ops,
+    at: usize,
+    left: u64,
+    op: Op,
+) {
+    if let Some(mut weak) = env.core.chip.weak() {
+        weak.fence(env.core, hart.id);
+    }
+    fence::<LEN>(hart, env, ops, at, left, op);
 }
 
 /// Makes handlers that stop with an event.

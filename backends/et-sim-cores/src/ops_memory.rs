@@ -1,6 +1,7 @@
 //! Handlers of loads, stores and atomics.
 //!
-//! Aligned accesses to DRAM are made here; all others, and all faults, go to [`bus`].
+//! Aligned accesses to DRAM are made here; all others, and all faults, go to [`bus`]. So do all
+//! accesses on weak memory, for which the slow handlers are entered directly.
 
 use std::sync::atomic::Ordering;
 
@@ -35,7 +36,7 @@ macro_rules! load {
             #[cold]
             #[inline(never)]
             #[allow(clippy::cast_possible_truncation, reason = "the value has the size of the load")]
-            fn $slow<const LEN: usize>(
+            pub(crate) fn $slow<const LEN: usize>(
                 $hart: &mut Hart,
                 env: &Env<'_>,
                 ops: &Ops,
@@ -44,7 +45,7 @@ macro_rules! load {
                 $op: Op,
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
-                match bus::load(env.core, $hart.shire(), effective, $size) {
+                match bus::load(env.core, $hart.id, effective, $size) {
                     Ok(value) => {
                         let $value = value as $unsigned;
                         $write;
@@ -100,7 +101,7 @@ macro_rules! store {
 
             #[cold]
             #[inline(never)]
-            fn $slow<const LEN: usize>(
+            pub(crate) fn $slow<const LEN: usize>(
                 $hart: &mut Hart,
                 env: &Env<'_>,
                 ops: &Ops,
@@ -109,7 +110,7 @@ macro_rules! store {
                 $op: Op,
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
-                match bus::store(env.core, $hart.shire(), effective, $size, $value) {
+                match bus::store(env.core, $hart.id, effective, $size, $value) {
                     Ok(()) => next($hart, env, ops, at + LEN, left),
                     Err(event) => stop($hart, env, at, left, $op, event),
                 }
@@ -129,4 +130,6 @@ store! {
 delegate! {
     atomic = amo::execute;
     small_store = amo::small_store;
+    weak_atomic = amo::execute_weak;
+    weak_small_store = amo::small_store_weak;
 }

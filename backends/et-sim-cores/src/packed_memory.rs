@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::amo::{self, Atomic};
+use crate::amo::Atomic;
 use crate::bus::{self, Scope};
 use crate::chip::Core;
 use crate::decode::{funct3, funct7, imm_i, imm_s, rd, rs1, rs2};
@@ -10,15 +10,20 @@ use crate::event::Event;
 use crate::float::Pick;
 use crate::hart::{Hart, Vector};
 use crate::map;
-use crate::packed::{Access, LANES, pick_raw};
+use crate::packed::{Access, LANES};
+use crate::weak::{Bank, Change, Target};
 
 /// Alignment of coherent accesses to a whole register.
 const REGISTER_BYTES: u64 = 32;
 
+/// The scope that an instruction's bit selects.
+fn scope(global: bool) -> Scope {
+    if global { Scope::Global } else { Scope::Local }
+}
+
 /// Decodes an instruction of opcode 0x0B; none if it is not an access.
 pub(crate) fn decode(raw: u32) -> Option<Access> {
     let f7 = funct7(raw);
-    let scope = |global: bool| if global { Scope::Global } else { Scope::Local };
     // Sizes are encoded as 4, 8 and 16 in the steps between opcodes.
     let size = |code: u32| match code & 0x1C {
         0x04 => Some(1),
@@ -94,28 +99,30 @@ pub(crate) fn execute(
     let base = hart.x[rs1(raw) as usize];
     let fd = rd(raw) as usize;
     let word = |lane: usize| 4 * lane as u64;
+    // Of the accesses to whole registers only the coherent ones have a scope.
+    let coherent = Some(scope(funct7(raw) & 1 != 0));
     match access {
         Access::LoadWhole => {
             let from = offset(base, imm_i(raw));
-            load(hart, core, fd, |_| true, |lane| from.wrapping_add(word(lane)))
+            load(hart, core, fd, None, |_| true, |lane| from.wrapping_add(word(lane)))
         }
         Access::StoreWhole => {
             let to = offset(base, imm_s(raw));
-            store(hart, core, rs2(raw) as usize, |_| true, to)
+            store(hart, core, rs2(raw) as usize, None, |_| true, to)
         }
         Access::Load => {
             let (from, masks) = (offset(base, imm_i(raw)), hart.masks);
             let enabled = |lane| masks >> lane & 1 != 0;
-            load(hart, core, fd, enabled, |lane| from.wrapping_add(word(lane)))
+            load(hart, core, fd, None, enabled, |lane| from.wrapping_add(word(lane)))
         }
         Access::Store => {
             let masks = hart.masks;
             let enabled = |lane| masks >> lane & 1 != 0;
-            store(hart, core, rs2(raw) as usize, enabled, offset(base, imm_s(raw)))
+            store(hart, core, rs2(raw) as usize, None, enabled, offset(base, imm_s(raw)))
         }
         Access::LoadBroadcast => {
             let (from, masks) = (offset(base, imm_i(raw)), hart.masks);
-            load(hart, core, fd, |lane| masks >> lane & 1 != 0, |_| from)
+            load(hart, core, fd, None, |lane| masks >> lane & 1 != 0, |_| from)
         }
         Access::LoadCoherent => {
             if !base.is_multiple_of(REGISTER_BYTES) {
@@ -123,7 +130,7 @@ pub(crate) fn execute(
             }
             let masks = hart.masks;
             let enabled = |lane| masks >> lane & 1 != 0;
-            load(hart, core, fd, enabled, |lane| base.wrapping_add(word(lane)))
+            load(hart, core, fd, coherent, enabled, |lane| base.wrapping_add(word(lane)))
         }
         Access::StoreCoherent => {
             if !base.is_multiple_of(REGISTER_BYTES) {
@@ -131,7 +138,7 @@ pub(crate) fn execute(
             }
             // With a partial mask the result is undefined on the first silicon; the reference
             // stores all lanes.
-            store(hart, core, fd, |_| hart.masks & 0xFF != 0, base)
+            store(hart, core, fd, coherent, |_| hart.masks & 0xFF != 0, base)
         }
         Access::GatherBlock(size) => {
             let (block, masks) = (hart.x[rs2(raw) as usize], hart.masks);
@@ -139,7 +146,7 @@ pub(crate) fn execute(
             for (lane, bits) in result.iter_mut().enumerate() {
                 if masks >> lane & 1 != 0 {
                     let from = in_block(block, base, size, lane);
-                    *bits = extend(bus::load(core, hart.shire(), from, size)?, size);
+                    *bits = extend(bus::load(core, hart.id, from, size)?, size);
                 }
             }
             hart.f[fd] = Vector(result);
@@ -149,7 +156,7 @@ pub(crate) fn execute(
             let block = hart.x[rs2(raw) as usize];
             for lane in (0..LANES).filter(|&lane| hart.enables(lane)) {
                 let to = in_block(block, base, size, lane);
-                bus::store(core, hart.shire(), to, size, hart.f[fd].0[lane].into())?;
+                bus::store(core, hart.id, to, size, hart.f[fd].0[lane].into())?;
             }
             Ok(())
         }
@@ -172,15 +179,17 @@ fn load(
     hart: &mut Hart,
     core: &Core<'_>,
     fd: usize,
+    scope: Option<Scope>,
     enabled: impl Fn(usize) -> bool,
     address: impl Fn(usize) -> u64,
 ) -> Result<(), Event> {
     let mut result = hart.f[fd].0;
+    let flat = core.chip.weak.is_none();
     for lane in (0..LANES).filter(|&lane| enabled(lane)) {
         let from = address(lane);
         result[lane] = match core.chip.dram.user_word(from) {
-            Some(word) => word.load(Ordering::Relaxed),
-            None => low(bus::load(core, hart.shire(), from, 4)?),
+            Some(word) if flat => word.load(Ordering::Relaxed),
+            _ => low(bus::load_scoped(core, hart.id, from, 4, scope)?),
         };
     }
     hart.f[fd] = Vector(result);
@@ -192,15 +201,17 @@ fn store(
     hart: &Hart,
     core: &Core<'_>,
     source: usize,
+    scope: Option<Scope>,
     enabled: impl Fn(usize) -> bool,
     to: u64,
 ) -> Result<(), Event> {
     let lanes = hart.f[source].0;
+    let flat = core.chip.weak.is_none();
     for (lane, bits) in lanes.into_iter().enumerate().filter(|&(lane, _)| enabled(lane)) {
         let to = to.wrapping_add(4 * lane as u64);
         match core.chip.dram.user_word(to) {
-            Some(word) if !core.code.may_hold(to) => word.store(bits, Ordering::Relaxed),
-            _ => bus::store(core, hart.shire(), to, 4, bits.into())?,
+            Some(word) if flat && !core.code.may_hold(to) => word.store(bits, Ordering::Relaxed),
+            _ => bus::store_scoped(core, hart.id, to, 4, bits.into(), scope)?,
         }
     }
     Ok(())
@@ -216,7 +227,7 @@ fn lane_by_lane(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> R
     for lane in (first..LANES).filter(|&lane| hart.masks >> lane & 1 != 0) {
         let at = offset(base, indices[lane].cast_signed());
         let operand = hart.f[fd].0[lane];
-        match one_lane(hart.shire(), core, access, at, operand) {
+        match one_lane(hart.id, core, access, at, operand) {
             Ok(Some(bits)) => hart.f[fd].0[lane] = bits,
             Ok(None) => {}
             Err(event) => {
@@ -231,7 +242,7 @@ fn lane_by_lane(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> R
 
 /// Executes one lane; returns what the lane gets, if it gets anything.
 fn one_lane(
-    shire: u32,
+    hart: u32,
     core: &Core<'_>,
     access: Access,
     at: u64,
@@ -243,35 +254,37 @@ fn one_lane(
             if scope.is_some() && !at.is_multiple_of(size) {
                 return Err(Event::load_fault(address));
             }
-            Ok(Some(extend(bus::load(core, shire, at, size)?, size)))
+            Ok(Some(extend(bus::load_scoped(core, hart, at, size, scope)?, size)))
         }
         Access::Scatter(size, scope) => {
             if scope.is_some() && !at.is_multiple_of(size) {
                 return Err(Event::store_fault(address));
             }
-            bus::store(core, shire, at, size, operand.into())?;
+            bus::store_scoped(core, hart, at, size, operand.into(), scope)?;
             Ok(None)
         }
         Access::Atomic(operation, scope) => {
-            let (region, offset) =
-                bus::coherent(core, shire, at, 4, scope).map_err(bus::Coherence::of_store)?;
-            let word = region.word(offset).ok_or(Event::store_fault(address))?;
-            let old = amo::atomic_word(word, operation, operand, 0);
-            bus::note_coherent(core, region, offset, 4);
-            Ok(Some(old))
+            let change = Change::Atomic { operation, operand: operand.into(), expected: 0 };
+            atomic(hart, core, at, scope, change).map(Some)
         }
         Access::AtomicFloat(pick, scope) => {
-            let (region, offset) =
-                bus::coherent(core, shire, at, 4, scope).map_err(bus::Coherence::of_store)?;
-            let word = region.word(offset).ok_or(Event::store_fault(address))?;
-            let new = |old| Some(pick_raw(old, operand, pick));
-            let old = word
-                .fetch_update(Ordering::SeqCst, Ordering::Relaxed, new)
-                .unwrap_or_else(|old| old);
-            bus::note_coherent(core, region, offset, 4);
-            Ok(Some(old))
+            atomic(hart, core, at, scope, Change::Float { pick, operand }).map(Some)
         }
         // The others are not executed lane by lane.
         _ => Ok(None),
     }
+}
+
+/// Executes an atomic of one lane; returns the old value.
+fn atomic(hart: u32, core: &Core<'_>, at: u64, scope: Scope, change: Change) -> Result<u32, Event> {
+    let shire = hart / map::HARTS_PER_SHIRE;
+    let (region, offset) =
+        bus::coherent(core, shire, at, 4, scope).map_err(bus::Coherence::of_store)?;
+    if let Some(mut weak) = core.chip.weak() {
+        let target = Target { scope, bank: Bank::of(core, region), offset, size: 4 };
+        return Ok(low(weak.change(core, hart, target, change)));
+    }
+    let old = change.in_region(region, offset, 4).ok_or(Event::store_fault(map::canonical(at)))?;
+    bus::note_coherent(core, region, offset, 4);
+    Ok(low(old))
 }

@@ -82,13 +82,14 @@ impl Scheduler {
         }
     }
 
-    /// Waits for a hart to run; none after [`shut_down`](Self::shut_down).
-    pub(crate) fn next(&self, worker: usize) -> Option<u32> {
+    /// Waits for a hart to run; none after [`shut_down`](Self::shut_down). `choose` gets the number
+    /// of harts in the worker's queue and returns the place of one; the first has waited longest.
+    pub(crate) fn next(&self, worker: usize, choose: impl Fn(usize) -> usize) -> Option<u32> {
         loop {
             if self.shutdown.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(hart) = self.take(worker) {
+            if let Some(hart) = self.take(worker, &choose) {
                 return Some(hart);
             }
             let sleep = self.sleep();
@@ -104,9 +105,19 @@ impl Scheduler {
         }
     }
 
-    fn take(&self, worker: usize) -> Option<u32> {
-        // In two steps: the own queue's lock must be free again when stealing.
-        let own = self.queue(worker).pop_front();
+    /// Tells whether no hart is in the worker's queue.
+    pub(crate) fn is_idle(&self, worker: usize) -> bool {
+        self.queue(worker).is_empty()
+    }
+
+    fn take(&self, worker: usize, choose: impl Fn(usize) -> usize) -> Option<u32> {
+        let mut queue = self.queue(worker);
+        let own = match queue.len() {
+            0 => None,
+            len => queue.swap_remove_front(choose(len)),
+        };
+        // The own queue's lock must be free again when stealing.
+        drop(queue);
         own.or_else(|| self.steal(worker))
     }
 
@@ -157,24 +168,28 @@ mod tests {
 
     use super::*;
 
+    fn oldest(_: usize) -> usize {
+        0
+    }
+
     #[test]
     fn harts_are_shared_out_in_blocks_and_taken_in_turn() {
         let scheduler = Scheduler::new(2);
         scheduler.start(&[0, 1, 2, 3]);
-        assert_eq!((scheduler.next(0), scheduler.next(1)), (Some(0), Some(2)));
+        assert_eq!((scheduler.next(0, oldest), scheduler.next(1, oldest)), (Some(0), Some(2)));
         scheduler.requeue(0, 0);
-        assert_eq!((scheduler.next(0), scheduler.next(0)), (Some(1), Some(0)));
+        assert_eq!((scheduler.next(0, oldest), scheduler.next(0, oldest)), (Some(1), Some(0)));
     }
 
     #[test]
     fn an_idle_worker_steals_half() {
         let scheduler = Scheduler::new(2);
         scheduler.start(&[0, 1, 2, 3, 4, 5]);
-        let own: Vec<_> = (0..3).map(|_| scheduler.next(1)).collect();
+        let own: Vec<_> = (0..3).map(|_| scheduler.next(1, oldest)).collect();
         assert_eq!(own, [Some(3), Some(4), Some(5)]);
-        assert_eq!(scheduler.next(1), Some(1), "of 0, 1, 2 the last two are stolen");
+        assert_eq!(scheduler.next(1, oldest), Some(1), "of 0, 1, 2 the last two are stolen");
         scheduler.wake(1);
-        assert_eq!((scheduler.next(1), scheduler.next(1)), (Some(2), Some(1)));
+        assert_eq!((scheduler.next(1, oldest), scheduler.next(1, oldest)), (Some(2), Some(1)));
     }
 
     #[test]
@@ -182,7 +197,7 @@ mod tests {
         let scheduler = Arc::new(Scheduler::new(2));
         let worker = {
             let scheduler = Arc::clone(&scheduler);
-            thread::spawn(move || std::iter::from_fn(|| scheduler.next(1)).count())
+            thread::spawn(move || std::iter::from_fn(|| scheduler.next(1, oldest)).count())
         };
         for hart in 0..100 {
             scheduler.wake(hart);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::chip::{Chip, Core};
 use crate::code::CodeCache;
-use crate::config::{FloatProfile, MachineConfig, Timing};
+use crate::config::{FloatProfile, MachineConfig, MemoryModel, Timing};
 use crate::error::CoresError;
 use crate::event::Event;
 use crate::exec;
@@ -38,6 +38,7 @@ pub struct SingleHart {
     chip: Chip,
     code: CodeCache,
     hart: Hart,
+    restarts: u64,
 }
 
 impl SingleHart {
@@ -46,15 +47,39 @@ impl SingleHart {
     /// # Errors
     /// [`CoresError::Memory`] if the host has no address space for the scratchpads.
     pub fn new(float: FloatProfile, dram: Arc<Dram>) -> Result<Self, CoresError> {
+        Self::with_memory(float, MemoryModel::Flat, dram)
+    }
+
+    /// Makes a hart on `dram` that accesses it as `memory` says.
+    ///
+    /// # Errors
+    /// [`CoresError::Memory`] if the host has no address space for the scratchpads.
+    pub fn with_memory(
+        float: FloatProfile,
+        memory: MemoryModel,
+        dram: Arc<Dram>,
+    ) -> Result<Self, CoresError> {
         let timing = Timing::Deterministic;
-        let config = MachineConfig { shires: 1, float, timing, ..MachineConfig::default() };
-        let code = CodeCache::new(&dram);
-        Ok(Self { chip: Chip::new(&config, dram)?, code, hart: Hart::new(0) })
+        let config = MachineConfig { shires: 1, float, timing, memory, ..MachineConfig::default() };
+        let code = CodeCache::new(&dram, memory);
+        let single =
+            Self { chip: Chip::new(&config, dram)?, code, hart: Hart::new(0), restarts: 0 };
+        single.start();
+        Ok(single)
+    }
+
+    fn start(&self) {
+        if let Some(mut weak) = self.chip.weak() {
+            weak.start(self.restarts, &[self.hart.id]);
+        }
     }
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Step {
         let core = Core { chip: &self.chip, code: &self.code, wake: &|_| {} };
+        if let Some(mut weak) = self.chip.weak() {
+            weak.pass(&core);
+        }
         match exec::run(&mut self.hart, &core, 1) {
             Event::OutOfFuel | Event::Yield => Step::Retired,
             Event::Trap { cause, tval } => Step::Trap { cause, tval },
@@ -64,11 +89,23 @@ impl SingleHart {
     }
 
     /// Sets registers and counters to what a kernel finds at its start; code is looked at afresh.
-    /// DRAM and scratchpads stay, as they do from one kernel to the next.
+    /// DRAM and scratchpads stay, as they do from one kernel to the next. On weak memory
+    /// everything gets there first.
     pub fn restart(&mut self) {
+        self.write_back();
         self.chip.start_kernel();
         self.code.start_launch();
         self.hart = Hart::new(0);
+        self.restarts += 1;
+        self.start();
+    }
+
+    /// Completes all that is on its way to memory, and empties the caches, as the firmware does at
+    /// the end of a kernel. No effect on flat memory, where nothing ever is on its way.
+    pub fn write_back(&mut self) {
+        if let Some(mut weak) = self.chip.weak() {
+            weak.settle(&Core { chip: &self.chip, code: &self.code, wake: &|_| {} });
+        }
     }
 
     /// Returns the program counter.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::bus;
 use crate::chip::{Core, Wait};
 use crate::code::CodeCache;
-use crate::event::Event;
+use crate::event::{self, Event};
 use crate::exec;
 use crate::hart::Hart;
 use crate::kernel_call::{self, Outcome};
@@ -30,6 +30,7 @@ pub(crate) struct Run {
     aborted: AtomicBool,
     remaining: AtomicUsize,
     instructions: AtomicU64,
+    trace: AtomicU64,
     failures: Mutex<Vec<HartFailure>>,
     done: Mutex<Option<Done>>,
     start_cycles: u64,
@@ -59,6 +60,7 @@ impl Run {
             aborted: AtomicBool::new(false),
             remaining: AtomicUsize::new(harts.len()),
             instructions: AtomicU64::new(0),
+            trace: AtomicU64::new(0),
             failures: Mutex::default(),
             done: Mutex::new(Some(done)),
             start_cycles,
@@ -94,6 +96,7 @@ impl Run {
             harts: u32::try_from(self.harts.len()).unwrap_or(u32::MAX),
             cycles: cycles - self.start_cycles,
             wall: self.started.elapsed(),
+            trace: self.trace.load(Ordering::Acquire),
         };
         (report, lock(&self.done).take())
     }
@@ -123,7 +126,7 @@ impl<'a> Worker<'a> {
     /// Runs harts until the machine is dropped.
     pub(crate) fn run(&self) {
         let mut current: Option<Arc<Run>> = None;
-        while let Some(hart) = self.inner.scheduler.next(self.number) {
+        while let Some(hart) = self.inner.scheduler.next(self.number, |count| self.choose(count)) {
             // A runnable hart keeps its launch alive, so there is one; it is looked up again when
             // the one at hand is over.
             let run = match current.take() {
@@ -134,7 +137,25 @@ impl<'a> Worker<'a> {
                 },
             };
             self.turn(&run, hart);
+            self.settle(&run);
             current = Some(run);
+        }
+    }
+
+    /// Chooses one of `count` harts: the one that has waited longest, unless memory is weak.
+    fn choose(&self, count: usize) -> usize {
+        self.inner.chip.weak().map_or(0, |mut weak| weak.choose(count))
+    }
+
+    /// Makes everything visible if all harts of a launch wait: nothing but time passes then.
+    fn settle(&self, run: &Run) {
+        if self.inner.chip.weak.is_some()
+            && self.inner.scheduler.is_idle(self.number)
+            && run.remaining.load(Ordering::Acquire) != 0
+            && let Some(mut weak) = self.inner.chip.weak()
+        {
+            let wake = |_| unreachable!("memory wakes no hart");
+            weak.settle(&Core { chip: &self.inner.chip, code: &run.code, wake: &wake });
         }
     }
 
@@ -163,7 +184,11 @@ impl<'a> Worker<'a> {
     }
 
     fn execute(&self, run: &Run, core: &Core<'_>, hart: &mut Hart) -> After {
-        let end = hart.retired + u64::from(self.inner.config.fuel);
+        let fuel = match core.chip.weak() {
+            None => self.inner.config.fuel,
+            Some(mut weak) => weak.begin_turn(core, hart.id),
+        };
+        let end = hart.retired + u64::from(fuel);
         loop {
             if run.is_aborted() {
                 return After::Left(Some(HartExit::Aborted));
@@ -175,6 +200,11 @@ impl<'a> Worker<'a> {
                 Event::OutOfFuel | Event::Yield => return After::Again,
                 Event::BusError => return After::Left(Some(HartExit::BusError)),
                 Event::Trap { cause, tval } => {
+                    if cause == event::USER_CALL
+                        && let Some(mut weak) = core.chip.weak()
+                    {
+                        weak.environment_call(core, hart);
+                    }
                     let cycles = core.chip.clock.cycles();
                     match kernel_call::handle(hart, cause, tval, cycles) {
                         Outcome::Resume => {
@@ -193,6 +223,16 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Does what the firmware does when all harts have left the kernel: everything gets to memory.
+    /// Spec: device interface §8, §9.4
+    fn end(&self, run: &Run) {
+        if let Some(mut weak) = self.inner.chip.weak() {
+            let wake = |_| unreachable!("memory wakes no hart");
+            weak.settle(&Core { chip: &self.inner.chip, code: &run.code, wake: &wake });
+            run.trace.store(weak.trace(), Ordering::Release);
+        }
+    }
+
     /// Takes note that a hart has left the kernel.
     fn leave(&self, run: &Run, hart: Option<Box<Hart>>, exit: Option<HartExit>) {
         if let Some(hart) = hart {
@@ -206,6 +246,7 @@ impl<'a> Worker<'a> {
         }
         // Acquire and release: the last one sees what all others have noted.
         if run.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end(run);
             self.inner.complete(run);
         }
     }
@@ -223,7 +264,7 @@ fn start(run: &Run, core: &Core<'_>, id: u32) -> Box<Hart> {
     hart.x[11] = env;
     for (offset, value) in [(16, top), (8, 0)] {
         // A stack outside of memory traps when the kernel uses it.
-        if let Err(event) = bus::store(core, hart.shire(), top.wrapping_sub(offset), 8, value) {
+        if let Err(event) = bus::store(core, hart.id, top.wrapping_sub(offset), 8, value) {
             tracing::trace!(hart = id, top, ?event, "stack outside of memory");
         }
     }

@@ -19,6 +19,19 @@ pub enum ComputeKind {
     Null,
 }
 
+/// When what a hart writes becomes visible to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum MemoryKind {
+    /// At once: there are no caches.
+    #[default]
+    Flat,
+    /// As late and as much out of order as the instruction set allows, drawn with
+    /// [`BoardConfig::seed`]; see [`MemoryModel::Weak`](et_sim_cores::MemoryModel::Weak). One host
+    /// thread executes all harts then, and the cycle counter counts instructions.
+    Weak,
+}
+
 /// A board to be simulated.
 ///
 /// Start from [`Default`] and change what matters; [`validate`](Self::validate) is called by
@@ -39,6 +52,8 @@ pub struct BoardConfig {
     pub float: FloatProfile,
     /// Where the cycle counter of the cores and their order of execution come from.
     pub timing: Timing,
+    /// When writes of kernels become visible. Before a launch is reported they all are. Spec: §8, §9.4
+    pub memory: MemoryKind,
     /// Minion clock, in MHz: the unit of every time in responses.
     pub frequency_mhz: u32,
     /// Time from one boot status to the next; zero boots in microseconds.
@@ -47,7 +62,7 @@ pub struct BoardConfig {
     pub spin: Duration,
     /// What the device does wrong.
     pub faults: Vec<Fault>,
-    /// Seed of everything random.
+    /// Seed of everything random: noise in messages, and the order of events on weak memory.
     pub seed: u64,
 }
 
@@ -98,6 +113,7 @@ impl Default for BoardConfig {
             compute: ComputeKind::Cores,
             float: FloatProfile::default(),
             timing: Timing::default(),
+            memory: MemoryKind::default(),
             frequency_mhz: 600,
             boot_step: Duration::ZERO,
             spin: Duration::from_micros(40),

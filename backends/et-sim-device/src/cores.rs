@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use et_sim_cores::{Dram, Launch, Machine, MachineConfig, Scratchpads, Stack};
+use et_sim_cores::{Dram, Launch, Machine, MachineConfig, MemoryModel, Scratchpads, Stack};
 
 use crate::compute::{Compute, Reports, Start, Started};
-use crate::{BoardConfig, BoardError};
+use crate::{BoardConfig, BoardError, MemoryKind};
 
 /// [`Compute`] by the machine of `et-sim-cores`.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ impl Cores {
             frequency_mhz: config.frequency_mhz,
             float: config.float,
             timing: config.timing,
+            memory: match config.memory {
+                MemoryKind::Flat => MemoryModel::Flat,
+                MemoryKind::Weak => MemoryModel::Weak { seed: config.seed },
+            },
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));

@@ -12,6 +12,7 @@ use et_devapi::msg::ops::{
     AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
+use et_sim_device::MemoryKind;
 
 /// `li a0, 8; li a1, VALUE; li a2, TYPE; ecall`
 fn end_with(value: i32, kind: u32) -> Vec<u32> {
@@ -113,6 +114,36 @@ fn kernels_read_their_environment_and_arguments() {
     let mut bytes = [0; 12];
     rig.board.dram().read(args, &mut bytes).unwrap();
     assert_eq!(bytes, [3, 0, 0, 0, 0, 0, 0, 0, 0x58, 2, 0, 0]);
+}
+
+#[test]
+fn results_on_weak_memory_are_there_when_the_launch_is_reported() {
+    for seed in 0..10 {
+        let mut config = cores_config();
+        config.memory = MemoryKind::Weak;
+        config.seed = seed;
+        let mut rig = Rig::new(config);
+        let args = HOST_BASE + 0x8000;
+        // csrr t0, hartid; slli t1, t0, 3; add t1, t1, a0; addi t0, t0, 1; sd t0, 0(t1)
+        let mut code = vec![0xcd00_22f3, 0x0032_9313, 0x00a3_0333, 0x0012_8293, 0x0053_3023];
+        code.extend(end_with(0, 0));
+        let wanted = LaunchParams { args: Some(DeviceAddr::new(args)), ..params() };
+        for _ in 0..2 {
+            rig.board.dram().fill(args, 512, 0).unwrap();
+            assert_eq!(run(&mut rig, &code, &wanted).0, LaunchStatus::KernelCompleted);
+            for hart in 0..64 {
+                let mut word = [0; 8];
+                rig.board.dram().read(args + 8 * hart, &mut word).unwrap();
+                assert_eq!(u64::from_le_bytes(word), hart + 1, "seed {seed}");
+            }
+        }
+        // The last launch can still be stopped.
+        load(&rig, &[FOREVER]);
+        rig.send(0, &launch(4, &params()));
+        rig.send_high(0, &abort(5));
+        let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
+        assert_eq!(status, LaunchStatus::HostAborted);
+    }
 }
 
 #[test]

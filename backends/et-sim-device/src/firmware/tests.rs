@@ -94,7 +94,14 @@ impl Hands {
         let (number, reports) = self.state.lock().unwrap().running.take().unwrap();
         reports.deliver(
             number,
-            LaunchReport { failures, instructions: 0, harts: 64, cycles: 0, wall: Duration::ZERO },
+            LaunchReport {
+                failures,
+                instructions: 0,
+                harts: 64,
+                cycles: 0,
+                wall: Duration::ZERO,
+                trace: 0,
+            },
         );
     }
 }
