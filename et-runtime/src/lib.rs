@@ -11,6 +11,8 @@ mod device;
 mod drain;
 mod error;
 mod event;
+pub mod executor;
+pub mod graph;
 pub mod handshake;
 pub mod kernel;
 pub mod memory;

@@ -3,17 +3,23 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::hint::spin_loop as relax;
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread::yield_now;
 }
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    // A model has to be told that others must go on, or it explores a loop that never ends.
+    pub(crate) use loom::thread::{yield_now as relax, yield_now};
 }
 
-pub(crate) use imp::{Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+pub(crate) use imp::{
+    Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, relax, yield_now,
+};
 
 /// Locks, and goes on if another holder panicked: every critical section of this crate leaves its data
 /// consistent at each step, and a poisoned runtime could not shut down.

@@ -9,7 +9,8 @@ pub use et_runtime::{
     ArchRevision, CacheLevel, Clock, Config, Copy, Counters, Device, DeviceBuffer, DeviceSlice,
     Drain, Error, Event, EventFuture, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs,
     Launch, LaunchFailure, MemoryStats, Order, Profile, Profiler, Properties, Record, Remains,
-    Result, Stream, SystemClock, Timeline, Times, Transfer, TransferError, Version, kernel, memory,
+    Result, Stream, SystemClock, Timeline, Times, Transfer, TransferError, Version, executor,
+    graph, kernel, memory,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(feature = "sim")]

@@ -6,18 +6,27 @@
 //! | [`Gate`] | the drain thread never sleeps while a command is in flight |
 //! | [`Cell`] | a result is set once and every waiter sees it |
 //! | [`Leader`] | while somebody waits, somebody drains |
+//! | [`HostCell`] | a task handed to a worker is run once, and its outcome arrives whole; nobody sleeps on work |
+//! | [`Combiner`] | somebody sees each completion, whether anybody schedules or not |
 //!
 //! They are public for the models in `testing/et-loom` and for people who read them; the interface is
 //! not stable.
 
 mod cell;
+mod combiner;
 mod gate;
+mod host_cell;
 mod leader;
 mod parker;
+mod patience;
 mod table;
 
 pub use cell::{Callbacks, Cell};
+pub use combiner::{Combiner, Held};
 pub use gate::{Gate, Work};
+pub use host_cell::HostCell;
+pub(crate) use host_cell::sure;
 pub use leader::{Leader, LeaderGuard};
 pub use parker::Parker;
+pub use patience::Patience;
 pub use table::{Claim, Table};

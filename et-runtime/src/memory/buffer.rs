@@ -94,6 +94,10 @@ impl DeviceBuffer {
         self.whole().slice(range)
     }
 
+    pub(crate) fn memory(&self) -> &Arc<DeviceMemory> {
+        &self.allocation.memory
+    }
+
     /// Returns the whole buffer as a slice.
     #[must_use]
     pub fn whole(&self) -> DeviceSlice {
@@ -166,6 +170,15 @@ impl DeviceSlice {
                 Err(Error::OutOfRange { offset, len, buffer: self.len_bytes })
             }
         }
+    }
+
+    /// Tells buffers apart, for as long as something keeps them alive.
+    pub(crate) fn allocation_id(&self) -> usize {
+        Arc::as_ptr(&self.allocation).addr()
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<DeviceMemory> {
+        &self.allocation.memory
     }
 
     pub(crate) fn belongs_to(&self, memory: &Arc<DeviceMemory>) -> bool {

@@ -40,7 +40,7 @@ struct Seed {
     model: String,
 }
 
-/// What the models are built from; the mutants get copies.
+/// What the models are built from.
 const SOURCES: [&str; 7] = [
     "Cargo.lock",
     "Cargo.toml",
@@ -53,8 +53,12 @@ const SOURCES: [&str; 7] = [
 
 pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     let target = root().join("target-loom");
+    // All builds are of one copy. Artifacts of a second workspace would bear the same names, and cargo would take those
+    // of the last mutant for fresh.
+    let copy = target.join("sources");
+    restore(&copy)?;
     let mut command = cargo(&["test"]);
-    tests(&mut command, &target).args(["--", "--nocapture"]);
+    tests(command.current_dir(&copy), &target).args(["--", "--nocapture"]);
     let output = capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
@@ -70,7 +74,6 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
 
     let seeds = std::fs::read_to_string(root().join("testing/et-loom/mutants.json"))?;
     let seeds: Vec<Seed> = serde_json::from_str(&seeds).context("reading mutants.json")?;
-    let copy = target.join("mutant");
     let mut mutants = Vec::new();
     for seed in &seeds {
         ensure!(
@@ -115,25 +118,7 @@ fn models(text: &str) -> Vec<Model> {
 
 /// Seeds one bug into a copy of the sources and runs its model.
 fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
-    for source in SOURCES {
-        sync(&root().join(source), &copy.join(source))?;
-    }
-    // The copy is a workspace of what the models need, nothing else.
-    let manifest = std::fs::read_to_string(copy.join("Cargo.toml"))?;
-    let (before, rest) = manifest.split_once("members = [").context("no members in Cargo.toml")?;
-    let (_, after) = rest.split_once(']').context("no end of members")?;
-    let members = r#"members = ["et-hal", "et-devapi", "et-runtime", "testing/et-loom"]"#;
-    std::fs::write(copy.join("Cargo.toml"), format!("{before}{members}{after}"))?;
-    for package in ["et-devapi", "et-runtime"] {
-        // Tests of the crates themselves are not built, so neither is what only they need.
-        let path = copy.join(package).join("Cargo.toml");
-        let manifest = std::fs::read_to_string(&path)?;
-        let (before, rest) =
-            manifest.split_once("[dev-dependencies]").context("no dev-dependencies")?;
-        let after = rest.split_once("\n[").map_or(String::new(), |(_, after)| format!("[{after}"));
-        std::fs::write(&path, format!("{before}{after}"))?;
-    }
-
+    restore(copy)?;
     let path = copy.join(&seed.file);
     let original = std::fs::read_to_string(&path)?;
     ensure!(
@@ -167,6 +152,28 @@ fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
     // It must be the named model that fails: one that passed has printed its line.
     let passed = models(&String::from_utf8_lossy(&output.stdout));
     Ok(!passed.iter().any(|model| model.name == seed.model))
+}
+
+/// Makes the copy what the sources are: a workspace of what the models need, and nothing else.
+fn restore(copy: &Path) -> anyhow::Result<()> {
+    for source in SOURCES {
+        sync(&root().join(source), &copy.join(source))?;
+    }
+    let manifest = std::fs::read_to_string(copy.join("Cargo.toml"))?;
+    let (before, rest) = manifest.split_once("members = [").context("no members in Cargo.toml")?;
+    let (_, after) = rest.split_once(']').context("no end of members")?;
+    let members = r#"members = ["et-hal", "et-devapi", "et-runtime", "testing/et-loom"]"#;
+    std::fs::write(copy.join("Cargo.toml"), format!("{before}{members}{after}"))?;
+    for package in ["et-devapi", "et-runtime"] {
+        // Tests of the crates themselves are not built, so neither is what only they need.
+        let path = copy.join(package).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(&path)?;
+        let (before, rest) =
+            manifest.split_once("[dev-dependencies]").context("no dev-dependencies")?;
+        let after = rest.split_once("\n[").map_or(String::new(), |(_, after)| format!("[{after}"));
+        std::fs::write(&path, format!("{before}{after}"))?;
+    }
+    Ok(())
 }
 
 /// Copies a file or folder where it differs, so that builds stay incremental.

@@ -30,6 +30,9 @@ enum Command {
     },
     /// Measures the figures of the documentation, each beside a floor of the same run.
     Bench {
+        /// `graph` for task graphs; without it, everything else.
+        #[arg(value_enum)]
+        what: Option<What>,
         /// Writes the figures as JSON.
         #[arg(long)]
         json: Option<PathBuf>,
@@ -45,10 +48,17 @@ enum Command {
     },
 }
 
+/// A group of figures of its own.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum What {
+    Graph,
+}
+
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ci { json } => ci::run(json.as_deref()),
-        Command::Bench { json, only } => bench::run(json.as_deref(), only.as_deref()),
+        Command::Bench { what: Some(What::Graph), json, .. } => bench::run_graph(json.as_deref()),
+        Command::Bench { what: None, json, only } => bench::run(json.as_deref(), only.as_deref()),
         Command::Loom { json } => loom::run(json.as_deref()),
     }
 }

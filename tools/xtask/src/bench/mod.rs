@@ -6,8 +6,10 @@
 mod compute;
 mod copies;
 mod floor;
+mod graph;
 mod host;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::Serialize;
@@ -17,7 +19,7 @@ use crate::shell::write_json;
 /// One row of the result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    name: &'static str,
+    name: Cow<'static, str>,
     /// Median.
     value: f64,
     unit: &'static str,
@@ -34,7 +36,7 @@ pub(crate) struct Figure {
 impl Figure {
     /// Sums runs up.
     pub(crate) fn new(
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         unit: &'static str,
         runs: &[f64],
         (floor_is, floor): (&'static str, f64),
@@ -43,7 +45,7 @@ impl Figure {
         sorted.sort_by(f64::total_cmp);
         let value = sorted[sorted.len() / 2];
         let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
-        Self { name, value, unit, floor, ratio: value / floor, min, max, floor_is }
+        Self { name: name.into(), value, unit, floor, ratio: value / floor, min, max, floor_is }
     }
 }
 
@@ -65,30 +67,49 @@ const BENCHES: [Bench; 11] = [
 ];
 
 pub(crate) fn run(json: Option<&Path>, only: Option<&str>) -> anyhow::Result<()> {
-    println!(
-        "{:<26} {:>12} {:>12} {:>8} {:>12} {:>12}  unit, floor",
-        "name", "median", "floor", "ratio", "min", "max"
-    );
+    print_head();
     let mut figures = Vec::new();
     for (name, bench) in BENCHES {
         if only.is_some_and(|only| !name.contains(only)) {
             continue;
         }
         let figure = bench()?;
-        println!(
-            "{:<26} {:>12.3} {:>12.3} {:>8.3} {:>12.3} {:>12.3}  {}, {}",
-            figure.name,
-            figure.value,
-            figure.floor,
-            figure.ratio,
-            figure.min,
-            figure.max,
-            figure.unit,
-            figure.floor_is
-        );
+        print(&figure);
         figures.push(figure);
     }
     write_json(json, &figures)
+}
+
+/// `cargo xtask bench graph`.
+pub(crate) fn run_graph(json: Option<&Path>) -> anyhow::Result<()> {
+    print_head();
+    let mut figures = Vec::new();
+    graph::figures(|figure| {
+        print(&figure);
+        figures.push(figure);
+    })?;
+    write_json(json, &figures)
+}
+
+fn print_head() {
+    println!(
+        "{:<26} {:>12} {:>12} {:>8} {:>12} {:>12}  unit, floor",
+        "name", "median", "floor", "ratio", "min", "max"
+    );
+}
+
+fn print(figure: &Figure) {
+    println!(
+        "{:<26} {:>12.3} {:>12.3} {:>8.3} {:>12.3} {:>12.3}  {}, {}",
+        figure.name,
+        figure.value,
+        figure.floor,
+        figure.ratio,
+        figure.min,
+        figure.max,
+        figure.unit,
+        figure.floor_is
+    );
 }
 
 /// Runs `run` several times and returns what it returns each time.

@@ -1,0 +1,881 @@
+//! The scheduler: which task goes where, and what follows from its end.
+//!
+//! A state machine without a thread of its own; whoever holds it may [`turn`](Engine::turn) it. Tasks are released by
+//! counters that only the holder touches.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::driver::{Pool, Request};
+use super::outcome::Cut;
+use super::port::{Done, Offer, Port, Unit};
+use super::run::RunShared;
+use super::workers::WorkerSlot;
+use super::{Outcome, RunTrace, TaskFailure, TaskSpan, TaskState};
+use crate::graph::{TaskId, Work};
+use crate::handshake::{Callbacks, Patience};
+
+/// Looks without a completion, while tasks wait for a worker, that make one more worker worth its wake-up.
+const WIDEN_AT: i32 = 600;
+/// How many such looks a completion makes up for. Workers are added until completions come about this often.
+const COMPLETION_WORTH: i32 = 60;
+/// How long a new thread may take to announce itself.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// A run that has started.
+struct Exec {
+    run: Arc<RunShared>,
+    /// Tasks each task still waits for.
+    pending: Vec<u32>,
+    /// Tasks that are not final.
+    remaining: usize,
+    /// Tasks that workers or the device have.
+    outstanding: usize,
+    cut: Option<Cut>,
+    failures: Vec<(TaskId, TaskFailure)>,
+    roots: HashMap<u32, u32>,
+    spans: Vec<TaskSpan>,
+    /// The device has it as a whole.
+    is_whole: bool,
+}
+
+/// A time stamp that is due.
+#[derive(Clone, Copy)]
+struct Stamp {
+    slot: u32,
+    span: u32,
+    is_end: bool,
+}
+
+/// A worker that is not in use.
+struct Starting {
+    worker: u32,
+    since: Duration,
+}
+
+pub(super) struct Engine {
+    pool: Weak<Pool>,
+    name: String,
+    spins: u32,
+    /// How long the scheduler looks before it sleeps.
+    pub(super) patience: Patience,
+    limit: u32,
+    /// Workers that may be in use at a time while the scheduler itself takes a processor.
+    cap: usize,
+    workers: Vec<WorkerSlot>,
+    /// Of each worker, the places in the records of the tasks it has, by parity.
+    spans: Vec<[u32; 2]>,
+    starting: Vec<Starting>,
+    /// Workers with tasks.
+    busy: Vec<u32>,
+    /// Workers without, the one used last at the end.
+    idle: Vec<u32>,
+    /// Those that were given up and have not left yet.
+    lost: Vec<u32>,
+    /// Workers that may be in use at a time.
+    width: usize,
+    credit: i32,
+    woken: Vec<u32>,
+    ready: VecDeque<(u32, u32)>,
+    /// Ready tasks that may run on some workers only.
+    pinned: Vec<(u32, u32)>,
+    /// Ready tasks for the device.
+    offers: VecDeque<(u32, u32)>,
+    execs: Vec<Option<Exec>>,
+    /// Runs behind others whose buffers they use.
+    queue: VecDeque<Arc<RunShared>>,
+    port: Option<Box<dyn Port>>,
+    done: Vec<Done>,
+    stamps: Vec<Stamp>,
+    poison: Vec<u32>,
+    callbacks: Vec<Callbacks<Arc<Outcome>>>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        pool: Weak<Pool>,
+        name: String,
+        limit: u32,
+        spins: u32,
+        port: Option<Box<dyn Port>>,
+    ) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            pool,
+            name,
+            spins,
+            patience: Patience::new(spins),
+            limit,
+            cap: (processors - 1).max(1),
+            workers: Vec::new(),
+            spans: Vec::new(),
+            starting: Vec::new(),
+            busy: Vec::new(),
+            idle: Vec::new(),
+            lost: Vec::new(),
+            width: 1,
+            credit: 0,
+            woken: Vec::new(),
+            ready: VecDeque::new(),
+            pinned: Vec::new(),
+            offers: VecDeque::new(),
+            execs: Vec::new(),
+            queue: VecDeque::new(),
+            port,
+            done: Vec::new(),
+            stamps: Vec::new(),
+            poison: Vec::new(),
+            callbacks: Vec::new(),
+        }
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Tells whether somebody has to look who is not notified: more tasks are ready than workers have been given, or the device
+    /// has to be asked.
+    pub(super) fn needs_turns(&self) -> bool {
+        self.has_backlog() || self.nap().is_some()
+    }
+
+    /// Tells whether tasks are ready that no worker has got.
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Tells whether the background thread has to know of something at once.
+    pub(super) fn needs_care(&self, pool: &Pool) -> bool {
+        self.nap().is_some() || self.next_deadline(pool).is_some()
+    }
+
+    pub(super) fn has_callbacks(&self) -> bool {
+        !self.callbacks.is_empty()
+    }
+
+    pub(super) fn take_callbacks(&mut self) -> Vec<Callbacks<Arc<Outcome>>> {
+        std::mem::take(&mut self.callbacks)
+    }
+
+    /// How often to look, if something is under way that does not ring.
+    pub(super) fn nap(&self) -> Option<Duration> {
+        self.port.as_ref().filter(|port| port.is_busy()).and_then(|port| port.nap())
+    }
+
+    /// The time left until the next deadline.
+    pub(super) fn next_deadline(&self, pool: &Pool) -> Option<Duration> {
+        let of_runs = self
+            .execs
+            .iter()
+            .flatten()
+            .filter(|exec| exec.cut.is_none())
+            .map(|exec| &exec.run)
+            .chain(&self.queue)
+            .filter_map(|run| run.deadline)
+            .map(|deadline| deadline.left(&*pool.clock));
+        of_runs.min()
+    }
+
+    /// Does all there is to do now; tells whether there was anything.
+    pub(super) fn turn(&mut self, pool: &Pool) -> bool {
+        let mut progress = false;
+        if pool.has_requests() {
+            for request in pool.take_requests() {
+                self.handle(request, pool);
+            }
+            progress = true;
+        }
+        if !self.starting.is_empty() {
+            progress |= self.welcome(pool);
+        }
+        progress |= self.collect(pool);
+        if self.port.is_some() {
+            progress |= self.collect_from_port(pool);
+        }
+        if !self.ready.is_empty() || !self.pinned.is_empty() {
+            progress |= self.hand_out(pool);
+        }
+        if !self.offers.is_empty() {
+            progress |= self.offer(pool);
+        }
+        if !self.stamps.is_empty() {
+            self.stamp(pool);
+        }
+        if !progress && !self.ready.is_empty() {
+            self.credit = (self.credit + 1).min(WIDEN_AT);
+            if self.credit == WIDEN_AT && self.width < self.cap.min(self.limit as usize) {
+                self.credit = 0;
+                self.width += 1;
+                return true;
+            }
+        }
+        progress
+    }
+
+    /// Lets all workers be used that have tasks to run, because the scheduler is about to sleep; tells whether that changed
+    /// anything.
+    pub(super) fn widen(&mut self, pool: &Pool) -> bool {
+        if self.ready.is_empty() || self.width >= self.limit as usize {
+            return false;
+        }
+        let wanted = self.busy.len() + self.ready.len();
+        let width = wanted.min(self.limit as usize);
+        if width <= self.width {
+            return false;
+        }
+        self.width = width;
+        self.hand_out(pool)
+    }
+
+    fn handle(&mut self, request: Request, pool: &Pool) {
+        match request {
+            Request::Launch(run) => self.launch(run, pool),
+            Request::Cancel(number) => {
+                if let Some(at) = self.queue.iter().position(|run| run.number == number) {
+                    if let Some(run) = self.queue.remove(at) {
+                        let slot = self.insert(run, pool);
+                        self.cut(slot, Cut::Cancelled, pool);
+                    }
+                } else if let Some(slot) = self.slot_of(number) {
+                    self.cut(slot, Cut::Cancelled, pool);
+                }
+            }
+            Request::CancelTask(number, task) => {
+                if let Some(slot) = self.slot_of(number) {
+                    self.cancel_task(slot, task);
+                    self.conclude_if_done(slot, pool);
+                }
+            }
+        }
+    }
+
+    fn slot_of(&self, number: u64) -> Option<u32> {
+        let is_it = |exec: &Option<Exec>| exec.as_ref().is_some_and(|e| e.run.number == number);
+        self.execs.iter().position(is_it).and_then(|slot| u32::try_from(slot).ok())
+    }
+
+    /// Starts a run, or puts it behind those whose buffers it uses.
+    fn launch(&mut self, run: Arc<RunShared>, pool: &Pool) {
+        let active = self.execs.iter().flatten().map(|exec| &exec.run).chain(&self.queue);
+        let mut others = active.map(|other| &other.graph);
+        if others.any(|graph| graph.footprint().conflicts(run.graph.footprint())) {
+            self.queue.push_back(run);
+        } else {
+            self.start(run, pool);
+        }
+    }
+
+    fn insert(&mut self, run: Arc<RunShared>, pool: &Pool) -> u32 {
+        let view = run.graph.view();
+        let tasks = view.len();
+        let exec = Exec {
+            pending: (0..tasks).map(|task| view.fan_in(task as u32)).collect(),
+            remaining: tasks,
+            outstanding: 0,
+            cut: None,
+            failures: Vec::new(),
+            roots: HashMap::new(),
+            spans: Vec::new(),
+            is_whole: false,
+            run,
+        };
+        let slot = self.execs.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.execs.push(None);
+            self.execs.len() - 1
+        });
+        pool.set_run(slot, Some(Arc::clone(&exec.run)));
+        self.execs[slot] = Some(exec);
+        slot as u32
+    }
+
+    fn start(&mut self, run: Arc<RunShared>, pool: &Pool) {
+        let taken = match (&mut self.port, run.graph.view().has_host_work()) {
+            (Some(port), false) => port.take(&run),
+            _ => Ok(false),
+        };
+        let slot = self.insert(Arc::clone(&run), pool);
+        match taken {
+            Ok(true) => {
+                if let Some(exec) = &mut self.execs[slot as usize] {
+                    exec.is_whole = true;
+                    exec.outstanding = exec.remaining;
+                    for task in 0..run.states.len() {
+                        run.set_state(task as u32, TaskState::Ready);
+                    }
+                }
+            }
+            Ok(false) => {
+                for &root in run.graph.view().roots() {
+                    self.make_ready(&run, slot, root);
+                }
+            }
+            Err(failure) => {
+                for &root in run.graph.view().roots() {
+                    self.fail(slot, root, failure.clone());
+                }
+            }
+        }
+        self.conclude_if_done(slot, pool);
+    }
+
+    fn make_ready(&mut self, run: &RunShared, slot: u32, task: u32) {
+        run.set_state(task, TaskState::Ready);
+        let view = run.graph.view();
+        match view.work(task) {
+            Work::Host(_) if view.core_set(task).is_some() => self.pinned.push((slot, task)),
+            Work::Host(_) => self.ready.push_back((slot, task)),
+            _ => self.offers.push_back((slot, task)),
+        }
+    }
+
+    /// Opens the cells of new workers.
+    fn welcome(&mut self, pool: &Pool) -> bool {
+        let mut progress = false;
+        let mut at = 0;
+        while let Some(Starting { worker, since }) = self.starting.get(at) {
+            let (worker, since) = (*worker, *since);
+            if self.workers[worker as usize].open() {
+                self.starting.swap_remove(at);
+                self.idle.push(worker);
+                progress = true;
+            } else if pool.clock.now().saturating_sub(since) > START_LIMIT {
+                // It is told to leave when it comes after all; another one will be started.
+                self.starting.swap_remove(at);
+                self.workers[worker as usize].leave(true);
+                self.lost.push(worker);
+                tracing::warn!(worker, "worker has not announced itself");
+            } else {
+                at += 1;
+            }
+        }
+        progress
+    }
+
+    /// Takes completions of host workers.
+    fn collect(&mut self, pool: &Pool) -> bool {
+        let mut progress = false;
+        let mut at = 0;
+        while let Some(&worker) = self.busy.get(at) {
+            while let Some(taken) = self.workers[worker as usize].poll() {
+                progress = true;
+                self.credit = (self.credit - COMPLETION_WORTH).max(-WIDEN_AT);
+                if self.credit <= -WIDEN_AT && self.width > 1 {
+                    self.width -= 1;
+                    self.credit = 0;
+                }
+                let span = self.spans[worker as usize][taken.parity];
+                self.completed(taken.slot, taken.task, taken.is_success, span, pool);
+            }
+            let slot = &self.workers[worker as usize];
+            if slot.outstanding() == 0 {
+                self.busy.swap_remove(at);
+                self.idle.push(worker);
+            } else {
+                at += 1;
+            }
+        }
+        progress
+    }
+
+    fn completed(&mut self, slot: u32, task: u32, is_success: bool, span: u32, pool: &Pool) {
+        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        exec.outstanding -= 1;
+        if span != u32::MAX {
+            self.stamps.push(Stamp { slot, span, is_end: true });
+        }
+        if is_success {
+            self.succeed(slot, task);
+        } else {
+            let mut reports = crate::shared::locked(&exec.run.reports);
+            let report = reports.iter().position(|(other, _)| *other == task);
+            let failure = report.map(|at| reports.swap_remove(at).1);
+            drop(reports);
+            let failure = failure.unwrap_or_else(|| TaskFailure::Panicked("unknown".into()));
+            self.fail(slot, task, failure);
+        }
+        self.conclude_if_done(slot, pool);
+    }
+
+    fn collect_from_port(&mut self, pool: &Pool) -> bool {
+        let Some(port) = &mut self.port else { return false };
+        let mut done = std::mem::take(&mut self.done);
+        let progress = port.poll(&mut done);
+        self.take_done(&mut done, pool);
+        self.done = done;
+        progress
+    }
+
+    fn take_done(&mut self, done: &mut Vec<Done>, pool: &Pool) {
+        for Done { run, task, result, span } in done.drain(..) {
+            let Some(slot) = self.slot_of(run) else { continue };
+            let Some(exec) = &mut self.execs[slot as usize] else { continue };
+            exec.outstanding = exec.outstanding.saturating_sub(1);
+            if exec.run.state(task).is_final() {
+                // A task of a failed run that was taken as a whole.
+                self.conclude_if_done(slot, pool);
+                continue;
+            }
+            if let (Some((worker, start, end)), true) = (span, exec.run.options.trace) {
+                exec.spans.push(TaskSpan { task: TaskId::from_index(task), worker, start, end });
+            }
+            match result {
+                Ok(()) => self.succeed(slot, task),
+                Err(failure) => self.fail(slot, task, failure),
+            }
+            self.conclude_if_done(slot, pool);
+        }
+    }
+
+    #[inline]
+    fn succeed(&mut self, slot: u32, task: u32) {
+        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        let run = Arc::clone(&exec.run);
+        run.set_state(task, TaskState::Executed);
+        if !exec.is_whole {
+            for &next in run.graph.view().successors(task) {
+                let Some(exec) = &mut self.execs[slot as usize] else { return };
+                let pending = &mut exec.pending[next as usize];
+                *pending -= 1;
+                if *pending == 0 && run.state(next) == TaskState::Waiting {
+                    self.make_ready(&run, slot, next);
+                }
+            }
+        }
+        run.set_state(task, TaskState::Complete);
+        self.finished(slot, 1);
+    }
+
+    fn finished(&mut self, slot: u32, tasks: usize) {
+        if let Some(exec) = &mut self.execs[slot as usize] {
+            exec.remaining -= tasks;
+            let ended = exec.pending.len() - exec.remaining;
+            exec.run.finished.store(ended, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    fn fail(&mut self, slot: u32, task: u32, failure: TaskFailure) {
+        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        exec.run.set_state(task, TaskState::Failed);
+        exec.failures.push((TaskId::from_index(task), failure));
+        self.finished(slot, 1);
+        self.poison(slot, task);
+    }
+
+    fn cancel_task(&mut self, slot: u32, task: u32) {
+        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        let is_open = (task as usize) < exec.run.states.len()
+            && !exec.is_whole
+            && matches!(exec.run.state(task), TaskState::Waiting | TaskState::Ready);
+        if is_open {
+            exec.run.set_state(task, TaskState::Cancelled);
+            self.finished(slot, 1);
+            self.poison(slot, task);
+        }
+    }
+
+    /// Fails everything that depends on a task that will not complete.
+    fn poison(&mut self, slot: u32, root: u32) {
+        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        let run = Arc::clone(&exec.run);
+        let mut open = std::mem::take(&mut self.poison);
+        open.push(root);
+        let mut count = 0;
+        while let Some(task) = open.pop() {
+            for &next in run.graph.view().successors(task) {
+                // A task behind an incomplete one has not started, so it is waiting or final.
+                if !run.state(next).is_final() {
+                    run.set_state(next, TaskState::DependencyFailed);
+                    exec.roots.insert(next, root);
+                    count += 1;
+                    open.push(next);
+                }
+            }
+        }
+        self.poison = open;
+        let whole = exec.is_whole;
+        if whole {
+            // The device never ran them, and says nothing of them.
+            exec.outstanding = exec.outstanding.saturating_sub(count);
+        }
+        self.finished(slot, count);
+    }
+
+    /// Ends a run before its time: what has not started is cancelled.
+    fn cut(&mut self, slot: u32, cut: Cut, pool: &Pool) {
+        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        if exec.cut.is_some() && !matches!(cut, Cut::Deadline(_)) {
+            return;
+        }
+        exec.cut = Some(cut);
+        let run = Arc::clone(&exec.run);
+        run.is_cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+        if !exec.is_whole {
+            let mut count = 0;
+            for task in 0..run.states.len() as u32 {
+                if matches!(run.state(task), TaskState::Waiting | TaskState::Ready) {
+                    run.set_state(task, TaskState::Cancelled);
+                    count += 1;
+                }
+            }
+            self.finished(slot, count);
+        }
+        let late = match cut {
+            Cut::Deadline(after) => Some(after),
+            Cut::Cancelled => None,
+        };
+        if let Some(after) = late {
+            self.lose_workers_of(slot, after, pool);
+        }
+        let mut done = std::mem::take(&mut self.done);
+        if let Some(port) = &mut self.port {
+            port.give_up(run.number, late, &mut done);
+        }
+        self.take_done(&mut done, pool);
+        self.done = done;
+        self.conclude_if_done(slot, pool);
+    }
+
+    /// Gives up on workers that have tasks of a run whose deadline has passed. A host function cannot be stopped.
+    fn lose_workers_of(&mut self, slot: u32, after: Duration, pool: &Pool) {
+        let mut at = 0;
+        while let Some(&worker) = self.busy.get(at) {
+            let held: Vec<(u32, u32)> = self.workers[worker as usize].holds().collect();
+            if !held.iter().any(|(of, _)| *of == slot) {
+                at += 1;
+                continue;
+            }
+            self.busy.swap_remove(at);
+            self.workers[worker as usize].leave(true);
+            self.lost.push(worker);
+            tracing::warn!(worker, "worker given up: its task is not complete at the deadline");
+            for (of, task) in held {
+                let failure = if of == slot {
+                    TaskFailure::Deadline { after, worker }
+                } else {
+                    let why = "a task of another run before it did not end".to_owned();
+                    TaskFailure::WorkerLost { worker, why }
+                };
+                if let Some(exec) = &mut self.execs[of as usize] {
+                    exec.outstanding -= 1;
+                    self.fail(of, task, failure);
+                }
+                if of != slot {
+                    self.conclude_if_done(of, pool);
+                }
+            }
+        }
+    }
+
+    /// Ends runs whose deadline has passed.
+    pub(super) fn expire(&mut self, pool: &Pool) {
+        let is_late = |run: &RunShared| run.deadline.is_some_and(|d| d.has_passed(&*pool.clock));
+        while let Some(at) = self.queue.iter().position(|run| is_late(run)) {
+            if let Some(run) = self.queue.remove(at) {
+                self.insert(run, pool);
+            }
+        }
+        for slot in 0..self.execs.len() as u32 {
+            let Some(exec) = &self.execs[slot as usize] else { continue };
+            let is_cut = matches!(exec.cut, Some(Cut::Deadline(_)));
+            if let (false, true, Some(deadline)) = (is_cut, is_late(&exec.run), exec.run.deadline) {
+                self.cut(slot, Cut::Deadline(deadline.limit()), pool);
+            }
+        }
+    }
+
+    /// Hands ready tasks to host workers.
+    fn hand_out(&mut self, pool: &Pool) -> bool {
+        let mut progress = false;
+        while let Some(&(slot, task)) = self.ready.front() {
+            let Some(number) = self.number_of_ready(slot, task) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let Some(worker) = self.place(pool) else { break };
+            self.ready.pop_front();
+            self.dispatch(worker, slot, task, number);
+            progress = true;
+        }
+        if !self.pinned.is_empty() {
+            progress |= self.hand_out_pinned(pool);
+        }
+        for worker in self.woken.drain(..) {
+            self.workers[worker as usize].wake();
+        }
+        progress
+    }
+
+    /// The number of the run of a ready task; `None` if it is not ready any more.
+    fn number_of_ready(&self, slot: u32, task: u32) -> Option<u64> {
+        let exec = self.execs[slot as usize].as_ref()?;
+        let in_graph = (task as usize) < exec.run.states.len();
+        (in_graph && exec.run.state(task) == TaskState::Ready).then_some(exec.run.number)
+    }
+
+    /// Finds a worker for a task: the idle one used last if one more may be in use, else one that has a single task.
+    ///
+    /// A task is staged behind another one only if tasks are short, or if there is no other worker at all: it cannot be taken
+    /// back, and who knows how long the one before it takes.
+    fn place(&mut self, pool: &Pool) -> Option<u32> {
+        if self.busy.len() < self.width {
+            if let Some(worker) = self.idle.pop() {
+                self.busy.push(worker);
+                return Some(worker);
+            }
+            if self.busy.len() + self.starting.len() < self.width {
+                self.start_worker(pool);
+            }
+        }
+        if self.credit >= 0 && self.busy.len() < self.limit as usize {
+            return None;
+        }
+        self.busy.iter().copied().find(|&worker| self.workers[worker as usize].outstanding() == 1)
+    }
+
+    /// Starts a thread, unless there are enough.
+    fn start_worker(&mut self, pool: &Pool) {
+        let in_use = self.workers.len() - self.lost.len();
+        let index = match self.free_lost() {
+            Some(worker) => worker,
+            None if in_use < self.limit as usize => self.workers.len() as u32,
+            None => return,
+        };
+        match WorkerSlot::start(&self.pool, &self.name, index, self.spins) {
+            Ok(slot) => {
+                if let Some(place) = self.workers.get_mut(index as usize) {
+                    *place = slot;
+                } else {
+                    self.workers.push(slot);
+                    self.spans.push([u32::MAX; 2]);
+                }
+                self.starting.push(Starting { worker: index, since: pool.clock.now() });
+            }
+            Err(error) => tracing::warn!(%error, "no thread for a worker"),
+        }
+    }
+
+    /// The index of a worker that was given up and has left at last.
+    fn free_lost(&mut self) -> Option<u32> {
+        let at = self.lost.iter().position(|&w| self.workers[w as usize].has_left())?;
+        let worker = self.lost.swap_remove(at);
+        self.workers[worker as usize].join();
+        Some(worker)
+    }
+
+    fn dispatch(&mut self, worker: u32, slot: u32, task: u32, number: u64) {
+        let host = &mut self.workers[worker as usize];
+        let state = match host.outstanding() {
+            0 => TaskState::Running,
+            _ => TaskState::Staged,
+        };
+        let Some(parity) = host.dispatch(slot, task, number) else {
+            debug_assert!(false, "a worker without room was chosen");
+            return;
+        };
+        if !self.woken.contains(&worker) {
+            self.woken.push(worker);
+        }
+        if let Some(exec) = &mut self.execs[slot as usize] {
+            exec.outstanding += 1;
+            exec.run.set_state(task, state);
+            self.spans[worker as usize][parity] = u32::MAX;
+            if exec.run.options.trace {
+                let span = exec.spans.len() as u32;
+                let task = TaskId::from_index(task);
+                let (start, end) = (Duration::ZERO, Duration::ZERO);
+                exec.spans.push(TaskSpan { task, worker, start, end });
+                self.spans[worker as usize][parity] = span;
+                self.stamps.push(Stamp { slot, span, is_end: false });
+            }
+        }
+    }
+
+    /// Tasks that may run on some workers only wait for these, whatever the width.
+    fn hand_out_pinned(&mut self, pool: &Pool) -> bool {
+        let mut progress = false;
+        let mut at = 0;
+        while let Some(&(slot, task)) = self.pinned.get(at) {
+            let Some(number) = self.number_of_ready(slot, task) else {
+                self.pinned.swap_remove(at);
+                continue;
+            };
+            let Some(exec) = &self.execs[slot as usize] else { continue };
+            let run = Arc::clone(&exec.run);
+            let Some(cores) = run.graph.view().core_set(task) else { continue };
+            // Workers are started in order, so all up to the first allowed one must exist.
+            let wanted = cores.iter().next().unwrap_or(0) as usize;
+            while self.workers.len() <= wanted && self.workers.len() < self.limit as usize {
+                let before = self.workers.len();
+                self.start_worker(pool);
+                if self.workers.len() == before {
+                    break;
+                }
+            }
+            let idle = self.idle.iter().rposition(|&worker| cores.contains(worker));
+            let worker = match idle {
+                Some(place) => {
+                    let worker = self.idle.remove(place);
+                    self.busy.push(worker);
+                    Some(worker)
+                }
+                None => self.busy.iter().copied().find(|&worker| {
+                    cores.contains(worker) && self.workers[worker as usize].outstanding() == 1
+                }),
+            };
+            match worker {
+                Some(worker) => {
+                    self.pinned.swap_remove(at);
+                    self.dispatch(worker, slot, task, number);
+                    progress = true;
+                }
+                None => at += 1,
+            }
+        }
+        progress
+    }
+
+    /// Offers ready tasks to the device.
+    fn offer(&mut self, pool: &Pool) -> bool {
+        let mut progress = false;
+        while let Some(&(slot, task)) = self.offers.front() {
+            if self.number_of_ready(slot, task).is_none() {
+                self.offers.pop_front();
+                continue;
+            }
+            let (Some(exec), Some(port)) = (&mut self.execs[slot as usize], &mut self.port) else {
+                self.offers.pop_front();
+                continue;
+            };
+            let run = Arc::clone(&exec.run);
+            match port.offer(&Unit { run: &run, task }) {
+                Ok(Offer::Full) => break,
+                Ok(Offer::Taken { is_staged, .. }) => {
+                    exec.outstanding += 1;
+                    let state = if is_staged { TaskState::Staged } else { TaskState::Running };
+                    run.set_state(task, state);
+                }
+                Err(failure) => {
+                    self.fail(slot, task, failure);
+                    self.conclude_if_done(slot, pool);
+                }
+            }
+            self.offers.pop_front();
+            progress = true;
+        }
+        progress
+    }
+
+    /// Writes the time of all that was done into the records. Once for all of it, and after it, so that the clock does not stand
+    /// between a completion and what follows from it.
+    fn stamp(&mut self, pool: &Pool) {
+        let now = pool.clock.now();
+        for Stamp { slot, span, is_end } in self.stamps.drain(..) {
+            let Some(exec) = &mut self.execs[slot as usize] else { continue };
+            let time = now.saturating_sub(exec.run.launched);
+            if let Some(span) = exec.spans.get_mut(span as usize) {
+                if is_end {
+                    span.end = time;
+                } else {
+                    span.start = time;
+                }
+            }
+        }
+    }
+
+    /// Publishes the outcome of a run whose tasks are all final, and starts those that waited for it.
+    fn conclude_if_done(&mut self, slot: u32, pool: &Pool) {
+        let place = &mut self.execs[slot as usize];
+        if !place.as_ref().is_some_and(|exec| exec.remaining == 0 && exec.outstanding == 0) {
+            return;
+        }
+        if !self.stamps.is_empty() {
+            self.stamp(pool);
+        }
+        let Some(exec) = self.execs[slot as usize].take() else { return };
+        pool.set_run(slot as usize, None);
+        let Exec { run, cut, failures, roots, spans, .. } = exec;
+        let states = (0..run.states.len() as u32).map(|task| run.state(task)).collect();
+        let place = match &self.port {
+            Some(port) if run.graph.view().has_kernels() => port.name(),
+            _ => "cpu",
+        };
+        let outcome = Outcome {
+            graph: run.graph.clone(),
+            states,
+            failures,
+            roots,
+            cut,
+            elapsed: pool.clock.now().saturating_sub(run.launched),
+            place,
+            trace: run.options.trace.then_some(RunTrace { spans }),
+        };
+        if let Some(callbacks) = run.result.set(Arc::new(outcome))
+            && !callbacks.is_empty()
+        {
+            self.callbacks.push(callbacks);
+        }
+        drop(run);
+        if self.execs.iter().all(Option::is_none) {
+            self.width = 1;
+            self.credit = 0;
+        }
+        for _ in 0..self.queue.len() {
+            if let Some(next) = self.queue.pop_front() {
+                // Behind the others again if one of them is in its way.
+                self.launch(next, pool);
+            }
+        }
+    }
+
+    /// What is being worked on, for messages.
+    pub(super) fn describe(&self) -> String {
+        let mut parts = Vec::new();
+        for &worker in &self.busy {
+            for (n, (slot, task)) in self.workers[worker as usize].holds().enumerate() {
+                let Some(exec) = &self.execs[slot as usize] else { continue };
+                let what = if n == 0 { "runs" } else { "has staged" };
+                let task = TaskId::from_index(task);
+                let name = exec.run.graph.name(task).map(|name| format!(" \"{name}\""));
+                parts.push(format!("worker {worker} {what} {task}{}", name.unwrap_or_default()));
+            }
+        }
+        if let Some(port) = &self.port
+            && port.is_busy()
+        {
+            parts.push(port.describe());
+        }
+        parts.truncate(8);
+        if parts.is_empty() { "nothing is running".into() } else { parts.join(", ") }
+    }
+
+    /// Takes what workers completed before they left.
+    pub(super) fn bury(&mut self, workers: &mut [WorkerSlot], pool: &Pool) {
+        for worker in workers {
+            while let Some(taken) = worker.poll() {
+                self.completed(taken.slot, taken.task, taken.is_success, u32::MAX, pool);
+            }
+        }
+    }
+
+    /// Tells all workers to leave, and gives back what waits for their threads.
+    pub(super) fn close(&mut self, pool: &Pool) -> Vec<WorkerSlot> {
+        let queued: Vec<u64> = self.queue.iter().map(|run| run.number).collect();
+        for number in queued {
+            self.handle(Request::Cancel(number), pool);
+        }
+        for slot in 0..self.execs.len() as u32 {
+            self.cut(slot, Cut::Cancelled, pool);
+        }
+        let lost = std::mem::take(&mut self.lost);
+        let mut workers: Vec<(usize, WorkerSlot)> = self.workers.drain(..).enumerate().collect();
+        // A thread whose task never ends is not waited for; it ends with its task, or with the process.
+        workers.retain(|(index, worker)| !lost.contains(&(*index as u32)) || worker.has_left());
+        let mut workers: Vec<WorkerSlot> = workers.into_iter().map(|(_, worker)| worker).collect();
+        for worker in &mut workers {
+            worker.leave(false);
+        }
+        (self.busy, self.idle, self.starting) = (Vec::new(), Vec::new(), Vec::new());
+        workers
+    }
+}

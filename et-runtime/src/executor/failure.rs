@@ -1,0 +1,140 @@
+//! Why tasks fail and launches are refused.
+
+use std::time::Duration;
+
+use crate::graph::{TaskError, TaskId};
+
+/// Why a task failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskFailure {
+    /// Its host function returned an error.
+    #[error(transparent)]
+    Function(TaskError),
+    /// Its host function panicked.
+    #[error("panicked: {0}")]
+    Panicked(String),
+    /// Its kernel returned a negative value.
+    #[error("the kernel returned {value} on hart {hart}")]
+    Returned {
+        /// What it returned.
+        value: i64,
+        /// The hart it ran on.
+        hart: u64,
+    },
+    /// Its launch or copy failed.
+    #[error(transparent)]
+    Device(crate::Error),
+    /// The hart it ran on trapped.
+    #[error("worker {worker}: {error}")]
+    Trapped {
+        /// The worker, by its index.
+        worker: u32,
+        /// What the device reports: hart, cause, place.
+        error: crate::Error,
+    },
+    /// It was not complete at the deadline of its run.
+    #[error("not complete after {after:?} on worker {worker}")]
+    Deadline {
+        /// The limit.
+        after: Duration,
+        /// The worker that had it, by its index.
+        worker: u32,
+    },
+    /// The worker that had it has gone.
+    #[error("worker {worker} is lost: {why}")]
+    WorkerLost {
+        /// The worker, by its index.
+        worker: u32,
+        /// What is known.
+        why: String,
+    },
+}
+
+/// Why a graph could not be launched, or did not end well.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A task failed; the others that failed by themselves are in the outcome.
+    #[error("{task}{name} failed; {dependents} tasks depended on it")]
+    TaskFailed {
+        /// The first one that failed.
+        task: TaskId,
+        /// Its name in quotes behind a blank, empty if it has none.
+        name: String,
+        /// Why.
+        #[source]
+        failure: TaskFailure,
+        /// Tasks that were not run because of failed ones.
+        dependents: usize,
+    },
+    /// It was cancelled.
+    #[error("cancelled with {unfinished} of {tasks} tasks not run")]
+    Cancelled {
+        /// Tasks that did not run.
+        unfinished: usize,
+        /// All tasks.
+        tasks: usize,
+    },
+    /// Its deadline passed.
+    #[error("{unfinished} of {tasks} tasks were not complete after {after:?}")]
+    Deadline {
+        /// The limit.
+        after: Duration,
+        /// Tasks that were not complete.
+        unfinished: usize,
+        /// All tasks.
+        tasks: usize,
+    },
+    /// The graph has kernels or copies, and the executor has no device.
+    #[error("{task} needs a device, and this executor has none")]
+    NeedsDevice {
+        /// One of them.
+        task: TaskId,
+    },
+    /// The graph uses buffers of another device, or from before a reset.
+    #[error("the graph's buffers belong to another device, or to this one before a reset")]
+    OtherDevice,
+    /// A task may only run on workers that do not exist.
+    #[error("{task} wants a worker of {cores}, there are {workers}")]
+    NoSuchWorker {
+        /// The task.
+        task: TaskId,
+        /// The workers it may run on.
+        cores: String,
+        /// How many there are.
+        workers: u32,
+    },
+    /// The place asked for cannot run this graph.
+    #[error("place {place} cannot run this graph: {why}")]
+    Unsupported {
+        /// Its name.
+        place: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The device refused something that the launch needs.
+    #[error("device")]
+    Device(#[source] crate::Error),
+    /// The executor is closed.
+    #[error("the executor is closed")]
+    Closed,
+    /// A wait ended before the run did; the run goes on.
+    #[error("not done after {after:?}: {finished} of {tasks} tasks are; {busy}")]
+    Timeout {
+        /// The limit of the wait.
+        after: Duration,
+        /// Tasks that have ended.
+        finished: usize,
+        /// All tasks.
+        tasks: usize,
+        /// What workers have at the moment.
+        busy: String,
+    },
+}
+
+impl From<crate::Error> for RunError {
+    fn from(error: crate::Error) -> Self {
+        Self::Device(error)
+    }
+}

@@ -1,0 +1,162 @@
+//! What became of a run.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{RunError, RunTrace, TaskFailure};
+use crate::graph::{Graph, TaskId};
+
+/// Where a task is. It only goes forward, in the order given here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum TaskState {
+    /// Tasks it depends on are not complete.
+    Waiting = 0,
+    /// It can run.
+    Ready = 1,
+    /// A worker has it, behind another one.
+    Staged = 2,
+    /// A worker has it.
+    Running = 3,
+    /// It has run.
+    Executed = 4,
+    /// It has run, and those that depend on it know. Final.
+    Complete = 5,
+    /// It failed. Final.
+    Failed = 6,
+    /// It was cancelled before it ran, or its run ended before it. Final.
+    Cancelled = 7,
+    /// A task it depends on failed or was cancelled. Final.
+    DependencyFailed = 8,
+}
+
+impl TaskState {
+    /// Tells whether it stays like this.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed | Self::Cancelled | Self::DependencyFailed)
+    }
+
+    pub(super) const fn from_u8(value: u8) -> Self {
+        match value {
+            0 => Self::Waiting,
+            1 => Self::Ready,
+            2 => Self::Staged,
+            3 => Self::Running,
+            4 => Self::Executed,
+            5 => Self::Complete,
+            6 => Self::Failed,
+            7 => Self::Cancelled,
+            _ => Self::DependencyFailed,
+        }
+    }
+}
+
+/// Why a run ended before all its tasks had run, apart from failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    Cancelled,
+    Deadline(Duration),
+}
+
+/// What became of every task of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub(super) graph: Graph,
+    pub(super) states: Vec<TaskState>,
+    /// In the order in which they failed.
+    pub(super) failures: Vec<(TaskId, TaskFailure)>,
+    /// Of each task not run for it, the one that failed.
+    pub(super) roots: HashMap<u32, u32>,
+    pub(super) cut: Option<Cut>,
+    pub(super) elapsed: Duration,
+    pub(super) place: &'static str,
+    pub(super) trace: Option<RunTrace>,
+}
+
+impl Outcome {
+    /// Returns the final state of a task.
+    ///
+    /// # Panics
+    /// If the graph has no such task.
+    #[must_use]
+    pub fn state(&self, task: TaskId) -> TaskState {
+        self.states[task.index()]
+    }
+
+    /// Counts the tasks in a state.
+    #[must_use]
+    pub fn count(&self, state: TaskState) -> usize {
+        self.states.iter().filter(|other| **other == state).count()
+    }
+
+    /// Returns the tasks that failed by themselves, in the order in which they did, and why.
+    #[must_use]
+    pub fn failures(&self) -> &[(TaskId, TaskFailure)] {
+        &self.failures
+    }
+
+    /// Returns the failed or cancelled task because of which a task was not run.
+    #[must_use]
+    pub fn root_cause(&self, task: TaskId) -> Option<TaskId> {
+        let root = self.roots.get(&u32::try_from(task.index()).ok()?)?;
+        Some(TaskId::from_index(*root))
+    }
+
+    /// Tells whether all tasks are complete.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.failures.is_empty()
+            && self.cut.is_none()
+            && self.roots.is_empty()
+            && self.states.iter().all(|state| *state == TaskState::Complete)
+    }
+
+    /// Returns the time from the launch to the end of the last task.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// Returns the name of the place where the tasks ran.
+    #[must_use]
+    pub fn place(&self) -> &'static str {
+        self.place
+    }
+
+    /// Returns when each task ran and where, if the launch asked for it.
+    #[must_use]
+    pub fn trace(&self) -> Option<&RunTrace> {
+        self.trace.as_ref()
+    }
+
+    /// Returns the graph, as it was launched.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Returns the first thing that went wrong, if any.
+    ///
+    /// # Errors
+    /// [`RunError::Deadline`], [`RunError::TaskFailed`], [`RunError::Cancelled`].
+    pub fn check(&self) -> Result<(), RunError> {
+        let tasks = self.states.len();
+        let unfinished = tasks - self.count(TaskState::Complete);
+        if let Some(Cut::Deadline(after)) = self.cut {
+            return Err(RunError::Deadline { after, unfinished, tasks });
+        }
+        if let Some((task, failure)) = self.failures.first() {
+            return Err(RunError::TaskFailed {
+                task: *task,
+                name: self.graph.name(*task).map_or(String::new(), |name| format!(" \"{name}\"")),
+                failure: failure.clone(),
+                dependents: self.roots.len(),
+            });
+        }
+        if unfinished != 0 {
+            return Err(RunError::Cancelled { unfinished, tasks });
+        }
+        Ok(())
+    }
+}

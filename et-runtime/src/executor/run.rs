@@ -1,0 +1,211 @@
+//! A launched graph.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::driver::Pool;
+use super::{Outcome, RunError, TaskFailure, TaskState};
+use crate::clock::Deadline;
+use crate::graph::{Graph, TaskContext, TaskId, Work};
+use crate::handshake::Cell;
+use crate::shared::locked;
+
+/// Options of a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct RunOptions {
+    pub(super) deadline: Option<Duration>,
+    pub(super) trace: bool,
+}
+
+impl RunOptions {
+    /// No deadline, nothing recorded.
+    pub const fn new() -> Self {
+        Self { deadline: None, trace: false }
+    }
+
+    /// Ends the run this long after the launch: what runs then has failed, what does not is cancelled.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    /// Records when each task runs, and where.
+    pub const fn trace(mut self, on: bool) -> Self {
+        self.trace = on;
+        self
+    }
+}
+
+/// What the scheduler, the workers and the handle of a run share.
+pub(super) struct RunShared {
+    pub(super) number: u64,
+    pub(super) graph: Graph,
+    pub(super) options: RunOptions,
+    pub(super) launched: Duration,
+    pub(super) deadline: Option<Deadline>,
+    /// A [`TaskState`] for each task, written by the scheduler. Relaxed: who needs what a task wrote waits for the result.
+    pub(super) states: Box<[AtomicU8]>,
+    pub(super) finished: AtomicUsize,
+    pub(super) is_cancelled: AtomicBool,
+    /// What workers say of tasks that failed, before they say that these are complete.
+    pub(super) reports: Mutex<Vec<(u32, TaskFailure)>>,
+    pub(super) result: Cell<Arc<Outcome>>,
+}
+
+impl RunShared {
+    pub(super) fn new(
+        number: u64,
+        graph: Graph,
+        options: RunOptions,
+        launched: Duration,
+    ) -> Arc<Self> {
+        let states = (0..graph.len()).map(|_| AtomicU8::new(TaskState::Waiting as u8)).collect();
+        Arc::new(Self {
+            number,
+            graph,
+            options,
+            launched,
+            deadline: options.deadline.map(|after| Deadline::from(launched, after)),
+            states,
+            finished: AtomicUsize::new(0),
+            is_cancelled: AtomicBool::new(false),
+            reports: Mutex::default(),
+            result: Cell::new(),
+        })
+    }
+
+    pub(super) fn state(&self, task: u32) -> TaskState {
+        TaskState::from_u8(self.states[task as usize].load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_state(&self, task: u32, state: TaskState) {
+        self.states[task as usize].store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Runs a host function, as a worker; returns the outcome word of the handshake.
+    pub(super) fn execute(&self, task: u32) -> u64 {
+        let view = self.graph.view();
+        let Work::Host(function) = view.work(task) else {
+            let failure = TaskFailure::Panicked("a worker got a task that is not its own".into());
+            locked(&self.reports).push((task, failure));
+            return 1;
+        };
+        let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
+        let context = TaskContext::new(TaskId::from_index(task), view.args(task), &is_cancelled);
+        // The function may leave its own data half done; that is for those who use it after a failure to know.
+        let failure = match catch_unwind(AssertUnwindSafe(|| function(&context))) {
+            Ok(Ok(())) => return 0,
+            Ok(Err(error)) => TaskFailure::Function(error),
+            Err(payload) => TaskFailure::Panicked(
+                payload
+                    .downcast_ref::<&str>()
+                    .map(|text| (*text).to_owned())
+                    .or_else(|| payload.downcast_ref::<String>().cloned())
+                    .unwrap_or_else(|| "with a value that is no text".into()),
+            ),
+        };
+        locked(&self.reports).push((task, failure));
+        1
+    }
+}
+
+/// A launched graph. Dropping it leaves the run alone.
+#[derive(Clone)]
+pub struct Run {
+    pub(super) shared: Arc<RunShared>,
+    pub(super) pool: Arc<Pool>,
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (finished, tasks) = self.progress();
+        f.debug_struct("Run")
+            .field("number", &self.shared.number)
+            .field("finished", &finished)
+            .field("tasks", &tasks)
+            .finish()
+    }
+}
+
+impl Run {
+    /// Waits until the run has ended, and schedules meanwhile. Says nothing about whether it went well: that is
+    /// [`Outcome::check`].
+    ///
+    /// # Errors
+    /// [`RunError::Timeout`], which says what is being worked on; the run goes on then.
+    pub fn wait(&self, timeout: Duration) -> Result<Arc<Outcome>, RunError> {
+        self.pool.wait(&self.shared, timeout)
+    }
+
+    /// Waits, and turns failures into errors.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait) and [`Outcome::check`].
+    pub fn finish(&self, timeout: Duration) -> Result<Arc<Outcome>, RunError> {
+        let outcome = self.wait(timeout)?;
+        outcome.check()?;
+        Ok(outcome)
+    }
+
+    /// Returns the outcome, if the run has ended.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Arc<Outcome>> {
+        self.shared.result.get()
+    }
+
+    /// Tells whether the run has ended.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.shared.result.is_done()
+    }
+
+    /// Returns how many tasks have ended, in any way, and how many there are.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        (self.shared.finished.load(Ordering::Relaxed), self.shared.graph.len())
+    }
+
+    /// Returns where a task is; it may be further already.
+    ///
+    /// # Panics
+    /// If the graph has no such task.
+    #[must_use]
+    pub fn state(&self, task: TaskId) -> TaskState {
+        TaskState::from_u8(self.shared.states[task.index()].load(Ordering::Relaxed))
+    }
+
+    /// Cancels what has not started. What runs is waited for, unless it is a host function that heeds
+    /// [`TaskContext::is_cancelled`].
+    pub fn cancel(&self) {
+        self.shared.is_cancelled.store(true, Ordering::Relaxed);
+        self.pool.request(super::driver::Request::Cancel(self.shared.number));
+    }
+
+    /// Cancels one task, if it has not started, and so those that depend on it.
+    pub fn cancel_task(&self, task: TaskId) {
+        if let Ok(task) = u32::try_from(task.index()) {
+            self.pool.request(super::driver::Request::CancelTask(self.shared.number, task));
+        }
+    }
+
+    /// Has `callback` called when the run has ended, by the thread that sees it end, or now.
+    pub fn on_done(&self, callback: impl FnOnce(&Arc<Outcome>) + Send + 'static) {
+        self.shared.result.call(callback);
+    }
+}
+
+impl Future for Run {
+    type Output = Arc<Outcome>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arc<Outcome>> {
+        // Nobody waits here, so the background thread schedules when something comes.
+        self.shared.result.poll(context.waker()).map_or(Poll::Pending, Poll::Ready)
+    }
+}

@@ -1,0 +1,376 @@
+//! Building graphs.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::check::{check_copy, check_extra, check_regions};
+use super::hazard::{Edges, Hazards, NONE, to_u32};
+use super::shape::{Accesses, Ends, Function, Kinds, Node, Reason};
+use super::task::{Declared, Extra, Stage};
+use super::{
+    Access, CoreSet, FunctionId, GraphError, HostData, Region, Task, TaskContext, TaskError, TaskId,
+};
+use crate::kernel::Kernel;
+use crate::memory::{DeviceMemory, DeviceSlice};
+
+/// Most of anything: indices are 32 bits, and one value means "none".
+pub(super) const MAX: u32 = u32::MAX - 1;
+
+/// Collects tasks and edges.
+///
+/// Tasks are in program order: a task waits for the earlier ones that write what it declares to read or write (RAW, WAW), and
+/// for those that read what it declares to write (WAR). A call that fails adds nothing, except that after
+/// [`GraphError::TooMany`] edges the builder can only fail.
+///
+/// An edge that others imply is left out where that costs nothing: a writer waits for the readers before it, and through them for the
+/// writer before those.
+#[derive(Default)]
+pub struct GraphBuilder {
+    pub(super) functions: Vec<Function>,
+    /// Length of the arguments of some functions.
+    pub(super) expected: HashMap<u32, usize>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) words: Vec<u64>,
+    pub(super) accesses: Accesses,
+    /// The derived edges by their ends, each row ascending; rows start at [`Node::row`].
+    pub(super) predecessors: Vec<u32>,
+    /// Beside `predecessors`.
+    pub(super) reasons: Vec<Reason>,
+    /// The others: end in the upper half, so that they sort like `predecessors`.
+    pub(super) explicit: Vec<u64>,
+    pub(super) names: Vec<(u32, Cow<'static, str>)>,
+    pub(super) copies: Vec<Ends>,
+    pub(super) core_sets: Vec<CoreSet>,
+    pub(super) core_numbers: HashMap<CoreSet, u32>,
+    pub(super) core_of: Vec<u32>,
+    pub(super) shires: Vec<u64>,
+    pub(super) memory: Option<Arc<DeviceMemory>>,
+    pub(super) kinds: Kinds,
+    pub(super) hazards: Hazards,
+    pub(super) edges: Edges,
+    pub(super) overflow: Option<GraphError>,
+}
+
+impl fmt::Debug for GraphBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphBuilder")
+            .field("tasks", &self.len())
+            .field("functions", &self.functions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl GraphBuilder {
+    /// Makes a builder without tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a builder with room for a graph of about this size, which may become larger.
+    #[must_use]
+    pub fn with_capacity(tasks: usize, edges: usize) -> Self {
+        Self {
+            nodes: Vec::with_capacity(tasks.saturating_add(1)),
+            predecessors: Vec::with_capacity(edges),
+            reasons: Vec::with_capacity(edges),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the number of tasks, copies included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Tells whether there are no tasks.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Registers a kernel, for any number of tasks.
+    pub fn kernel(&mut self, kernel: &Kernel) -> FunctionId {
+        self.register(Function::Kernel(kernel.clone()))
+    }
+
+    /// Registers a host function, for any number of tasks.
+    pub fn function(
+        &mut self,
+        function: impl Fn(&TaskContext<'_>) -> Result<(), TaskError> + Send + Sync + 'static,
+    ) -> FunctionId {
+        self.register(Function::Host(Box::new(function)))
+    }
+
+    fn register(&mut self, function: Function) -> FunctionId {
+        let id = FunctionId(to_u32(self.functions.len()));
+        self.functions.push(function);
+        id
+    }
+
+    /// Fixes the length of the arguments, in bytes with padding, of the tasks that are added for a function from now on.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownFunction`].
+    pub fn expect_args(&mut self, function: FunctionId, bytes: usize) -> Result<(), GraphError> {
+        self.known_function(function)?;
+        self.expected.insert(function.0, bytes);
+        Ok(())
+    }
+
+    /// Adds a task and returns its name; the copies of its stages are added before and after it.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownFunction`], [`UnknownTask`](GraphError::UnknownTask),
+    /// [`ArgumentsTooLarge`](GraphError::ArgumentsTooLarge), [`ArgumentsMismatch`](GraphError::ArgumentsMismatch),
+    /// [`OverlappingWrites`](GraphError::OverlappingWrites), [`OutsideResource`](GraphError::OutsideResource),
+    /// [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
+    /// [`KernelOfAnotherDevice`](GraphError::KernelOfAnotherDevice), [`CopyLength`](GraphError::CopyLength),
+    /// [`EmptyCoreSet`](GraphError::EmptyCoreSet), [`EmptyShireMask`](GraphError::EmptyShireMask),
+    /// [`TooMany`](GraphError::TooMany); nothing is added then.
+    pub fn add(&mut self, task: Task) -> Result<TaskId, GraphError> {
+        let Task { function, args, mut declared, after, extra, .. } = task;
+        let extra = extra.map(|extra| *extra);
+        let stages = extra.as_ref().map_or(&[][..], |extra| &extra.stages);
+        let copies_in = stages.iter().filter(|stage| stage.is_in).count();
+        let id = self.next_id(copies_in, 1 + stages.len() - copies_in)?;
+        self.check_function(id, function, args.len())?;
+        if let Some(&unknown) = after.iter().find(|task| task.index() >= self.len()) {
+            return Err(self.unknown(unknown));
+        }
+        if let Some(extra) = &extra {
+            check_extra(id, extra)?;
+        }
+        check_regions(id, &declared)?;
+        let buffers = declared.iter().filter_map(|declared| declared.region.device());
+        let memory = self.check_memory(
+            id,
+            function,
+            buffers.chain(stages.iter().map(|stage| &stage.slice)),
+        )?;
+        let words = self.words.len() + args.len().div_ceil(8);
+        GraphError::check_count("words of arguments", words, MAX)?;
+        let accesses = self.accesses.spans.len() + declared.len() + 3 * stages.len();
+        GraphError::check_count("declared regions", accesses, MAX)?;
+
+        // Nothing after this is refused for what it is.
+        if self.memory.is_none() {
+            self.memory = memory.map(Arc::clone);
+        }
+        for Stage { data, slice, .. } in stages.iter().filter(|stage| stage.is_in) {
+            self.push_copy(data, slice, true)?;
+            declared.push(Declared::new(slice, Access::Read));
+        }
+        for Stage { slice, .. } in stages.iter().filter(|stage| !stage.is_in) {
+            let is_write = |declared: &Declared| {
+                declared.access.writes()
+                    && declared.region.device().is_some_and(|other| other.overlaps(slice))
+            };
+            if !declared.iter().any(is_write) {
+                declared.push(Declared::new(slice, Access::Write));
+            }
+        }
+        let copies = id.0 - to_u32(copies_in)..id.0;
+        for before in copies.chain(after.into_iter().map(|task| task.0)) {
+            self.edges.push(before, id.0, Reason::EXPLICIT);
+        }
+        self.push(function.0, args.as_bytes(), &declared)?;
+        for Stage { data, slice, .. } in stages.iter().filter(|stage| !stage.is_in) {
+            self.edges.push(id.0, id.0 + 1, Reason::EXPLICIT);
+            self.push_copy(data, slice, false)?;
+        }
+        if let Some(extra) = extra {
+            self.set_extra(id, extra);
+        }
+        Ok(id)
+    }
+
+    /// Registers a host function and adds a task for it, without arguments and regions; order it with [`edge`](Self::edge).
+    ///
+    /// # Errors
+    /// [`GraphError::TooMany`].
+    pub fn host_task(
+        &mut self,
+        function: impl Fn(&TaskContext<'_>) -> Result<(), TaskError> + Send + Sync + 'static,
+    ) -> Result<TaskId, GraphError> {
+        let function = self.function(function);
+        self.add(Task::new(function))
+    }
+
+    /// Adds a copy of all of `from` to the device. It reads `from` and writes `to`.
+    ///
+    /// # Errors
+    /// [`GraphError::CopyLength`], [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
+    /// [`TooMany`](GraphError::TooMany).
+    pub fn copy_in(
+        &mut self,
+        from: &HostData,
+        to: impl Into<DeviceSlice>,
+    ) -> Result<TaskId, GraphError> {
+        self.add_copy(from, &to.into(), true)
+    }
+
+    /// Adds a copy from the device to all of `to`. It reads `from` and writes `to`.
+    ///
+    /// # Errors
+    /// As [`copy_in`](Self::copy_in).
+    pub fn copy_out(
+        &mut self,
+        from: impl Into<DeviceSlice>,
+        to: &HostData,
+    ) -> Result<TaskId, GraphError> {
+        self.add_copy(to, &from.into(), false)
+    }
+
+    /// Runs `after` after `before`, in whatever order they were added and whatever they declare.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownTask`], [`SelfEdge`](GraphError::SelfEdge), [`TooMany`](GraphError::TooMany). A cycle is found by
+    /// [`build`](Self::build).
+    pub fn edge(&mut self, before: TaskId, after: TaskId) -> Result<(), GraphError> {
+        if let Some(&unknown) = [before, after].iter().find(|task| task.index() >= self.len()) {
+            return Err(self.unknown(unknown));
+        }
+        if before == after {
+            return Err(GraphError::SelfEdge { task: before });
+        }
+        let edges = self.predecessors.len() + self.explicit.len() + 1;
+        GraphError::check_count("edges", edges, MAX)?;
+        self.explicit.push(u64::from(after.0) << 32 | u64::from(before.0));
+        Ok(())
+    }
+
+    fn add_copy(
+        &mut self,
+        data: &HostData,
+        slice: &DeviceSlice,
+        is_in: bool,
+    ) -> Result<TaskId, GraphError> {
+        let id = self.next_id(0, 1)?;
+        check_copy(id, data, slice)?;
+        let no_function = FunctionId(NONE);
+        let memory = self.check_memory(id, no_function, [slice].into_iter())?.map(Arc::clone);
+        GraphError::check_count("declared regions", self.accesses.spans.len() + 2, MAX)?;
+        self.memory = memory;
+        self.push_copy(data, slice, is_in).map(TaskId)
+    }
+
+    fn push_copy(
+        &mut self,
+        data: &HostData,
+        slice: &DeviceSlice,
+        is_in: bool,
+    ) -> Result<u32, GraphError> {
+        // There are fewer copies than tasks.
+        let copy = to_u32(self.copies.len());
+        self.copies.push(Ends { host: data.clone(), device: slice.clone() });
+        let (function, host, device) = match is_in {
+            true => (Function::CopyIn(copy), Access::Read, Access::Write),
+            false => (Function::CopyOut(copy), Access::Write, Access::Read),
+        };
+        let function = self.register(function);
+        let declared = [Declared::new(data, host), Declared::new(slice, device)];
+        self.push(function.0, &[], &declared)
+    }
+
+    /// Adds a task that was checked; edges to it may already be in `edges`.
+    fn push(
+        &mut self,
+        function: u32,
+        args: &[u8],
+        declared: &[Declared],
+    ) -> Result<u32, GraphError> {
+        let task = to_u32(self.nodes.len());
+        let pad = (args.len().next_multiple_of(8) - args.len()).try_into().unwrap_or(0);
+        let node = Node {
+            function,
+            fan_in: 0,
+            row: to_u32(self.predecessors.len()),
+            args: to_u32(self.words.len()),
+            accesses: to_u32(self.accesses.spans.len()),
+            pad,
+        };
+        let (words, rest) = args.as_chunks::<8>();
+        self.words.extend(words.iter().map(|&word| u64::from_le_bytes(word)));
+        if !rest.is_empty() {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            self.words.push(u64::from_le_bytes(last));
+        }
+        match &self.functions[function as usize] {
+            Function::Host(_) => self.kinds.host = true,
+            Function::Kernel(_) => self.kinds.kernel = true,
+            Function::CopyIn(_) | Function::CopyOut(_) => {}
+        }
+        self.record(task, declared);
+        let edges = self.predecessors.len() + self.explicit.len() + self.edges.len();
+        let counted = GraphError::check_count("edges", edges, MAX).and_then(|()| {
+            GraphError::check_count("uses of regions", self.hazards.largest_count(), MAX / 2)
+        });
+        if let Err(error) = counted {
+            // The interval maps name a task that there will not be.
+            self.overflow = Some(error.clone());
+            return Err(error);
+        }
+        self.edges.drain_into(&mut self.predecessors, &mut self.reasons);
+        self.nodes.push(node);
+        Ok(task)
+    }
+
+    /// Derives the edges to a task and stores its accesses, in the order declared.
+    fn record(&mut self, task: u32, declared: &[Declared]) {
+        let mut record = |hazards: &mut Hazards, declared: &Declared| {
+            let space = hazards.space(&declared.region);
+            let bounds = declared.region.bounds();
+            hazards.record(space, bounds, declared.access, task, &mut self.edges)
+        };
+        // What a task reads is what earlier tasks left, also where it writes.
+        let first_write = declared.iter().position(|declared| declared.access.writes());
+        let last_read = declared.iter().rposition(|declared| !declared.access.writes());
+        if first_write.is_some_and(|write| last_read.is_some_and(|read| read > write)) {
+            let reads = declared.iter().filter(|declared| !declared.access.writes());
+            let reads: Vec<u32> = reads.map(|read| record(&mut self.hazards, read)).collect();
+            let mut reads = reads.into_iter();
+            for declared in declared {
+                let span = match declared.access {
+                    Access::Read => reads.next(),
+                    Access::Write | Access::Update => None,
+                };
+                let span = span.unwrap_or_else(|| record(&mut self.hazards, declared));
+                self.accesses.push(span, declared.access, declared.word);
+            }
+        } else {
+            for declared in declared {
+                let span = record(&mut self.hazards, declared);
+                self.accesses.push(span, declared.access, declared.word);
+            }
+        }
+    }
+
+    fn set_extra(&mut self, task: TaskId, extra: Extra) {
+        if let Some(name) = extra.name {
+            self.names.push((task.0, name));
+        }
+        if let Some(cores) = extra.cores {
+            let number = *self.core_numbers.entry(cores).or_insert_with_key(|cores| {
+                self.core_sets.push(cores.clone());
+                to_u32(self.core_sets.len() - 1)
+            });
+            self.core_of.resize(task.index(), NONE);
+            self.core_of.push(number);
+        }
+        if let Some(mask) = extra.shires {
+            self.shires.resize(task.index(), 0);
+            self.shires.push(mask);
+        }
+    }
+}
+
+impl Declared {
+    fn new(region: impl Into<Region>, access: Access) -> Self {
+        Self { region: region.into(), access, word: None }
+    }
+}

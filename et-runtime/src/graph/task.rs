@@ -1,0 +1,223 @@
+//! The description of one task.
+
+use std::borrow::Cow;
+
+use super::{Access, CoreSet, FunctionId, HostData, Region, TaskId};
+use crate::kernel::KernelArgs;
+use crate::memory::DeviceSlice;
+
+/// The description of one task, for [`GraphBuilder::add`](super::GraphBuilder::add).
+///
+/// What it declares orders it after the earlier tasks that it conflicts with; what it does not declare is unordered.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Task {
+    pub(super) function: FunctionId,
+    pub(super) args: KernelArgs,
+    /// Whether the arguments were made elsewhere, so that where the last one ends is unknown.
+    is_foreign: bool,
+    pub(super) declared: Vec<Declared>,
+    pub(super) after: Vec<TaskId>,
+    pub(super) extra: Option<Box<Extra>>,
+}
+
+/// What few tasks have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extra {
+    pub(super) name: Option<Cow<'static, str>>,
+    pub(super) cores: Option<CoreSet>,
+    pub(super) shires: Option<u64>,
+    pub(super) stages: Vec<Stage>,
+}
+
+/// A region with its use.
+#[derive(Clone, Debug)]
+pub(super) struct Declared {
+    pub(super) region: Region,
+    pub(super) access: Access,
+    /// Word of the arguments that holds the region's address.
+    pub(super) word: Option<u32>,
+}
+
+/// A copy that comes with a task.
+#[derive(Clone, Debug)]
+pub(super) struct Stage {
+    pub(super) is_in: bool,
+    pub(super) data: HostData,
+    pub(super) slice: DeviceSlice,
+}
+
+macro_rules! number {
+    ($($(#[$doc:meta])* $name:ident: $type:ty),* $(,)?) => {$(
+        $(#[$doc])*
+        pub fn $name(mut self, value: $type) -> Self {
+            self.args = self.args.$name(value);
+            self
+        }
+    )*};
+}
+
+impl Task {
+    /// Describes a task that runs `function`, without arguments.
+    pub fn new(function: FunctionId) -> Self {
+        Self {
+            function,
+            args: KernelArgs::new(),
+            is_foreign: false,
+            declared: Vec::new(),
+            after: Vec::new(),
+            extra: None,
+        }
+    }
+
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// Names the task, for exports and errors.
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.extra().name = Some(name.into());
+        self
+    }
+
+    /// Replaces the arguments, those of [`input`](Self::input), [`output`](Self::output) and [`in_out`](Self::in_out) too; what
+    /// they declared stays.
+    pub fn args(mut self, args: KernelArgs) -> Self {
+        self.args = args;
+        self.is_foreign = true;
+        for declared in &mut self.declared {
+            declared.word = None;
+        }
+        self
+    }
+
+    number! {
+        /// Appends an argument, at its natural alignment, as C does.
+        u32: u32,
+        /// Appends an argument.
+        u64: u64,
+        /// Appends an argument.
+        i32: i32,
+        /// Appends an argument.
+        i64: i64,
+        /// Appends an argument.
+        f32: f32,
+        /// Appends an argument. The minions have no instructions for it.
+        f64: f64,
+    }
+
+    fn declare(mut self, region: Region, access: Access) -> Self {
+        self.declared.push(Declared { region, access, word: None });
+        self
+    }
+
+    /// Declares that the task reads a region.
+    pub fn reads(self, region: impl Into<Region>) -> Self {
+        self.declare(region.into(), Access::Read)
+    }
+
+    /// Declares that the task writes a region, without reading it. A task that both reads and writes a region updates it.
+    pub fn writes(self, region: impl Into<Region>) -> Self {
+        self.declare(region.into(), Access::Write)
+    }
+
+    /// Declares that the task reads and writes a region.
+    pub fn updates(self, region: impl Into<Region>) -> Self {
+        self.declare(region.into(), Access::Update)
+    }
+
+    fn pass(mut self, slice: DeviceSlice, access: Access) -> Self {
+        let address = slice.addr();
+        // Unless they were made elsewhere, arguments are aligned to at most 8 bytes, so the padding ends no later than where the
+        // address goes.
+        let start = if self.is_foreign {
+            let probe = self.args.clone().u64(u64::MAX);
+            let end = probe.as_bytes().iter().rposition(|&byte| byte != 0);
+            end.map_or(0, |end| end - 7)
+        } else {
+            self.args.len().next_multiple_of(8)
+        };
+        self.args = self.args.addr(address);
+        // Arguments of 32 GiB do not exist: `add` refuses far shorter ones for kernels, and memory ends before for closures.
+        let word = u32::try_from(start / 8).ok();
+        self.declared.push(Declared { region: slice.into(), access, word });
+        self
+    }
+
+    /// Appends the address of a buffer to the arguments and declares that the task reads it.
+    pub fn input(self, buffer: impl Into<DeviceSlice>) -> Self {
+        self.pass(buffer.into(), Access::Read)
+    }
+
+    /// Appends the address of a buffer to the arguments and declares that the task writes it.
+    pub fn output(self, buffer: impl Into<DeviceSlice>) -> Self {
+        self.pass(buffer.into(), Access::Write)
+    }
+
+    /// Appends the address of a buffer to the arguments and declares that the task reads and writes it.
+    pub fn in_out(self, buffer: impl Into<DeviceSlice>) -> Self {
+        self.pass(buffer.into(), Access::Update)
+    }
+
+    /// Runs the task after another one, whatever both declare.
+    pub fn after(mut self, task: TaskId) -> Self {
+        self.after.push(task);
+        self
+    }
+
+    /// Runs the task on these workers only.
+    pub fn cores(mut self, cores: CoreSet) -> Self {
+        self.extra().cores = Some(cores);
+        self
+    }
+
+    /// Runs the kernel on these shires only, where tasks become launches.
+    pub fn shires(mut self, mask: u64) -> Self {
+        self.extra().shires = Some(mask);
+        self
+    }
+
+    /// Copies `data` to `slice` before the task, which thereby reads `slice`. The copy is a task of its own.
+    pub fn stage_in(mut self, data: &HostData, slice: impl Into<DeviceSlice>) -> Self {
+        let stage = Stage { is_in: true, data: data.clone(), slice: slice.into() };
+        self.extra().stages.push(stage);
+        self
+    }
+
+    /// Copies `slice` to `data` after the task, which thereby writes `slice`, unless it declares a write that overlaps it. The copy
+    /// is a task of its own.
+    pub fn stage_out(mut self, slice: impl Into<DeviceSlice>, data: &HostData) -> Self {
+        let stage = Stage { is_in: false, data: data.clone(), slice: slice.into() };
+        self.extra().stages.push(stage);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use et_hal::DeviceAddr;
+
+    use super::*;
+    use crate::memory::DeviceMemory;
+
+    #[test]
+    fn addresses_are_where_the_arguments_have_them() {
+        let memory = DeviceMemory::new(DeviceAddr::new(0x0080_0580_1000), 1 << 20).unwrap();
+        let buffer = memory.alloc(64, 64).unwrap();
+        let foreign = |align| KernelArgs::new().bytes(&[1; 3], align);
+        let base = Task::new(FunctionId(0));
+        for task in [
+            base.clone().input(&buffer),
+            base.clone().u32(7).output(&buffer),
+            base.clone().u32(7).u32(8).in_out(&buffer),
+            base.clone().args(foreign(1)).input(&buffer),
+            base.clone().args(foreign(64)).u32(0).input(&buffer),
+            base.clone().args(foreign(4096)).input(&buffer).u32(1),
+        ] {
+            let at = task.declared[0].word.unwrap() as usize * 8;
+            assert_eq!(task.args.as_bytes()[at..at + 8], buffer.addr().as_u64().to_le_bytes());
+        }
+        let replaced = base.input(&buffer).args(KernelArgs::new());
+        assert_eq!(replaced.declared[0].word, None);
+    }
+}

@@ -1,0 +1,343 @@
+//! `cargo xtask bench graph`: task graphs on host threads, on simulated cores, and beside a floor.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use et::executor::{CpuPool, PoolConfig, RunOptions};
+use et::graph::{Graph, GraphBuilder, Task};
+
+use super::{Figure, repeat};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const ROUNDS: usize = 11;
+const FLOOR: &str = "a task handed to the worker used last, no graph";
+
+/// The shapes of the peer's measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dag {
+    Indep,
+    Chain,
+    Fan32,
+}
+
+impl Dag {
+    const ALL: [Self; 3] = [Self::Indep, Self::Chain, Self::Fan32];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Indep => "indep",
+            Self::Chain => "chain",
+            Self::Fan32 => "fan32",
+        }
+    }
+
+    /// Edges, as pairs of earlier and later task, and the number of tasks, for about `n` tasks.
+    fn edges(self, n: u32) -> (u32, Vec<(u32, u32)>) {
+        match self {
+            Self::Indep => (n, Vec::new()),
+            Self::Chain => (n, (1..n).map(|task| (task - 1, task)).collect()),
+            // Source, 32 in the middle, a sink that is the next source.
+            Self::Fan32 => {
+                let stages = n / 33;
+                let edges = (0..stages).flat_map(|stage| {
+                    let source = stage * 33;
+                    (1..=32).flat_map(move |k| [(source, source + k), (source + k, source + 33)])
+                });
+                (stages * 33 + 1, edges.collect())
+            }
+        }
+    }
+}
+
+/// The peer's tiny kernel: counts, and checks that a task comes after those it depends on.
+struct Tiny {
+    count: Arc<AtomicU64>,
+    violations: Arc<AtomicU64>,
+}
+
+impl Tiny {
+    fn new() -> Self {
+        Self { count: Arc::default(), violations: Arc::default() }
+    }
+
+    fn graph(&self, dag: Dag, n: u32) -> anyhow::Result<Graph> {
+        let (tasks, edges) = dag.edges(n);
+        let mut builder = GraphBuilder::with_capacity(tasks as usize, edges.len());
+        let (count, violations) = (Arc::clone(&self.count), Arc::clone(&self.violations));
+        let ordered = dag != Dag::Indep;
+        let function = builder.function(move |task| {
+            let rank = count.fetch_add(1, Ordering::Relaxed);
+            // In a stage of the fan the order is free.
+            let index = task.task().index() as u64;
+            let wrong = match dag {
+                Dag::Indep => false,
+                Dag::Chain => rank != index,
+                Dag::Fan32 => rank / 33 != index / 33 || (index % 33 == 0) != (rank % 33 == 0),
+            };
+            if ordered && wrong {
+                violations.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let ids: Vec<_> =
+            (0..tasks).map(|_| builder.add(Task::new(function))).collect::<Result<_, _>>()?;
+        for (before, after) in edges {
+            builder.edge(ids[before as usize], ids[after as usize])?;
+        }
+        Ok(builder.build()?)
+    }
+
+    /// Runs the graph; returns microseconds per task.
+    fn run(&self, pool: &CpuPool, graph: &Graph, options: RunOptions) -> anyhow::Result<f64> {
+        self.count.store(0, Ordering::Relaxed);
+        let start = Instant::now();
+        pool.launch_with(graph, options)?.finish(LIMIT)?;
+        let elapsed = start.elapsed();
+        ensure!(self.count.load(Ordering::Relaxed) == graph.len() as u64, "tasks were lost");
+        ensure!(self.violations.load(Ordering::Relaxed) == 0, "tasks ran out of order");
+        Ok(elapsed.as_secs_f64() * 1e6 / graph.len() as f64)
+    }
+}
+
+/// One line each way.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+/// The floor: one scheduler, `workers` threads, each task to the worker used last, the others asleep. Returns
+/// microseconds per task.
+fn floor(workers: usize) -> f64 {
+    const TASKS: u64 = 20_000;
+    let lines: Arc<Vec<(Line, Line)>> =
+        Arc::new((0..workers).map(|_| Default::default()).collect());
+    let (count, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let handles: Vec<_> = (0..workers)
+        .map(|worker| {
+            let (lines, count, over) = (Arc::clone(&lines), Arc::clone(&count), Arc::clone(&over));
+            thread::spawn(move || {
+                let (dispatch, status) = &lines[worker];
+                let mut done = 0;
+                let mut looks = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let number = dispatch.0.load(Ordering::Acquire);
+                    if number == done {
+                        looks += 1;
+                        if looks > 2000 && worker != 0 {
+                            thread::park();
+                        }
+                        std::hint::spin_loop();
+                        continue;
+                    }
+                    looks = 0;
+                    count.fetch_add(1, Ordering::Relaxed);
+                    done = number;
+                    status.0.store(number, Ordering::Release);
+                }
+            })
+        })
+        .collect();
+    let mut runs: Vec<f64> = Vec::new();
+    let mut next = 0;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..TASKS {
+            next += 1;
+            lines[0].0.0.store(next, Ordering::Release);
+            while lines[0].1.0.load(Ordering::Acquire) != next {
+                std::hint::spin_loop();
+            }
+        }
+        runs.push(start.elapsed().as_secs_f64() * 1e6 / TASKS as f64);
+    }
+    over.store(true, Ordering::Relaxed);
+    for handle in handles {
+        handle.thread().unpark();
+        drop(handle.join());
+    }
+    runs.sort_by(f64::total_cmp);
+    runs[runs.len() / 2]
+}
+
+fn pool(workers: u32) -> anyhow::Result<CpuPool> {
+    Ok(CpuPool::with_config(&PoolConfig::new(workers))?)
+}
+
+/// All figures.
+pub(super) fn figures(mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
+    let tiny = Tiny::new();
+    let mut chain_ratio: Vec<f64> = Vec::new();
+    let mut worst = [(0.0, None::<Figure>), (0.0, None)];
+    for workers in [1, 2, 3, 24] {
+        let pool = pool(workers)?;
+        for dag in Dag::ALL {
+            for n in [1, 1000, 8000] {
+                if dag == Dag::Fan32 && n == 1 {
+                    continue;
+                }
+                let graph = tiny.graph(dag, n)?;
+                let floor = floor(workers as usize);
+                tiny.run(&pool, &graph, RunOptions::new())?;
+                let runs = repeat(ROUNDS, || tiny.run(&pool, &graph, RunOptions::new()))?;
+                let name = format!("{}_{n}_w{workers}_us_per_task", dag.name());
+                let figure = Figure::new(name, "µs", &runs, (FLOOR, floor));
+                if n == 8000 && dag == Dag::Chain {
+                    chain_ratio.push(figure.ratio);
+                }
+                if n == 8000 && workers <= 3 && dag != Dag::Chain {
+                    let place = &mut worst[usize::from(dag == Dag::Fan32)];
+                    if figure.value > place.0 {
+                        let name = format!("{}_us_per_task", dag.name());
+                        let worst = Figure::new(name, "µs", &runs, (FLOOR, floor));
+                        *place = (figure.value, Some(worst));
+                    }
+                }
+                take(figure);
+            }
+        }
+    }
+    take(Figure::new("chain_floor_ratio", "× the floor", &chain_ratio, (FLOOR, 1.0)));
+    for (_, figure) in worst {
+        if let Some(figure) = figure {
+            take(figure);
+        }
+    }
+    one_task(&tiny, &mut take)?;
+    build(&mut take)?;
+    million(&mut take)?;
+    tracing_cost(&tiny, &mut take)?;
+    idle(&mut take)?;
+    Ok(())
+}
+
+/// Launch to completion of one task; also with many more workers than processors.
+fn one_task(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    let graph = tiny.graph(Dag::Indep, 1)?;
+    for (workers, name, tail) in [
+        (1, "one_task_graph_us", None),
+        (16, "one_task_graph_w16_us", Some("one_task_graph_w16_p99_us")),
+    ] {
+        let pool = pool(workers)?;
+        let runs = repeat(2000, || tiny.run(&pool, &graph, RunOptions::new()))?;
+        take(Figure::new(name, "µs", &runs, (FLOOR, floor(1))));
+        if let Some(tail) = tail {
+            let mut sorted = runs;
+            sorted.sort_by(f64::total_cmp);
+            let p99 = [sorted[sorted.len() * 99 / 100]];
+            take(Figure::new(tail, "µs", &p99, (FLOOR, floor(1))));
+        }
+    }
+    Ok(())
+}
+
+/// A graph of `tasks` tasks, each behind up to four earlier ones, by a fixed generator.
+fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, usize, Duration)> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u32| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        u32::try_from((state >> 32) * u64::from(below) >> 32).unwrap_or(0)
+    };
+    let count = Arc::clone(count);
+    let start = Instant::now();
+    let mut builder = GraphBuilder::with_capacity(tasks as usize, 2 * tasks as usize);
+    let function = builder.function(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    });
+    let mut ids = Vec::with_capacity(tasks as usize);
+    for task in 0..tasks {
+        let id = builder.add(Task::new(function))?;
+        for _ in 0..random(5).min(task) {
+            let window = task.min(10_000);
+            builder.edge(ids[(task - 1 - random(window)) as usize], id)?;
+        }
+        ids.push(id);
+    }
+    let graph = builder.build()?;
+    let edges = graph.edges();
+    Ok((graph, edges, start.elapsed()))
+}
+
+fn build(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    const TASKS: u32 = 100_000;
+    let count = Arc::default();
+    let mut bytes = 0.0;
+    let runs = repeat(ROUNDS, || {
+        let (graph, edges, elapsed) = random_graph(TASKS, &count)?;
+        bytes = (graph.resident_bytes() as f64 - 8.0 * edges as f64) / f64::from(TASKS);
+        Ok(elapsed.as_secs_f64() * 1e9 / (f64::from(TASKS) + edges as f64))
+    })?;
+    // The floor: the same numbers of words appended to vectors.
+    let start = Instant::now();
+    let mut words: Vec<u64> = Vec::new();
+    for word in 0..u64::from(TASKS) * 3 {
+        words.push(std::hint::black_box(word));
+    }
+    let floor = start.elapsed().as_secs_f64() * 1e9 / words.len() as f64;
+    take(Figure::new("build_ns_per_item", "ns", &runs, ("a word appended to a vector", floor)));
+    take(Figure::new(
+        "graph_bytes_per_task",
+        "bytes, after 8 for each edge",
+        &[bytes],
+        ("a task's number", 4.0),
+    ));
+    Ok(())
+}
+
+fn million(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    const TASKS: u32 = 1_000_000;
+    let count: Arc<AtomicU64> = Arc::default();
+    let pool = pool(2)?;
+    let floor = floor(1) * f64::from(TASKS) / 1e6;
+    let mut runs = Vec::new();
+    let mut whole = Vec::new();
+    for _ in 0..3 {
+        count.store(0, Ordering::Relaxed);
+        let start = Instant::now();
+        let (graph, ..) = random_graph(TASKS, &count)?;
+        let built = Instant::now();
+        pool.launch(&graph)?.finish(LIMIT)?;
+        runs.push(built.elapsed().as_secs_f64());
+        whole.push(start.elapsed().as_secs_f64());
+        ensure!(count.load(Ordering::Relaxed) == u64::from(TASKS), "tasks were lost");
+    }
+    take(Figure::new("million_tasks_s", "s", &whole, (FLOOR, floor)));
+    take(Figure::new("million_tasks_run_s", "s", &runs, (FLOOR, floor)));
+    Ok(())
+}
+
+/// What recording every task costs a chain, alternating with and without.
+fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    let pool = pool(1)?;
+    let graph = tiny.graph(Dag::Chain, 8000)?;
+    tiny.run(&pool, &graph, RunOptions::new())?;
+    let (mut plain, mut traced) = (Vec::new(), Vec::new());
+    for _ in 0..4 * ROUNDS {
+        plain.push(tiny.run(&pool, &graph, RunOptions::new())?);
+        traced.push(tiny.run(&pool, &graph, RunOptions::new().trace(true))?);
+    }
+    let pairs: Vec<f64> =
+        plain.iter().zip(&traced).map(|(plain, traced)| (traced / plain - 1.0) * 100.0).collect();
+    take(Figure::new(
+        "trace_slowdown_percent",
+        "%",
+        &pairs,
+        ("the same chain, not recorded", 100.0),
+    ));
+    Ok(())
+}
+
+/// Host time of a pool that has worked and has nothing to do.
+fn idle(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    let tiny = Tiny::new();
+    let pool = pool(24)?;
+    tiny.run(&pool, &tiny.graph(Dag::Fan32, 8000)?, RunOptions::new())?;
+    let figure = super::host::idle_now("idle_pool_percent")?;
+    drop(pool);
+    take(figure);
+    Ok(())
+}
