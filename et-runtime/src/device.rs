@@ -16,6 +16,7 @@ use crate::boot;
 use crate::command::Wire;
 use crate::config::{Config, Drain};
 use crate::event::Event;
+use crate::executor::{DeviceExecutor, ExecutorConfig, RunError};
 use crate::handshake::Parker;
 use crate::kernel::{Kernel, KernelImage, KernelInner};
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
@@ -191,34 +192,7 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §10.2
     pub fn abort_launch(&self, event: &Event, timeout: Duration) -> Result<()> {
-        let Some(tag) = event.operation().tag() else {
-            return Err(Error::KernelAbort(KernelAbortStatus::InvalidTagId));
-        };
-        // On another queue, since the launch's own may be blocked by the next kernel.
-        let own = event.operation().lane.queue;
-        let other = (0..self.shared.queues.len()).rev().find(|&queue| queue != own);
-        let queue = other.unwrap_or(own);
-        let deadline = self.shared.deadline(timeout);
-        let op = "kernel abort";
-        let wire = Wire::KernelAbort(tag);
-        loop {
-            match self.shared.call(queue, CommandFlags::EMPTY, &wire, op, deadline)? {
-                Completion::KernelAbort { status: KernelAbortStatus::Success, .. } => return Ok(()),
-                // The device does not know a launch before its kernel has the cores (Spec: §10.2).
-                Completion::KernelAbort { status: KernelAbortStatus::InvalidTagId, .. }
-                    if !event.is_done() && !deadline.has_passed(&*self.shared.config.clock) =>
-                {
-                    let pause = self.shared.deadline(Duration::from_micros(100));
-                    self.shared.wait_until(&|| event.outcome().is_some(), None, pause);
-                }
-                Completion::KernelAbort { status, .. } => return Err(Error::KernelAbort(status)),
-                other => {
-                    return Err(Error::Lost {
-                        why: format!("answer to a {op} is {other:?}").into(),
-                    });
-                }
-            }
-        }
+        self.shared.abort_launch(event, timeout)
     }
 
     /// Takes what has arrived, without waiting; returns the number of messages. For [`Drain::Caller`].
@@ -230,6 +204,18 @@ impl<H: Hal> Device<H> {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counters()
+    }
+
+    /// Makes an executor for graphs that use this device.
+    ///
+    /// # Errors
+    /// As [`DeviceExecutor::new`].
+    pub fn executor(&self, config: &ExecutorConfig) -> Result<DeviceExecutor<H>, RunError> {
+        DeviceExecutor::new(self, config)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<H>> {
+        &self.shared
     }
 
     /// Returns the recorder of the device.
@@ -405,5 +391,39 @@ impl<H: Hal> Stream<H> {
             }
         }
         Ok(())
+    }
+}
+
+impl<H: Hal> Shared<H> {
+    /// See [`Device::abort_launch`].
+    pub(crate) fn abort_launch(&self, event: &Event, timeout: Duration) -> Result<()> {
+        let Some(tag) = event.operation().tag() else {
+            return Err(Error::KernelAbort(KernelAbortStatus::InvalidTagId));
+        };
+        // On another queue, since the launch's own may be blocked by the next kernel.
+        let own = event.operation().lane.queue;
+        let other = (0..self.queues.len()).rev().find(|&queue| queue != own);
+        let queue = other.unwrap_or(own);
+        let deadline = self.deadline(timeout);
+        let op = "kernel abort";
+        let wire = Wire::KernelAbort(tag);
+        loop {
+            match self.call(queue, CommandFlags::EMPTY, &wire, op, deadline)? {
+                Completion::KernelAbort { status: KernelAbortStatus::Success, .. } => return Ok(()),
+                // The device does not know a launch before its kernel has the cores (Spec: §10.2).
+                Completion::KernelAbort { status: KernelAbortStatus::InvalidTagId, .. }
+                    if !event.is_done() && !deadline.has_passed(&*self.config.clock) =>
+                {
+                    let pause = self.deadline(Duration::from_micros(100));
+                    self.wait_until(&|| event.outcome().is_some(), None, pause);
+                }
+                Completion::KernelAbort { status, .. } => return Err(Error::KernelAbort(status)),
+                other => {
+                    return Err(Error::Lost {
+                        why: format!("answer to a {op} is {other:?}").into(),
+                    });
+                }
+            }
+        }
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Operation {
     tag: AtomicU32,
     /// Commands that wait on the host.
     pub(crate) deferred: AtomicU32,
+    /// The exception buffer of a launch, from when it is sent.
+    pub(crate) exceptions: std::sync::OnceLock<crate::memory::DeviceSlice>,
     queued: Duration,
 }
 
@@ -87,6 +89,7 @@ impl Operation {
             wanted: AtomicBool::new(false),
             tag: AtomicU32::new(NO_TAG),
             deferred: AtomicU32::new(0),
+            exceptions: std::sync::OnceLock::new(),
             queued: now,
         })
     }

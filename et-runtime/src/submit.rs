@@ -88,6 +88,8 @@ impl<H: Hal> Turn<'_, H> {
             embedded,
             embedded_len,
         });
+        // Set once; a second launch of the same operation does not exist.
+        drop(self.operation.exceptions.set(context.exception_slice()?));
         let flags = if launch.flush_l3 { CommandFlags::FLUSH_L3 } else { CommandFlags::EMPTY };
         let kernel = Arc::clone(&launch.kernel.inner);
         self.send(flags, wire, Then::Launch(Box::new(Launched { context, kernel, _uses: uses })))

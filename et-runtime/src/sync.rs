@@ -1,7 +1,7 @@
 //! The one place that names atomics and locks, so that the models of `testing/et-loom` check the
-//! source that ships.
+//! source that ships; so do the random schedules of `testing/et-shuttle`.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod imp {
     pub(crate) use std::hint::spin_loop as relax;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -15,6 +15,14 @@ mod imp {
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     // A model has to be told that others must go on, or it explores a loop that never ends.
     pub(crate) use loom::thread::{yield_now as relax, yield_now};
+}
+
+#[cfg(shuttle)]
+mod imp {
+    pub(crate) use shuttle::hint::spin_loop as relax;
+    pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use shuttle::thread::yield_now;
 }
 
 pub(crate) use imp::{

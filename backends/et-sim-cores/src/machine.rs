@@ -10,7 +10,7 @@ use crate::chip::Chip;
 use crate::code::CodeCache;
 use crate::config::MachineConfig;
 use crate::error::CoresError;
-use crate::launch::{Launch, LaunchReport};
+use crate::launch::{HartFailure, Launch, LaunchReport};
 use crate::map::{SHIRES, compute_harts};
 use crate::memory::{Dram, Scratchpads};
 use crate::sched::Scheduler;
@@ -18,6 +18,9 @@ use crate::turn::{Run, Worker};
 
 /// What is called with the report of a launch.
 pub(crate) type Done = Box<dyn FnOnce(LaunchReport) + Send>;
+
+/// What is called, on a core thread, with each hart that fails, when it does, and with the cycle counter.
+pub(crate) type Watch = Box<dyn Fn(&HartFailure, u64) + Send + Sync>;
 
 /// The compute cores: all harts of the configured shires.
 ///
@@ -97,6 +100,20 @@ impl Machine {
     /// [`CoresError::Busy`], [`CoresError::ShireMask`], [`CoresError::Thread`]; `done` is not
     /// called then.
     pub fn launch(&self, launch: Launch, done: Done) -> Result<(), CoresError> {
+        self.launch_watched(launch, Box::new(|_, _| ()), done)
+    }
+
+    /// As [`launch`](Machine::launch). `watch` is called with each hart that fails, at that moment, while others go on, and with the
+    /// cycle counter.
+    ///
+    /// # Errors
+    /// As [`launch`](Machine::launch).
+    pub fn launch_watched(
+        &self,
+        launch: Launch,
+        watch: Watch,
+        done: Done,
+    ) -> Result<(), CoresError> {
         let (requested, available) = (launch.shire_mask, self.inner.config.shires);
         if requested == 0 || requested & !available != 0 {
             return Err(CoresError::ShireMask { requested, available });
@@ -124,8 +141,15 @@ impl Machine {
         let code = Arc::clone(&state.code);
         let number = state.launches;
         tracing::debug!(number, entry = launch.entry, harts = harts.len(), "kernel started");
-        state.run =
-            Some(Arc::new(Run::new(number, launch, code, &harts, cycles, Instant::now(), done)));
+        state.run = Some(Arc::new(Run::new(
+            number,
+            launch,
+            code,
+            &harts,
+            cycles,
+            Instant::now(),
+            (watch, done),
+        )));
         self.inner.scheduler.start(&harts);
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::exec;
 use crate::hart::Hart;
 use crate::kernel_call::{self, Outcome};
 use crate::launch::{HartExit, HartFailure, Launch, LaunchReport};
-use crate::machine::{Done, Inner};
+use crate::machine::{Done, Inner, Watch};
 use crate::map::{HART_SLOTS, compute_index};
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
@@ -32,6 +32,7 @@ pub(crate) struct Run {
     instructions: AtomicU64,
     trace: AtomicU64,
     failures: Mutex<Vec<HartFailure>>,
+    watch: Watch,
     done: Mutex<Option<Done>>,
     start_cycles: u64,
     started: Instant,
@@ -49,7 +50,7 @@ impl Run {
         harts: &[u32],
         start_cycles: u64,
         started: Instant,
-        done: Done,
+        (watch, done): (Watch, Done),
     ) -> Self {
         Self {
             number,
@@ -62,6 +63,7 @@ impl Run {
             instructions: AtomicU64::new(0),
             trace: AtomicU64::new(0),
             failures: Mutex::default(),
+            watch,
             done: Mutex::new(Some(done)),
             start_cycles,
             started,
@@ -240,7 +242,9 @@ impl<'a> Worker<'a> {
             let tensor_error = port.tensor_error.load(Ordering::Relaxed);
             if let Some(exit) = kernel_call::with_tensor_error(exit, tensor_error) {
                 let state = hart.state(tensor_error);
-                lock(&run.failures).push(HartFailure { hart_id: hart.id, exit, state });
+                let failure = HartFailure { hart_id: hart.id, exit, state };
+                (run.watch)(&failure, self.inner.chip.clock.cycles());
+                lock(&run.failures).push(failure);
             }
             run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
         }

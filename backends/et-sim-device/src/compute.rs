@@ -27,6 +27,8 @@ pub(crate) struct Start {
     pub(crate) stack_top: u64,
     /// Distance between the stacks of neighbouring harts, in bytes.
     pub(crate) stack_bytes_per_hart: u64,
+    /// Where failed harts leave their state, 0 for nowhere.
+    pub(crate) exception_buffer: u64,
 }
 
 /// What became of a start.
@@ -42,6 +44,11 @@ pub(crate) enum Started {
 
 /// What the firmware needs from the compute side.
 pub(crate) trait Compute: Send + fmt::Debug {
+    /// Tells whether harts leave their state in the exception buffer themselves, when they fail.
+    fn dumps_failures(&self) -> bool {
+        false
+    }
+
     /// Starts a kernel; at most one runs at a time. `number` comes back with the report.
     fn start(&mut self, start: &Start, number: u64, reports: &Arc<Reports>) -> Started;
     /// Stops the running kernel; its report still comes.

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use et_sim_cores::{Dram, Launch, Machine, MachineConfig, MemoryModel, Scratchpads, Stack};
+use et_sim_cores::{
+    Dram, HartFailure, Launch, Machine, MachineConfig, MemoryModel, Scratchpads, Stack,
+};
 
 use crate::compute::{Compute, Reports, Start, Started};
+use crate::firmware::Dump;
 use crate::{BoardConfig, BoardError, MemoryKind};
 
 /// [`Compute`] by the machine of `et-sim-cores`.
 #[derive(Debug)]
 pub(crate) struct Cores {
     machine: Machine,
+    dram: Arc<Dram>,
 }
 
 impl Cores {
@@ -28,7 +32,8 @@ impl Cores {
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));
-        Ok(Self { machine: machine.map_err(|error| BoardError::Cores(Box::new(error)))? })
+        let machine = machine.map_err(|error| BoardError::Cores(Box::new(error)))?;
+        Ok(Self { machine, dram: Arc::clone(dram) })
     }
 }
 
@@ -43,7 +48,14 @@ impl Compute for Cores {
         };
         let reports = Arc::clone(reports);
         let ended = Box::new(move |report| reports.deliver(number, report));
-        match self.machine.launch(launch, ended) {
+        // Spec: §15; the hart's own firmware writes its entry when it fails, others go on.
+        let (dram, buffer) = (Arc::clone(&self.dram), start.exception_buffer);
+        let failed = Box::new(move |failure: &HartFailure, cycles| {
+            if buffer != 0 {
+                Dump::of(failure).write(&dram, buffer, failure, cycles);
+            }
+        });
+        match self.machine.launch_watched(launch, failed, ended) {
             Ok(()) => Started::Running,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "launch refused");
@@ -58,6 +70,10 @@ impl Compute for Cores {
 
     fn reset(&mut self) {
         self.machine.reset();
+    }
+
+    fn dumps_failures(&self) -> bool {
+        true
     }
 
     fn cycles(&self) -> u64 {

@@ -90,6 +90,18 @@ impl Scheduler {
         self.sent.wrapping_sub(self.done)
     }
 
+    /// Returns the number that the next task will have.
+    #[must_use]
+    pub const fn next_to_dispatch(&self) -> u32 {
+        self.sent.wrapping_add(1)
+    }
+
+    /// Returns the number of the first task that is not taken back as complete, if there is one.
+    #[must_use]
+    pub const fn next_to_complete(&self) -> u32 {
+        self.done.wrapping_add(1)
+    }
+
     /// Tells whether a task can be dispatched.
     #[must_use]
     pub const fn has_room(&self) -> bool {

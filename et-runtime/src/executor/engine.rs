@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::driver::{Pool, Request};
 use super::outcome::Cut;
-use super::port::{Done, Offer, Port, Unit};
+use super::port::{Done, Ended, Offer, Port, Unit};
 use super::run::RunShared;
 use super::workers::WorkerSlot;
 use super::{Outcome, RunTrace, TaskFailure, TaskSpan, TaskState};
@@ -299,7 +299,6 @@ impl Engine {
             Ok(true) => {
                 if let Some(exec) = &mut self.execs[slot as usize] {
                     exec.is_whole = true;
-                    exec.outstanding = exec.remaining;
                     for task in 0..run.states.len() {
                         run.set_state(task as u32, TaskState::Ready);
                     }
@@ -407,21 +406,25 @@ impl Engine {
     }
 
     fn take_done(&mut self, done: &mut Vec<Done>, pool: &Pool) {
-        for Done { run, task, result, span } in done.drain(..) {
+        for Done { run, task, ended, span } in done.drain(..) {
             let Some(slot) = self.slot_of(run) else { continue };
             let Some(exec) = &mut self.execs[slot as usize] else { continue };
-            exec.outstanding = exec.outstanding.saturating_sub(1);
-            if exec.run.state(task).is_final() {
-                // A task of a failed run that was taken as a whole.
-                self.conclude_if_done(slot, pool);
+            if !exec.is_whole {
+                exec.outstanding -= 1;
+            } else if exec.run.state(task).is_final() {
+                // It depends on one that failed.
                 continue;
             }
             if let (Some((worker, start, end)), true) = (span, exec.run.options.trace) {
                 exec.spans.push(TaskSpan { task: TaskId::from_index(task), worker, start, end });
             }
-            match result {
-                Ok(()) => self.succeed(slot, task),
-                Err(failure) => self.fail(slot, task, failure),
+            match ended {
+                Ended::Complete => self.succeed(slot, task),
+                Ended::Failed(failure) => self.fail(slot, task, failure),
+                Ended::NotRun => {
+                    exec.run.set_state(task, TaskState::Cancelled);
+                    self.finished(slot, 1);
+                }
             }
             self.conclude_if_done(slot, pool);
         }
@@ -493,11 +496,6 @@ impl Engine {
             }
         }
         self.poison = open;
-        let whole = exec.is_whole;
-        if whole {
-            // The device never ran them, and says nothing of them.
-            exec.outstanding = exec.outstanding.saturating_sub(count);
-        }
         self.finished(slot, count);
     }
 
@@ -750,7 +748,7 @@ impl Engine {
             let run = Arc::clone(&exec.run);
             match port.offer(&Unit { run: &run, task }) {
                 Ok(Offer::Full) => break,
-                Ok(Offer::Taken { is_staged, .. }) => {
+                Ok(Offer::Taken { is_staged }) => {
                     exec.outstanding += 1;
                     let state = if is_staged { TaskState::Staged } else { TaskState::Running };
                     run.set_state(task, state);
@@ -797,7 +795,7 @@ impl Engine {
         let Exec { run, cut, failures, roots, spans, .. } = exec;
         let states = (0..run.states.len() as u32).map(|task| run.state(task)).collect();
         let place = match &self.port {
-            Some(port) if run.graph.view().has_kernels() => port.name(),
+            Some(port) if run.graph.view().has_kernels() => port.name(&run.graph),
             _ => "cpu",
         };
         let outcome = Outcome {
@@ -866,6 +864,9 @@ impl Engine {
         }
         for slot in 0..self.execs.len() as u32 {
             self.cut(slot, Cut::Cancelled, pool);
+        }
+        if let Some(port) = &mut self.port {
+            port.close();
         }
         let lost = std::mem::take(&mut self.lost);
         let mut workers: Vec<(usize, WorkerSlot)> = self.workers.drain(..).enumerate().collect();

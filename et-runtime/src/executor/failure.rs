@@ -26,12 +26,12 @@ pub enum TaskFailure {
     #[error(transparent)]
     Device(crate::Error),
     /// The hart it ran on trapped.
-    #[error("worker {worker}: {error}")]
+    #[error("worker {worker}: {failure}")]
     Trapped {
         /// The worker, by its index.
         worker: u32,
         /// What the device reports: hart, cause, place.
-        error: crate::Error,
+        failure: crate::LaunchFailure,
     },
     /// It was not complete at the deadline of its run.
     #[error("not complete after {after:?} on worker {worker}")]
@@ -112,6 +112,18 @@ pub enum RunError {
         place: &'static str,
         /// Why.
         why: String,
+    },
+    /// The device has not enough memory for the graph.
+    #[error(
+        "the graph needs {needed} bytes of device memory for {what}, the largest free block has {free}"
+    )]
+    DeviceFull {
+        /// What for.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes in the largest free block.
+        free: u64,
     },
     /// The device refused something that the launch needs.
     #[error("device")]

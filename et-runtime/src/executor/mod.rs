@@ -8,16 +8,28 @@
 //! background does only if nobody waits. Workers that have nothing to do sleep, and are woken one by one as a backlog shows that
 //! more of them are worth it. Book: "Task graphs".
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "tasks, workers and runs are counted in 32 bits, a graph has no more; memory that exists fits a usize"
+)]
+
+mod cores;
+mod device;
 mod driver;
 mod engine;
 mod failure;
+mod image;
 mod outcome;
 mod pool;
 mod port;
+pub mod progress;
+mod resident;
 mod run;
+mod streams;
 mod trace;
 mod workers;
 
+pub use device::{DeviceExecutor, ExecutorConfig, Place, UnknownPlace};
 pub use failure::{RunError, TaskFailure};
 pub use outcome::{Outcome, TaskState};
 pub use pool::{CpuPool, PoolConfig};

@@ -5,11 +5,27 @@ use std::time::Duration;
 
 use super::TaskFailure;
 use super::run::RunShared;
+use crate::graph::Graph;
 
 /// A task that is ready.
 pub(super) struct Unit<'a> {
     pub(super) run: &'a Arc<RunShared>,
     pub(super) task: u32,
+}
+
+/// How a task has ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Complete,
+    Failed(TaskFailure),
+    /// It was given up before it started.
+    NotRun,
+}
+
+impl From<Result<(), TaskFailure>> for Ended {
+    fn from(result: Result<(), TaskFailure>) -> Self {
+        result.map_or_else(Self::Failed, |()| Self::Complete)
+    }
 }
 
 /// A task that has ended.
@@ -18,7 +34,7 @@ pub(super) struct Done {
     /// Number of its run.
     pub(super) run: u64,
     pub(super) task: u32,
-    pub(super) result: Result<(), TaskFailure>,
+    pub(super) ended: Ended,
     /// Times on the device's own clock, if it has one: worker, start and end since the start of the run.
     pub(super) span: Option<(u32, Duration, Duration)>,
 }
@@ -26,16 +42,16 @@ pub(super) struct Done {
 /// What became of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// Taken, by this worker; behind another task or not.
-    Taken { worker: u32, is_staged: bool },
+    /// Taken; behind another task or not.
+    Taken { is_staged: bool },
     /// There is no room now.
     Full,
 }
 
 /// Runs kernels and copies; driven by whoever schedules.
 pub(super) trait Port: Send {
-    /// Name of the place.
-    fn name(&self) -> &'static str;
+    /// Name of the place where the kernels of a graph run.
+    fn name(&self, graph: &Graph) -> &'static str;
 
     /// Takes a run as a whole, if that is how it works; its tasks then come back as done and none is offered.
     fn take(&mut self, run: &Arc<RunShared>) -> Result<bool, TaskFailure>;
@@ -56,6 +72,9 @@ pub(super) trait Port: Send {
     /// back as done, now or later, but within the time the device has for an abort.
     fn give_up(&mut self, run: u64, late: Option<Duration>, done: &mut Vec<Done>);
 
-    /// Says what it has at the moment, for messages.
+    /// Says what it has at the moment, for messages; empty if nothing.
     fn describe(&self) -> String;
+
+    /// Lets the cores go. Nothing is offered afterwards.
+    fn close(&mut self);
 }

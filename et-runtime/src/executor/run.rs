@@ -5,15 +5,18 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use et_devapi::msg::ops::LaunchStatus;
 
 use super::driver::Pool;
 use super::{Outcome, RunError, TaskFailure, TaskState};
 use crate::clock::Deadline;
 use crate::graph::{Graph, TaskContext, TaskId, Work};
 use crate::handshake::Cell;
+use crate::kernel::{HartContext, LaunchFailure};
 use crate::shared::locked;
 
 /// Options of a launch.
@@ -57,6 +60,8 @@ pub(super) struct RunShared {
     /// What workers say of tasks that failed, before they say that these are complete.
     pub(super) reports: Mutex<Vec<(u32, TaskFailure)>>,
     pub(super) result: Cell<Arc<Outcome>>,
+    /// Whether single harts can run its kernels; found out when asked.
+    pub(super) can_be_tasks: OnceLock<bool>,
 }
 
 impl RunShared {
@@ -78,6 +83,7 @@ impl RunShared {
             is_cancelled: AtomicBool::new(false),
             reports: Mutex::default(),
             result: Cell::new(),
+            can_be_tasks: OnceLock::new(),
         })
     }
 
@@ -87,6 +93,18 @@ impl RunShared {
 
     pub(super) fn set_state(&self, task: u32, state: TaskState) {
         self.states[task as usize].store(state as u8, Ordering::Relaxed);
+    }
+
+    /// The failure of a task that ran on a hart which trapped.
+    pub(super) fn trapped(&self, task: u32, worker: u32, context: &HartContext) -> TaskFailure {
+        match self.graph.view().work(task) {
+            Work::Kernel(kernel) => {
+                let mut failure = LaunchFailure::new(&kernel.inner, LaunchStatus::Exception, None);
+                failure.contexts = vec![context.clone()];
+                TaskFailure::Trapped { worker, failure }
+            }
+            _ => TaskFailure::WorkerLost { worker, why: context.to_string() },
+        }
     }
 
     /// Runs a host function, as a worker; returns the outcome word of the handshake.

@@ -16,7 +16,6 @@ type Place = (usize, Span);
 
 impl Graph {
     /// Returns what a launch of the graph reads and writes. Comparable between graphs while both exist.
-    #[allow(dead_code, reason = "for what runs graphs")]
     pub(crate) fn footprint(&self) -> &Footprint {
         let compute = || Footprint::new(&self.shape, &self.places);
         self.places.footprint.get_or_init(compute)
@@ -41,7 +40,6 @@ impl Footprint {
     }
 
     /// Tells whether one writes what the other reads or writes.
-    #[allow(dead_code, reason = "for what runs graphs")]
     pub(crate) fn conflicts(&self, other: &Self) -> bool {
         intersect(&self.writes, &other.writes)
             || intersect(&self.writes, &other.reads)

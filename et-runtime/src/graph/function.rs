@@ -28,7 +28,6 @@ impl fmt::Debug for TaskContext<'_> {
 }
 
 impl<'a> TaskContext<'a> {
-    #[allow(dead_code, reason = "for what runs graphs")]
     pub(crate) fn new(
         task: TaskId,
         args: &'a [u64],

@@ -65,9 +65,4 @@ pub use region::{Access, HostData, Region, Resource};
 pub use shape::Graph;
 pub use task::Task;
 
-#[allow(unused_imports, reason = "for what runs graphs")]
-pub(crate) use {
-    footprint::Footprint,
-    function::HostFunction,
-    shape::{View, Work},
-};
+pub(crate) use shape::Work;

@@ -182,7 +182,6 @@ impl fmt::Debug for Graph {
 
 /// What a task does.
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "for what runs graphs")]
 pub(crate) enum Work<'a> {
     Host(&'a HostFunction),
     Kernel(&'a Kernel),
@@ -242,7 +241,6 @@ impl Graph {
     }
 }
 
-#[allow(dead_code, reason = "for what runs graphs")]
 impl<'a> View<'a> {
     /// Returns the number of tasks.
     pub(crate) fn len(self) -> usize {

@@ -87,6 +87,11 @@ impl LaunchContext {
         self.buffer().whole()
     }
 
+    /// The exception buffer as memory.
+    pub(crate) fn exception_slice(&self) -> Result<DeviceSlice> {
+        self.slice().slice(MAX_SMALL_ARGS as u64..)
+    }
+
     /// The list that fetches the exception buffer.
     pub(crate) fn read_nodes<H: Hal>(&self, into: &HostBuffer<H>) -> Vec<DmaReadNode> {
         vec![DmaReadNode::new(into.bus_addr(), self.exceptions(), exception_bytes())]

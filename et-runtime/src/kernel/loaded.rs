@@ -39,10 +39,16 @@ impl Program {
     }
 }
 
+/// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args *, const struct
+/// kernel_environment *, uint64_t part, uint64_t parts)`.
+const TASK_SYMBOL: &str = "et_task";
+
 #[derive(Debug)]
 pub(crate) struct KernelInner {
     pub(crate) program: Arc<Program>,
     pub(crate) entry: DeviceAddr,
+    /// The function that does a part of the work as a task, if the kernel has one.
+    pub(crate) task: Option<DeviceAddr>,
     pub(crate) code: DeviceBuffer,
 }
 
@@ -54,6 +60,7 @@ impl KernelInner {
         entry_offset: u64,
         code: DeviceBuffer,
     ) -> Self {
+        let task = image.entry(Some(TASK_SYMBOL)).ok();
         let load = code.addr().as_u64();
         let program = Program {
             name: name.into(),
@@ -64,7 +71,8 @@ impl KernelInner {
             symbols: OnceLock::new(),
         };
         let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
-        Self { program: Arc::new(program), entry, code }
+        let task = task.map(|offset| DeviceAddr::new(load.wrapping_add(offset)));
+        Self { program: Arc::new(program), entry, task, code }
     }
 }
 
@@ -87,6 +95,13 @@ impl Kernel {
     #[must_use]
     pub fn entry(&self) -> DeviceAddr {
         self.inner.entry
+    }
+
+    /// Returns the device address of its function `et_task`, by which a single hart runs it as a task of a graph; `None` if it has
+    /// none, and can only be launched.
+    #[must_use]
+    pub fn task_entry(&self) -> Option<DeviceAddr> {
+        self.inner.task
     }
 
     /// Returns where it was loaded.

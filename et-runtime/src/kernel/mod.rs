@@ -18,5 +18,6 @@ pub use loaded::Kernel;
 pub use symbols::{Location, Symbols};
 
 pub(crate) use context::{Contexts, LaunchContext, MAX_SMALL_ARGS, Taken};
+pub(crate) use exception::decode;
 pub(crate) use launch::StackPlan;
 pub(crate) use loaded::KernelInner;

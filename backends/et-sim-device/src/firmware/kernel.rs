@@ -226,6 +226,7 @@ impl Shared {
             shire_mask: launch.shire_mask,
             stack_top: launch.stack_top,
             stack_bytes_per_hart: launch.stack_bytes_per_hart,
+            exception_buffer: launch.exception_buffer,
         }
     }
 
@@ -274,7 +275,7 @@ impl Shared {
             if dump.marks_shire() {
                 shire_mask |= 1_u64 << abi::shire_of_hart(failure.hart_id).min(63);
             }
-            if launch.exception_buffer != 0 {
+            if launch.exception_buffer != 0 && !self.compute.dumps_failures() {
                 dump.write(&self.slot.dram, launch.exception_buffer, failure, cycles);
             }
         }

@@ -10,6 +10,7 @@ mod cm_reset;
 mod cq;
 mod dma;
 mod exception;
+pub(crate) use exception::Dump;
 mod hpsq;
 mod kernel;
 mod mm;

@@ -1,0 +1,214 @@
+//! A graph as the resident scheduler reads it, and what it leaves behind.
+//!
+//! The layout is that of `struct image` in `testing/kernels/src/graph.c`: 192 bytes of header, progress and control, then tables,
+//! each aligned to a line. All numbers are little-endian.
+
+use et_devapi::handshake::{CELL_BYTES, CELL_WORDS, LINE_BYTES};
+
+use crate::graph::{Graph, Work};
+
+const MAGIC: u64 = 0x4850_4152_4754_4531;
+const HEADER_BYTES: u64 = 192;
+const TASK_BYTES: u64 = 32;
+/// Bytes of what is left of each task.
+pub(super) const OUTCOME_BYTES: u64 = 32;
+/// Where the progress line starts.
+pub(super) const PROGRESS: u64 = 64;
+/// Where the word is by which the host cancels.
+pub(super) const CANCEL: u64 = 128;
+
+/// Where things are in the image, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offsets {
+    pub(super) cells: u64,
+    task_table: u64,
+    successors: u64,
+    pending: u64,
+    ready: u64,
+    pub(super) outcomes: u64,
+    args: u64,
+    pub(super) len_bytes: u64,
+}
+
+impl Offsets {
+    /// For `tasks` tasks with `edges` edges and `arg_words` words of arguments, on `harts` harts.
+    pub(super) fn new(tasks: u64, edges: u64, arg_words: u64, harts: u32) -> Self {
+        let mut at = HEADER_BYTES;
+        let mut place = |bytes: u64| {
+            let start = at;
+            at = (start + bytes).next_multiple_of(LINE_BYTES);
+            start
+        };
+        let cells = place(u64::from(harts) * CELL_BYTES);
+        let task_table = place(tasks * TASK_BYTES);
+        let successors = place(edges * 4);
+        let pending = place(tasks * 4);
+        let ready = place(tasks * 4);
+        let outcomes = place(tasks * OUTCOME_BYTES);
+        let args = place(arg_words * 8);
+        Self { cells, task_table, successors, pending, ready, outcomes, args, len_bytes: at }
+    }
+}
+
+/// The image of the tasks of a graph that are left to run.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) at: Offsets,
+    pub(super) bytes: Vec<u8>,
+    /// Task of the graph for each task of the image.
+    pub(super) tasks: Vec<u32>,
+    /// Offset of the arguments of each task.
+    args: Vec<u64>,
+}
+
+impl Image {
+    /// Writes the image of the kernels in `tasks`, to be loaded at device address `base`. What is not among them counts as
+    /// complete.
+    pub(super) fn new(graph: &Graph, tasks: Vec<u32>, base: u64, harts: u32) -> Self {
+        const NOT_HERE: u32 = u32::MAX;
+        let view = graph.view();
+        let mut index = vec![NOT_HERE; view.len()];
+        for (here, &task) in tasks.iter().enumerate() {
+            index[task as usize] = here as u32;
+        }
+        let successors_of = |task: u32| {
+            let index = &index;
+            view.successors(task).iter().map(move |&next| index[next as usize])
+        };
+        let inside = |task: u32| successors_of(task).filter(|&next| next != NOT_HERE);
+        let edges: u64 = tasks.iter().map(|&task| inside(task).count() as u64).sum();
+        // Each task has arguments of its own, so that their address tells which task a worker has.
+        let words = |task: u32| (view.args(task).len() as u64).max(1);
+        let arg_words = tasks.iter().map(|&task| words(task)).sum();
+        let at = Offsets::new(tasks.len() as u64, edges, arg_words, harts);
+        let mut image = Self { at, bytes: vec![0; at.len_bytes as usize], tasks, args: Vec::new() };
+
+        let mut pending = vec![0_u32; image.tasks.len()];
+        let (mut edge, mut arg) = (0_u64, at.args);
+        for here in 0..image.tasks.len() {
+            let task = image.tasks[here];
+            let first = edge;
+            for next in inside(task) {
+                pending[next as usize] += 1;
+                image.put32(at.successors + edge * 4, next);
+                edge += 1;
+            }
+            for (n, &word) in view.args(task).iter().enumerate() {
+                image.put64(arg + 8 * n as u64, word);
+            }
+            let entry = match view.work(task) {
+                Work::Kernel(kernel) => kernel.task_entry().map_or(0, |entry| entry.as_u64()),
+                _ => 0,
+            };
+            let row = at.task_table + here as u64 * TASK_BYTES;
+            image.put64(row, entry);
+            image.put64(row + 8, base + arg);
+            image.put32(row + 16, first as u32);
+            image.put32(row + 20, (edge - first) as u32);
+            image.args.push(arg);
+            arg += words(task) * 8;
+        }
+        let mut roots = 0;
+        for (here, &count) in pending.iter().enumerate() {
+            image.put32(at.pending + here as u64 * 4, count);
+            if count == 0 {
+                image.put32(at.ready + roots * 4, here as u32);
+                roots += 1;
+            }
+        }
+        let header = [
+            MAGIC,
+            image.tasks.len() as u64,
+            base + at.task_table,
+            base + at.successors,
+            base + at.pending,
+            base + at.ready,
+            base + at.outcomes,
+            roots,
+        ];
+        for (n, word) in header.into_iter().enumerate() {
+            image.put64(8 * n as u64, word);
+        }
+        image
+    }
+
+    /// The task of the image whose arguments are at this offset.
+    pub(super) fn task_of_args(&self, offset: u64) -> Option<usize> {
+        self.args.binary_search(&offset).ok()
+    }
+
+    fn put64(&mut self, at: u64, value: u64) {
+        self.bytes[at as usize..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn put32(&mut self, at: u64, value: u32) {
+        self.bytes[at as usize..][..4].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// How far the scheduler is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) dispatched: u64,
+    pub(super) started_cycles: u64,
+}
+
+impl Progress {
+    pub(super) fn of(words: &[u64; 8]) -> Self {
+        let [_, completed, failed, dispatched, started_cycles, ..] = *words;
+        Self { completed, failed, dispatched, started_cycles }
+    }
+
+    /// Tasks that workers have.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.dispatched.saturating_sub(self.completed).saturating_sub(self.failed)
+    }
+}
+
+/// What the scheduler has written of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    NotRun,
+    Dispatched { rank: u32 },
+    Complete { rank: u32, start: u64, end: u64 },
+    Failed { rank: u32, value: i64, start: u64, end: u64 },
+}
+
+impl Left {
+    pub(super) fn of(words: &[u64]) -> Self {
+        let [state, value, start, end] = *words else { return Self::NotRun };
+        let rank = (state >> 32) as u32;
+        match state & 0xffff_ffff {
+            1 => Self::Dispatched { rank },
+            2 => Self::Complete { rank, start, end },
+            3 => Self::Failed { rank, value: value.cast_signed(), start, end },
+            _ => Self::NotRun,
+        }
+    }
+}
+
+/// What a cell says when its worker is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Remains {
+    pub(super) hart: u64,
+    /// Tasks the worker had and did not complete.
+    pub(super) outstanding: u32,
+    /// Address of the arguments of the first of them, which was running.
+    pub(super) running: u64,
+}
+
+impl Remains {
+    pub(super) fn of(cell: &[u64]) -> Self {
+        use et_devapi::handshake::{DISPATCH, IDENTITY, STATUS, slot};
+        debug_assert_eq!(cell.len(), CELL_WORDS);
+        let completed = (cell[STATUS] & 0xffff_ffff) as u32;
+        let sent = (cell[DISPATCH] & 0xffff_ffff) as u32;
+        Self {
+            hart: cell[IDENTITY],
+            outstanding: sent.wrapping_sub(completed),
+            running: cell[slot(completed.wrapping_add(1)) + 1],
+        }
+    }
+}
