@@ -146,6 +146,11 @@ for source in src/*.c src/*.S; do
     "${prefix}objcopy" --wildcard --strip-symbol='.L*' --strip-symbol='$x*' \
         "$work/slim" "$work/elf/$name.elf"
     chmod 644 "$work/elf/$name.elf"
+    # Graphs find tasks by name.
+    if grep -q '^ET_TASK_ENTRY' "$source" &&
+        ! "${prefix}nm" "$work/elf/$name.elf" | grep -q ' T et_task$'; then
+        fail "$name" "et_task is not in the symbol table"
+    fi
     inspect "$work/elf/$name.elf" "$name"
 done
 

@@ -35,6 +35,8 @@ pub(super) struct Pool {
     runs: Mutex<Vec<Option<Arc<RunShared>>>>,
     /// Threads that would like to schedule at this moment.
     wanting: AtomicU32,
+    /// Waiters that leave the scheduling to workers, and see to it that these go on.
+    watchers: AtomicU32,
     next_number: AtomicU64,
     background: Parker,
     /// Somebody has left tasks that no worker has got. The next worker to pick one up calls the background thread, unless a
@@ -49,6 +51,8 @@ impl fmt::Debug for Pool {
     }
 }
 
+/// How long a run may make no progress until a waiter that has stepped aside schedules again.
+const WATCH: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS_PER_TIME: u32 = 64;
 
@@ -71,6 +75,7 @@ impl Pool {
             has_requests: AtomicBool::new(false),
             runs: Mutex::default(),
             wanting: AtomicU32::new(0),
+            watchers: AtomicU32::new(0),
             next_number: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
         }
@@ -157,18 +162,23 @@ impl Pool {
 
     /// Called by a worker that has got a task.
     pub(super) fn picked_up(&self) {
-        if self.has_backlog.load(Ordering::Relaxed) && !self.engine.is_held() {
+        if self.has_backlog.load(Ordering::Relaxed)
+            && self.watchers.load(Ordering::Relaxed) == 0
+            && !self.engine.is_held()
+        {
             self.has_backlog.store(false, Ordering::Relaxed);
             self.background.unpark();
         }
     }
 
-    /// Schedules until `is_over` or the deadline.
+    /// Schedules until `is_over` or the deadline. A thread that `may_step_aside` also stops when it is not worth a processor: tasks
+    /// are so short that one worker is enough, and that is done sooner if it schedules for itself.
     fn drive<'a>(
         &'a self,
         mut engine: Held<'a, Engine>,
         is_over: impl Fn(&Engine) -> bool,
         deadline: Option<&Deadline>,
+        may_step_aside: bool,
     ) {
         let mut looks = 0;
         let mut patience = engine.patience;
@@ -189,7 +199,7 @@ impl Pool {
                     }
                 }
             }
-            if is_over(&engine) {
+            if is_over(&engine) || may_step_aside && engine.is_brisk() {
                 break;
             }
             looks += 1;
@@ -218,7 +228,9 @@ impl Pool {
                 continue;
             }
             let nap = engine.nap();
-            let timeout = [left, nap].into_iter().flatten().min();
+            // A worker that has tasks and says nothing may have lost its processor, or have a long one: time tells.
+            let watch = engine.has_backlog().then_some(WATCH);
+            let timeout = [left, nap, watch].into_iter().flatten().min();
             let mut sleep = || {
                 let look = |engine: &mut Engine| engine.turn(self) || is_over(engine);
                 self.engine.sleep(&mut engine, timeout, look);
@@ -232,10 +244,37 @@ impl Pool {
             // After a nap only one look: what does not ring has to be looked at, not spun for.
             looks = if nap.is_some() { patience.looks() } else { 0 };
         }
+        let will_watch = may_step_aside && !is_over(&engine);
         let mut after = After::default();
         self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
-        after.needs_care |= after.has_backlog;
+        after.needs_care |= after.has_backlog && !will_watch;
         self.settle(after);
+    }
+
+    /// Waits while workers schedule for themselves; tells whether they went on until the end or the deadline.
+    fn watch(&self, run: &RunShared, deadline: &Deadline, parker: &sync::Arc<Parker>) -> bool {
+        for _ in 0..self.spins {
+            if run.result.is_done() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let mut seen = run.finished.load(Ordering::Relaxed);
+        loop {
+            let left = deadline.left(&*self.clock);
+            if left.is_zero() || !run.result.subscribe(parker) {
+                return true;
+            }
+            parker.park_timeout(left.min(WATCH));
+            run.result.unsubscribe(parker);
+            let now = run.finished.load(Ordering::Relaxed);
+            if run.result.is_done() {
+                return true;
+            }
+            if std::mem::replace(&mut seen, now) == now {
+                return false;
+            }
+        }
     }
 
     pub(super) fn wait(
@@ -245,15 +284,25 @@ impl Pool {
     ) -> Result<Arc<Outcome>, RunError> {
         let deadline = Deadline::after(&*self.clock, timeout);
         let mut looks = 0;
+        // Tasks with a deadline need somebody who looks at the clock.
+        let may_step_aside = run.deadline.is_none();
+        let mut is_stalled = false;
         let mut parker: Option<sync::Arc<Parker>> = None;
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let result = loop {
             if let Some(outcome) = run.result.get() {
                 break Ok(outcome);
             }
-            if let Some(engine) = self.engine.hold() {
+            if let Some(mut engine) = self.engine.hold() {
+                if std::mem::take(&mut is_stalled) {
+                    engine.forget_pace();
+                }
                 self.wanting.fetch_sub(1, Ordering::Relaxed);
-                self.drive(engine, |_| run.result.is_done(), Some(&deadline));
+                self.watchers.fetch_add(1, Ordering::Relaxed);
+                self.drive(engine, |_| run.result.is_done(), Some(&deadline), may_step_aside);
+                let parker = parker.get_or_insert_with(|| sync::Arc::new(Parker::new()));
+                is_stalled = !run.result.is_done() && !self.watch(run, &deadline, parker);
+                self.watchers.fetch_sub(1, Ordering::Relaxed);
                 self.wanting.fetch_add(1, Ordering::Relaxed);
                 if run.result.is_done() {
                     continue;
@@ -298,19 +347,28 @@ impl Pool {
     /// The background thread: schedules where nobody waits and there is something that does not come by itself.
     pub(super) fn stand_by(&self) {
         let mut left = None;
+        let mut seen = 0;
         while !self.is_closed.load(Ordering::Acquire) {
             match left {
                 Some(left) => self.background.park_timeout(left),
                 None => self.background.park(),
             }
-            let somebody_waits = || self.wanting.load(Ordering::Relaxed) != 0;
-            let is_over = |engine: &Engine| {
-                !engine.needs_turns() || somebody_waits() || self.is_closed.load(Ordering::Relaxed)
+            let somebody_cares = || {
+                self.wanting.load(Ordering::Relaxed) != 0
+                    || self.watchers.load(Ordering::Relaxed) != 0
+                    || self.is_closed.load(Ordering::Relaxed)
             };
+            let is_over = |engine: &Engine| !engine.needs_turns() || somebody_cares();
             // If somebody else has it, they call again when they leave, if there is need.
-            let Some(engine) = self.engine.hold() else { continue };
+            let Some(mut engine) = self.engine.hold() else { continue };
+            if std::mem::replace(&mut seen, engine.completions()) == engine.completions() {
+                engine.forget_pace();
+            }
             left = engine.next_deadline(self);
-            self.drive(engine, is_over, None);
+            if engine.has_backlog() && !somebody_cares() {
+                left = Some(left.map_or(WATCH, |left| left.min(WATCH)));
+            }
+            self.drive(engine, is_over, None, true);
         }
     }
 

@@ -10,34 +10,101 @@ use std::time::Duration;
 use super::driver::{Pool, Request};
 use super::outcome::Cut;
 use super::port::{Done, Ended, Offer, Port, Unit};
+use super::progress::Progress;
 use super::run::RunShared;
-use super::workers::WorkerSlot;
+use super::workers::{Taken, WorkerSlot};
 use super::{Outcome, RunTrace, TaskFailure, TaskSpan, TaskState};
 use crate::graph::{TaskId, Work};
 use crate::handshake::{Callbacks, Patience};
 
-/// Looks without a completion, while tasks wait for a worker, that make one more worker worth its wake-up.
-const WIDEN_AT: i32 = 600;
-/// How many such looks a completion makes up for. Workers are added until completions come about this often.
-const COMPLETION_WORTH: i32 = 60;
+/// Looks without a completion, while tasks wait for a worker and are not short, that make one more worker worth its wake-up.
+const WIDEN_AT: u32 = 600;
 /// How long a new thread may take to announce itself.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// A run that has started.
 struct Exec {
     run: Arc<RunShared>,
-    /// Tasks each task still waits for.
-    pending: Vec<u32>,
-    /// Tasks that are not final.
-    remaining: usize,
-    /// Tasks that workers or the device have.
-    outstanding: usize,
+    progress: Progress,
     cut: Option<Cut>,
     failures: Vec<(TaskId, TaskFailure)>,
     roots: HashMap<u32, u32>,
     spans: Vec<TaskSpan>,
-    /// The device has it as a whole.
-    is_whole: bool,
+}
+
+impl Exec {
+    fn fail(&mut self, task: u32, failure: TaskFailure) {
+        self.failures.push((TaskId::from_index(task), failure));
+        let roots = &mut self.roots;
+        self.progress.fail(&*self.run, task, |next| {
+            roots.insert(next, task);
+        });
+    }
+}
+
+/// Ready tasks, by slot of their run and index.
+#[derive(Default)]
+struct Queues {
+    /// For any host worker.
+    host: VecDeque<(u32, u32)>,
+    /// For some host workers only.
+    pinned: Vec<(u32, u32)>,
+    /// For the device.
+    device: VecDeque<(u32, u32)>,
+}
+
+impl Queues {
+    #[inline]
+    fn push(&mut self, run: &RunShared, slot: u32, task: u32) {
+        let view = run.graph.view();
+        match view.work(task) {
+            Work::Host(_) if view.core_set(task).is_some() => self.pinned.push((slot, task)),
+            Work::Host(_) => self.host.push_back((slot, task)),
+            _ => self.device.push_back((slot, task)),
+        }
+    }
+}
+
+/// How fast completions come, in looks of the scheduler.
+///
+/// A mean that forgets, of values that are cut off: that a thread has lost its processor for some milliseconds says nothing about
+/// how long tasks take.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Looks since the last completion.
+    gap: u32,
+    /// Eight times the mean.
+    mean: u32,
+}
+
+impl Pace {
+    /// A gap counts as no more than this.
+    const LONGEST: u32 = 200;
+    /// Tasks are short below this, some microseconds.
+    const SHORT: u32 = 60;
+
+    /// Nothing known: tasks may be long.
+    const fn new() -> Self {
+        Self { gap: 0, mean: 8 * 100 }
+    }
+
+    fn is_short(self) -> bool {
+        self.mean < 8 * Self::SHORT
+    }
+
+    fn look(&mut self) {
+        self.gap += 1;
+        if self.gap >= 16 * Self::LONGEST {
+            // So long that it counts without a completion, too.
+            self.completion();
+        }
+    }
+
+    fn completion(&mut self) {
+        self.mean += self.gap.min(Self::LONGEST);
+        self.mean -= self.mean / 8;
+        self.gap = 0;
+    }
 }
 
 /// A time stamp that is due.
@@ -75,20 +142,18 @@ pub(super) struct Engine {
     lost: Vec<u32>,
     /// Workers that may be in use at a time.
     width: usize,
-    credit: i32,
+    /// Looks that found tasks waiting and nothing else, since the width was changed.
+    waste: u32,
+    pace: Pace,
+    completions: u64,
     woken: Vec<u32>,
-    ready: VecDeque<(u32, u32)>,
-    /// Ready tasks that may run on some workers only.
-    pinned: Vec<(u32, u32)>,
-    /// Ready tasks for the device.
-    offers: VecDeque<(u32, u32)>,
+    ready: Queues,
     execs: Vec<Option<Exec>>,
     /// Runs behind others whose buffers they use.
     queue: VecDeque<Arc<RunShared>>,
     port: Option<Box<dyn Port>>,
     done: Vec<Done>,
     stamps: Vec<Stamp>,
-    poison: Vec<u32>,
     callbacks: Vec<Callbacks<Arc<Outcome>>>,
 }
 
@@ -115,17 +180,16 @@ impl Engine {
             idle: Vec::new(),
             lost: Vec::new(),
             width: 1,
-            credit: 0,
+            waste: 0,
+            pace: Pace::new(),
+            completions: 0,
             woken: Vec::new(),
-            ready: VecDeque::new(),
-            pinned: Vec::new(),
-            offers: VecDeque::new(),
+            ready: Queues::default(),
             execs: Vec::new(),
             queue: VecDeque::new(),
             port,
             done: Vec::new(),
             stamps: Vec::new(),
-            poison: Vec::new(),
             callbacks: Vec::new(),
         }
     }
@@ -140,9 +204,27 @@ impl Engine {
         self.has_backlog() || self.nap().is_some()
     }
 
+    /// Counts the completions of host workers.
+    pub(super) fn completions(&self) -> u64 {
+        self.completions
+    }
+
+    /// Forgets how fast completions come, because they have not come for long.
+    pub(super) fn forget_pace(&mut self) {
+        self.pace = Pace::new();
+    }
+
+    /// Tells whether host tasks have been so short lately that one worker did them as fast as they were handed out.
+    pub(super) fn is_brisk(&self) -> bool {
+        self.pace.is_short()
+            && self.width == 1
+            && self.starting.is_empty()
+            && !self.port.as_ref().is_some_and(|port| port.is_busy())
+    }
+
     /// Tells whether tasks are ready that no worker has got.
     pub(super) fn has_backlog(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.host.is_empty()
     }
 
     /// Tells whether the background thread has to know of something at once.
@@ -193,21 +275,24 @@ impl Engine {
         if self.port.is_some() {
             progress |= self.collect_from_port(pool);
         }
-        if !self.ready.is_empty() || !self.pinned.is_empty() {
+        if !self.ready.host.is_empty() || !self.ready.pinned.is_empty() {
             progress |= self.hand_out(pool);
         }
-        if !self.offers.is_empty() {
+        if !self.ready.device.is_empty() {
             progress |= self.offer(pool);
         }
         if !self.stamps.is_empty() {
             self.stamp(pool);
         }
-        if !progress && !self.ready.is_empty() {
-            self.credit = (self.credit + 1).min(WIDEN_AT);
-            if self.credit == WIDEN_AT && self.width < self.cap.min(self.limit as usize) {
-                self.credit = 0;
-                self.width += 1;
-                return true;
+        if !progress && !self.busy.is_empty() {
+            self.pace.look();
+            if !self.ready.host.is_empty() && !self.pace.is_short() {
+                self.waste += 1;
+                if self.waste >= WIDEN_AT && self.width < self.cap.min(self.limit as usize) {
+                    self.waste = 0;
+                    self.width += 1;
+                    return true;
+                }
             }
         }
         progress
@@ -215,11 +300,13 @@ impl Engine {
 
     /// Lets all workers be used that have tasks to run, because the scheduler is about to sleep; tells whether that changed
     /// anything.
+    ///
+    /// If tasks are short, the worker has probably lost its processor, and more workers would not help.
     pub(super) fn widen(&mut self, pool: &Pool) -> bool {
-        if self.ready.is_empty() || self.width >= self.limit as usize {
+        if self.ready.host.is_empty() || self.width >= self.limit as usize || self.pace.is_short() {
             return false;
         }
-        let wanted = self.busy.len() + self.ready.len();
+        let wanted = self.busy.len() + self.ready.host.len();
         let width = wanted.min(self.limit as usize);
         if width <= self.width {
             return false;
@@ -268,16 +355,12 @@ impl Engine {
 
     fn insert(&mut self, run: Arc<RunShared>, pool: &Pool) -> u32 {
         let view = run.graph.view();
-        let tasks = view.len();
         let exec = Exec {
-            pending: (0..tasks).map(|task| view.fan_in(task as u32)).collect(),
-            remaining: tasks,
-            outstanding: 0,
+            progress: Progress::new((0..view.len()).map(|task| view.fan_in(task as u32))),
             cut: None,
             failures: Vec::new(),
             roots: HashMap::new(),
             spans: Vec::new(),
-            is_whole: false,
             run,
         };
         let slot = self.execs.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -294,38 +377,23 @@ impl Engine {
             (Some(port), false) => port.take(&run),
             _ => Ok(false),
         };
-        let slot = self.insert(Arc::clone(&run), pool);
-        match taken {
-            Ok(true) => {
-                if let Some(exec) = &mut self.execs[slot as usize] {
-                    exec.is_whole = true;
-                    for task in 0..run.states.len() {
-                        run.set_state(task as u32, TaskState::Ready);
+        let slot = self.insert(run, pool);
+        let Self { execs, ready, .. } = self;
+        if let Some(exec) = &mut execs[slot as usize] {
+            let Exec { run, progress, .. } = exec;
+            let roots = run.graph.view().roots();
+            match taken {
+                Ok(true) => progress.take_whole(&**run),
+                Ok(false) => progress.start(&**run, roots, |task| ready.push(run, slot, task)),
+                Err(failure) => {
+                    let roots = roots.to_vec();
+                    for root in roots {
+                        exec.fail(root, failure.clone());
                     }
-                }
-            }
-            Ok(false) => {
-                for &root in run.graph.view().roots() {
-                    self.make_ready(&run, slot, root);
-                }
-            }
-            Err(failure) => {
-                for &root in run.graph.view().roots() {
-                    self.fail(slot, root, failure.clone());
                 }
             }
         }
         self.conclude_if_done(slot, pool);
-    }
-
-    fn make_ready(&mut self, run: &RunShared, slot: u32, task: u32) {
-        run.set_state(task, TaskState::Ready);
-        let view = run.graph.view();
-        match view.work(task) {
-            Work::Host(_) if view.core_set(task).is_some() => self.pinned.push((slot, task)),
-            Work::Host(_) => self.ready.push_back((slot, task)),
-            _ => self.offers.push_back((slot, task)),
-        }
     }
 
     /// Opens the cells of new workers.
@@ -358,42 +426,53 @@ impl Engine {
         while let Some(&worker) = self.busy.get(at) {
             while let Some(taken) = self.workers[worker as usize].poll() {
                 progress = true;
-                self.credit = (self.credit - COMPLETION_WORTH).max(-WIDEN_AT);
-                if self.credit <= -WIDEN_AT && self.width > 1 {
-                    self.width -= 1;
-                    self.credit = 0;
+                self.pace.completion();
+                self.completions += 1;
+                if self.width > 1 && self.pace.is_short() {
+                    self.width = 1;
                 }
                 let span = self.spans[worker as usize][taken.parity];
-                self.completed(taken.slot, taken.task, taken.is_success, span, pool);
+                self.completed(&taken, span, pool);
             }
-            let slot = &self.workers[worker as usize];
-            if slot.outstanding() == 0 {
+            let it = &self.workers[worker as usize];
+            if it.outstanding() == 0 {
                 self.busy.swap_remove(at);
                 self.idle.push(worker);
             } else {
+                if progress {
+                    // The one behind it is running now.
+                    let (slot, task) = it.first();
+                    if let Some(exec) = &self.execs[slot as usize] {
+                        exec.run.set_state(task, TaskState::Running);
+                    }
+                }
                 at += 1;
             }
         }
         progress
     }
 
-    fn completed(&mut self, slot: u32, task: u32, is_success: bool, span: u32, pool: &Pool) {
-        let Some(exec) = &mut self.execs[slot as usize] else { return };
-        exec.outstanding -= 1;
+    fn completed(&mut self, taken: &Taken, span: u32, pool: &Pool) {
+        let Taken { slot, task, is_success, .. } = *taken;
+        let Self { execs, ready, stamps, .. } = self;
+        let Some(exec) = &mut execs[slot as usize] else { return };
+        exec.progress.take_back();
         if span != u32::MAX {
-            self.stamps.push(Stamp { slot, span, is_end: true });
+            stamps.push(Stamp { slot, span, is_end: true });
         }
         if is_success {
-            self.succeed(slot, task);
+            let Exec { run, progress, .. } = exec;
+            progress.succeed(&**run, task, |next| ready.push(run, slot, next));
         } else {
             let mut reports = crate::shared::locked(&exec.run.reports);
             let report = reports.iter().position(|(other, _)| *other == task);
             let failure = report.map(|at| reports.swap_remove(at).1);
             drop(reports);
-            let failure = failure.unwrap_or_else(|| TaskFailure::Panicked("unknown".into()));
-            self.fail(slot, task, failure);
+            exec.fail(task, failure.unwrap_or_else(|| TaskFailure::Panicked("unknown".into())));
         }
-        self.conclude_if_done(slot, pool);
+        if exec.progress.is_over() {
+            self.conclude_if_done(slot, pool);
+        }
     }
 
     fn collect_from_port(&mut self, pool: &Pool) -> bool {
@@ -408,9 +487,10 @@ impl Engine {
     fn take_done(&mut self, done: &mut Vec<Done>, pool: &Pool) {
         for Done { run, task, ended, span } in done.drain(..) {
             let Some(slot) = self.slot_of(run) else { continue };
-            let Some(exec) = &mut self.execs[slot as usize] else { continue };
-            if !exec.is_whole {
-                exec.outstanding -= 1;
+            let Self { execs, ready, .. } = self;
+            let Some(exec) = &mut execs[slot as usize] else { continue };
+            if !exec.progress.is_whole() {
+                exec.progress.take_back();
             } else if exec.run.state(task).is_final() {
                 // It depends on one that failed.
                 continue;
@@ -418,85 +498,25 @@ impl Engine {
             if let (Some((worker, start, end)), true) = (span, exec.run.options.trace) {
                 exec.spans.push(TaskSpan { task: TaskId::from_index(task), worker, start, end });
             }
+            let Exec { run, progress, .. } = exec;
             match ended {
-                Ended::Complete => self.succeed(slot, task),
-                Ended::Failed(failure) => self.fail(slot, task, failure),
-                Ended::NotRun => {
-                    exec.run.set_state(task, TaskState::Cancelled);
-                    self.finished(slot, 1);
+                Ended::Complete => {
+                    progress.succeed(&**run, task, |next| ready.push(run, slot, next));
                 }
+                Ended::Failed(failure) => exec.fail(task, failure),
+                Ended::NotRun => progress.skip(&**run, task),
             }
             self.conclude_if_done(slot, pool);
         }
     }
 
-    #[inline]
-    fn succeed(&mut self, slot: u32, task: u32) {
-        let Some(exec) = &mut self.execs[slot as usize] else { return };
-        let run = Arc::clone(&exec.run);
-        run.set_state(task, TaskState::Executed);
-        if !exec.is_whole {
-            for &next in run.graph.view().successors(task) {
-                let Some(exec) = &mut self.execs[slot as usize] else { return };
-                let pending = &mut exec.pending[next as usize];
-                *pending -= 1;
-                if *pending == 0 && run.state(next) == TaskState::Waiting {
-                    self.make_ready(&run, slot, next);
-                }
-            }
-        }
-        run.set_state(task, TaskState::Complete);
-        self.finished(slot, 1);
-    }
-
-    fn finished(&mut self, slot: u32, tasks: usize) {
-        if let Some(exec) = &mut self.execs[slot as usize] {
-            exec.remaining -= tasks;
-            let ended = exec.pending.len() - exec.remaining;
-            exec.run.finished.store(ended, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-
-    fn fail(&mut self, slot: u32, task: u32, failure: TaskFailure) {
-        let Some(exec) = &mut self.execs[slot as usize] else { return };
-        exec.run.set_state(task, TaskState::Failed);
-        exec.failures.push((TaskId::from_index(task), failure));
-        self.finished(slot, 1);
-        self.poison(slot, task);
-    }
-
     fn cancel_task(&mut self, slot: u32, task: u32) {
-        let Some(exec) = &mut self.execs[slot as usize] else { return };
-        let is_open = (task as usize) < exec.run.states.len()
-            && !exec.is_whole
-            && matches!(exec.run.state(task), TaskState::Waiting | TaskState::Ready);
-        if is_open {
-            exec.run.set_state(task, TaskState::Cancelled);
-            self.finished(slot, 1);
-            self.poison(slot, task);
-        }
-    }
-
-    /// Fails everything that depends on a task that will not complete.
-    fn poison(&mut self, slot: u32, root: u32) {
-        let Some(exec) = &mut self.execs[slot as usize] else { return };
-        let run = Arc::clone(&exec.run);
-        let mut open = std::mem::take(&mut self.poison);
-        open.push(root);
-        let mut count = 0;
-        while let Some(task) = open.pop() {
-            for &next in run.graph.view().successors(task) {
-                // A task behind an incomplete one has not started, so it is waiting or final.
-                if !run.state(next).is_final() {
-                    run.set_state(next, TaskState::DependencyFailed);
-                    exec.roots.insert(next, root);
-                    count += 1;
-                    open.push(next);
-                }
-            }
-        }
-        self.poison = open;
-        self.finished(slot, count);
+        let Some(Exec { run, progress, roots, .. }) = &mut self.execs[slot as usize] else {
+            return;
+        };
+        progress.cancel_task(&**run, task, |next| {
+            roots.insert(next, task);
+        });
     }
 
     /// Ends a run before its time: what has not started is cancelled.
@@ -506,18 +526,9 @@ impl Engine {
             return;
         }
         exec.cut = Some(cut);
-        let run = Arc::clone(&exec.run);
-        run.is_cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
-        if !exec.is_whole {
-            let mut count = 0;
-            for task in 0..run.states.len() as u32 {
-                if matches!(run.state(task), TaskState::Waiting | TaskState::Ready) {
-                    run.set_state(task, TaskState::Cancelled);
-                    count += 1;
-                }
-            }
-            self.finished(slot, count);
-        }
+        exec.run.is_cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
+        exec.progress.cut(&*exec.run);
+        let number = exec.run.number;
         let late = match cut {
             Cut::Deadline(after) => Some(after),
             Cut::Cancelled => None,
@@ -527,7 +538,7 @@ impl Engine {
         }
         let mut done = std::mem::take(&mut self.done);
         if let Some(port) = &mut self.port {
-            port.give_up(run.number, late, &mut done);
+            port.give_up(number, late, &mut done);
         }
         self.take_done(&mut done, pool);
         self.done = done;
@@ -555,8 +566,8 @@ impl Engine {
                     TaskFailure::WorkerLost { worker, why }
                 };
                 if let Some(exec) = &mut self.execs[of as usize] {
-                    exec.outstanding -= 1;
-                    self.fail(of, task, failure);
+                    exec.progress.take_back();
+                    exec.fail(task, failure);
                 }
                 if of != slot {
                     self.conclude_if_done(of, pool);
@@ -585,17 +596,17 @@ impl Engine {
     /// Hands ready tasks to host workers.
     fn hand_out(&mut self, pool: &Pool) -> bool {
         let mut progress = false;
-        while let Some(&(slot, task)) = self.ready.front() {
+        while let Some(&(slot, task)) = self.ready.host.front() {
             let Some(number) = self.number_of_ready(slot, task) else {
-                self.ready.pop_front();
+                self.ready.host.pop_front();
                 continue;
             };
             let Some(worker) = self.place(pool) else { break };
-            self.ready.pop_front();
+            self.ready.host.pop_front();
             self.dispatch(worker, slot, task, number);
             progress = true;
         }
-        if !self.pinned.is_empty() {
+        if !self.ready.pinned.is_empty() {
             progress |= self.hand_out_pinned(pool);
         }
         for worker in self.woken.drain(..) {
@@ -625,7 +636,7 @@ impl Engine {
                 self.start_worker(pool);
             }
         }
-        if self.credit >= 0 && self.busy.len() < self.limit as usize {
+        if !self.pace.is_short() && self.busy.len() < self.limit as usize {
             return None;
         }
         self.busy.iter().copied().find(|&worker| self.workers[worker as usize].outstanding() == 1)
@@ -663,10 +674,7 @@ impl Engine {
 
     fn dispatch(&mut self, worker: u32, slot: u32, task: u32, number: u64) {
         let host = &mut self.workers[worker as usize];
-        let state = match host.outstanding() {
-            0 => TaskState::Running,
-            _ => TaskState::Staged,
-        };
+        let is_staged = host.outstanding() != 0;
         let Some(parity) = host.dispatch(slot, task, number) else {
             debug_assert!(false, "a worker without room was chosen");
             return;
@@ -675,8 +683,7 @@ impl Engine {
             self.woken.push(worker);
         }
         if let Some(exec) = &mut self.execs[slot as usize] {
-            exec.outstanding += 1;
-            exec.run.set_state(task, state);
+            exec.progress.hand_over(&*exec.run, task, is_staged);
             self.spans[worker as usize][parity] = u32::MAX;
             if exec.run.options.trace {
                 let span = exec.spans.len() as u32;
@@ -693,9 +700,9 @@ impl Engine {
     fn hand_out_pinned(&mut self, pool: &Pool) -> bool {
         let mut progress = false;
         let mut at = 0;
-        while let Some(&(slot, task)) = self.pinned.get(at) {
+        while let Some(&(slot, task)) = self.ready.pinned.get(at) {
             let Some(number) = self.number_of_ready(slot, task) else {
-                self.pinned.swap_remove(at);
+                self.ready.pinned.swap_remove(at);
                 continue;
             };
             let Some(exec) = &self.execs[slot as usize] else { continue };
@@ -723,7 +730,7 @@ impl Engine {
             };
             match worker {
                 Some(worker) => {
-                    self.pinned.swap_remove(at);
+                    self.ready.pinned.swap_remove(at);
                     self.dispatch(worker, slot, task, number);
                     progress = true;
                 }
@@ -736,29 +743,26 @@ impl Engine {
     /// Offers ready tasks to the device.
     fn offer(&mut self, pool: &Pool) -> bool {
         let mut progress = false;
-        while let Some(&(slot, task)) = self.offers.front() {
+        while let Some(&(slot, task)) = self.ready.device.front() {
             if self.number_of_ready(slot, task).is_none() {
-                self.offers.pop_front();
+                self.ready.device.pop_front();
                 continue;
             }
             let (Some(exec), Some(port)) = (&mut self.execs[slot as usize], &mut self.port) else {
-                self.offers.pop_front();
+                self.ready.device.pop_front();
                 continue;
             };
-            let run = Arc::clone(&exec.run);
-            match port.offer(&Unit { run: &run, task }) {
+            match port.offer(&Unit { run: &exec.run, task }) {
                 Ok(Offer::Full) => break,
                 Ok(Offer::Taken { is_staged }) => {
-                    exec.outstanding += 1;
-                    let state = if is_staged { TaskState::Staged } else { TaskState::Running };
-                    run.set_state(task, state);
+                    exec.progress.hand_over(&*exec.run, task, is_staged);
                 }
                 Err(failure) => {
-                    self.fail(slot, task, failure);
+                    exec.fail(task, failure);
                     self.conclude_if_done(slot, pool);
                 }
             }
-            self.offers.pop_front();
+            self.ready.device.pop_front();
             progress = true;
         }
         progress
@@ -784,7 +788,7 @@ impl Engine {
     /// Publishes the outcome of a run whose tasks are all final, and starts those that waited for it.
     fn conclude_if_done(&mut self, slot: u32, pool: &Pool) {
         let place = &mut self.execs[slot as usize];
-        if !place.as_ref().is_some_and(|exec| exec.remaining == 0 && exec.outstanding == 0) {
+        if !place.as_ref().is_some_and(|exec| exec.progress.is_over()) {
             return;
         }
         if !self.stamps.is_empty() {
@@ -816,7 +820,7 @@ impl Engine {
         drop(run);
         if self.execs.iter().all(Option::is_none) {
             self.width = 1;
-            self.credit = 0;
+            self.waste = 0;
         }
         for _ in 0..self.queue.len() {
             if let Some(next) = self.queue.pop_front() {
@@ -851,7 +855,7 @@ impl Engine {
     pub(super) fn bury(&mut self, workers: &mut [WorkerSlot], pool: &Pool) {
         for worker in workers {
             while let Some(taken) = worker.poll() {
-                self.completed(taken.slot, taken.task, taken.is_success, u32::MAX, pool);
+                self.completed(&taken, u32::MAX, pool);
             }
         }
     }

@@ -295,11 +295,8 @@ mod tests {
     #[test]
     fn of_a_run_taken_as_a_whole_only_ends_count() {
         let (graph, _) = diamond();
-        let graph = Graph {
-            states: vec![Cell::new(TaskState::Waiting); 5],
-            ended: Cell::new(0),
-            ..graph
-        };
+        let graph =
+            Graph { states: vec![Cell::new(TaskState::Waiting); 5], ended: Cell::new(0), ..graph };
         let mut progress = Progress::new([0, 1, 1, 2, 1].into_iter());
         progress.take_whole(&graph);
         assert!(progress.is_whole() && !progress.is_over());

@@ -12,6 +12,7 @@ use std::time::Duration;
 use et_devapi::msg::ops::LaunchStatus;
 
 use super::driver::Pool;
+use super::progress::Tasks;
 use super::{Outcome, RunError, TaskFailure, TaskState};
 use crate::clock::Deadline;
 use crate::graph::{Graph, TaskContext, TaskId, Work};
@@ -131,6 +132,28 @@ impl RunShared {
         };
         locked(&self.reports).push((task, failure));
         1
+    }
+}
+
+impl Tasks for RunShared {
+    #[inline]
+    fn successors(&self, task: u32) -> &[u32] {
+        self.graph.view().successors(task)
+    }
+
+    #[inline]
+    fn state(&self, task: u32) -> TaskState {
+        self.state(task)
+    }
+
+    #[inline]
+    fn set_state(&self, task: u32, state: TaskState) {
+        self.set_state(task, state);
+    }
+
+    #[inline]
+    fn set_ended(&self, ended: usize) {
+        self.finished.store(ended, Ordering::Relaxed);
     }
 }
 

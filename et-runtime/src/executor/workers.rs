@@ -79,6 +79,12 @@ impl WorkerSlot {
         Some(Taken { slot, task, is_success: finished.outcome == 0, parity })
     }
 
+    /// The first task it has that was not polled as complete.
+    #[inline]
+    pub(super) fn first(&self) -> (u32, u32) {
+        self.tasks[(self.half.next_to_complete() & 1) as usize]
+    }
+
     /// The tasks it has, the running one first.
     pub(super) fn holds(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let status = self.half.status(&*self.cell);

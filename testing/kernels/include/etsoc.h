@@ -29,7 +29,9 @@
 #define ET_CSR_EVICT_VA 0x89f
 
 /* Environment calls and the type that goes with the one that ends the kernel. */
+#define ET_CALL_EVICT_L1 6
 #define ET_CALL_KERNEL_RETURN 8
+#define ET_CALL_EVICT_L1_L2 11
 #define ET_RETURN_SUCCESS 0
 #define ET_RETURN_SELF_ABORT 1
 
@@ -72,6 +74,22 @@ struct args;
 
 /* Called on every hart of the launch. A negative result makes the launch fail. */
 int64_t entry_point(const struct args *args, const struct kernel_environment *env);
+
+/*
+ * Work that can be cut into equal parts: does part `part` of `parts`. A kernel that defines it has no
+ * entry point of its own but says ET_TASK_ENTRY; it can be launched on many harts, and be called by
+ * one hart as a task of a graph, with part 0 of 1. A negative result is a failure.
+ */
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts) __attribute__((used, noipa));
+
+/* The entry point of a kernel with `et_task`: each hart of the launch does one part. */
+#define ET_TASK_ENTRY                                                                             \
+    int64_t entry_point(const struct args *args, const struct kernel_environment *env)            \
+    {                                                                                             \
+        return et_task(args, env, et_index(env), et_harts(env));                                  \
+    }                                                                                             \
+    _Static_assert(1, "takes the semicolon")
 
 /* Ends the kernel on this hart without going back through the start-up code. */
 __attribute__((noreturn, unused)) static inline void et_exit(int64_t value, uint64_t type)
@@ -203,6 +221,22 @@ ET_COHERENT_(g, 32)
 ET_COHERENT_(l, 64)
 ET_COHERENT_(g, 64)
 
+/*
+ * Posted forms, without the old value: the hart goes on at once, and only a fence tells when they
+ * have taken effect. Not even two of them are in order without one.
+ */
+#define ET_POST_(name, funct7)                                                                    \
+    ET_INLINE void et_post_##name##_g64(volatile uint64_t *at, uint64_t operand)                  \
+    {                                                                                             \
+        __asm__ volatile(".insn r 0x3b, 3, " #funct7 ", x0, %0, %z1"                              \
+                         :                                                                        \
+                         : "r"(at), "rJ"(operand)                                                 \
+                         : "memory");                                                             \
+    }
+
+ET_POST_(store, 0x05)
+ET_POST_(or, 0x21)
+
 /* Bytes and halfwords have real coherent stores (a halfword must be aligned), and no loads. */
 #define ET_SMALL_STORE_(name, type, funct7)                                                       \
     ET_INLINE void et_store_##name(volatile type *at, type value)                                 \
@@ -246,6 +280,28 @@ ET_INLINE void et_evict(const void *at, size_t bytes, enum et_cache_level level)
         line += lines * ET_LINE_BYTES;
     }
     __asm__ volatile("csrwi " ET_STR(ET_CSR_TENSOR_WAIT) ", 6" : : : "memory");
+}
+
+/* Environment call `number`; returns what it does. All other registers stay as they are. */
+ET_INLINE int64_t et_call(uint64_t number, uint64_t first, uint64_t second)
+{
+    register uint64_t a0 __asm__("a0") = number;
+    register uint64_t a1 __asm__("a1") = first;
+    register uint64_t a2 __asm__("a2") = second;
+    __asm__ volatile("ecall" : "+r"(a0) : "r"(a1), "r"(a2) : "memory");
+    return (int64_t)a0;
+}
+
+/* Writes back and drops all lines of this minion's first-level cache, for both of its harts. */
+ET_INLINE void et_evict_l1(enum et_cache_level level)
+{
+    (void)et_call(ET_CALL_EVICT_L1, 0, level);
+}
+
+/* The same for that cache and the whole second-level cache of the shire. */
+ET_INLINE void et_evict_l1_l2(void)
+{
+    (void)et_call(ET_CALL_EVICT_L1_L2, 0, 0);
 }
 
 /* ---- who am I ------------------------------------------------------------------------------ */
@@ -315,14 +371,14 @@ struct et_range {
 };
 
 /*
- * This hart's share of the `count` elements of `size` bytes that start at `base`. `base` is what
+ * Part `part` of `parts` of the `count` elements of `size` bytes that start at `base`. `base` is what
  * the kernel writes: the cuts are made at its 64-byte lines, so that no line has two owners. That
  * holds if `base` is a multiple of `size` and `size` divides 64; otherwise an element that
- * straddles two lines goes to the owner of the first. Shares differ by at most one line, and a
- * short array leaves some harts idle.
+ * straddles two lines goes to the owner of the first. Parts differ by at most one line, and of a
+ * short array some are empty.
  */
-ET_INLINE struct et_range et_slice(const void *base, uint64_t size, uint64_t count,
-                                   const struct kernel_environment *env)
+ET_INLINE struct et_range et_part(const void *base, uint64_t size, uint64_t count, uint64_t part,
+                                  uint64_t parts)
 {
     struct et_range range = {0, 0};
     if (count == 0)
@@ -330,10 +386,8 @@ ET_INLINE struct et_range et_slice(const void *base, uint64_t size, uint64_t cou
 
     uint64_t lead = (uintptr_t)base % ET_LINE_BYTES; /* bytes of the first line before base */
     uint64_t lines = (lead + count * size + ET_LINE_BYTES - 1) / ET_LINE_BYTES;
-    uint64_t index = et_index(env);
-    uint64_t harts = et_harts(env);
-    uint64_t first = lines * index / harts;
-    uint64_t last = lines * (index + 1) / harts;
+    uint64_t first = lines * part / parts;
+    uint64_t last = lines * (part + 1) / parts;
 
     /* Element number of the first element that begins in the given line or later. */
     range.begin = first == 0 ? 0 : (first * ET_LINE_BYTES - lead + size - 1) / size;
@@ -343,6 +397,13 @@ ET_INLINE struct et_range et_slice(const void *base, uint64_t size, uint64_t cou
     if (range.end > count)
         range.end = count;
     return range;
+}
+
+/* This hart's part, if all harts of the launch take one. */
+ET_INLINE struct et_range et_slice(const void *base, uint64_t size, uint64_t count,
+                                   const struct kernel_environment *env)
+{
+    return et_part(base, size, count, et_index(env), et_harts(env));
 }
 
 /* ---- credits and barriers ------------------------------------------------------------------ */
@@ -365,7 +426,7 @@ ET_INLINE int et_flb_join(unsigned barrier, unsigned participants)
 /* Takes one credit from counter 0 or 1 of this hart; sleeps until there is one. */
 ET_INLINE void et_fcc_consume(unsigned counter)
 {
-    __asm__ volatile("csrw " ET_STR(ET_CSR_FCC) ", %0" : : "r"((uint64_t)counter) : "memory");
+    __asm__ volatile("csrw " ET_STR(ET_CSR_FCC) ", %0" : : "rK"((uint64_t)counter) : "memory");
 }
 
 /* Credits waiting for this hart. */
@@ -376,12 +437,27 @@ ET_INLINE unsigned et_fcc_available(unsigned counter)
     return both >> 16 * counter & 0xffff;
 }
 
+/* Where credits are given to counter `counter` of thread `thread` of the minions of a shire. */
+ET_INLINE volatile uint64_t *et_credit_register(unsigned shire, unsigned thread, unsigned counter)
+{
+    return (volatile uint64_t *)(0x01003400c0 + ((uintptr_t)shire << 22) +
+                                 8 * (uintptr_t)(2 * thread + counter));
+}
+
 /* Gives one credit to counter `counter` of thread `thread` of each minion in `minions`. */
 ET_INLINE void et_credit(unsigned shire, unsigned thread, unsigned counter, uint64_t minions)
 {
-    uintptr_t at =
-        0x01003400c0 + ((uintptr_t)shire << 22) + 8 * (uintptr_t)(2 * thread + counter);
-    *(volatile uint64_t *)at = minions;
+    *et_credit_register(shire, thread, counter) = minions;
+}
+
+/* The register for credits to one hart, and what to store there. Fence before storing. */
+ET_INLINE volatile uint64_t *et_credit_hart_register(uint64_t hart_id, unsigned counter)
+{
+    return et_credit_register(hart_id >> 6, hart_id & 1, counter);
+}
+ET_INLINE uint64_t et_credit_hart_bit(uint64_t hart_id)
+{
+    return (uint64_t)1 << (hart_id >> 1 & 31);
 }
 
 /* Gives one credit to every compute hart of a shire. */

@@ -14,14 +14,17 @@ struct args {
     uint64_t n;
 };
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
+    (void)env;
     const float *x = args->x;
     const float *y = args->y;
     float *z = args->z;
-    struct et_range mine = et_slice(z, sizeof *z, args->n, env);
+    struct et_range mine = et_part(z, sizeof *z, args->n, part, parts);
 
     for (uint64_t i = mine.begin; i < mine.end; i++)
         z[i] = x[i] + y[i];
     return 0;
 }
+ET_TASK_ENTRY;

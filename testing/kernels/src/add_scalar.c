@@ -15,14 +15,17 @@ struct args {
 };
 _Static_assert(offsetof(struct args, n) == 24 && sizeof(struct args) == 32, "documented layout");
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
+    (void)env;
     const float *x = args->x;
     float *z = args->z;
     float s = args->s;
-    struct et_range mine = et_slice(z, sizeof *z, args->n, env);
+    struct et_range mine = et_part(z, sizeof *z, args->n, part, parts);
 
     for (uint64_t i = mine.begin; i < mine.end; i++)
         z[i] = x[i] + s;
     return 0;
 }
+ET_TASK_ENTRY;

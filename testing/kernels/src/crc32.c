@@ -6,7 +6,8 @@
  * The data is cut into blocks of block_len bytes, the last may be shorter; there are
  * ceil(len / block_len) results. block_len = 0 means one block. No data, no result.
  *
- * Neighbouring results belong to different harts, so they are stored past the caches.
+ * Neighbouring results belong to different parts, so they are stored past the caches, unless there
+ * is only one part.
  */
 #include "etsoc.h"
 
@@ -34,18 +35,25 @@ static uint32_t crc32(const uint8_t *at, uint64_t len)
     return ~crc;
 }
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
+    (void)env;
     uint64_t len = args->len;
     if (len == 0)
         return 0;
     uint64_t block_len = args->block_len == 0 ? len : args->block_len;
     uint64_t blocks = (len - 1) / block_len + 1;
 
-    for (uint64_t i = et_index(env); i < blocks; i += et_harts(env)) {
+    for (uint64_t i = part; i < blocks; i += parts) {
         uint64_t start = i * block_len;
         uint64_t size = len - start < block_len ? len - start : block_len;
-        et_store_g32(&args->result[i], crc32(args->data + start, size));
+        uint32_t crc = crc32(args->data + start, size);
+        if (parts == 1)
+            args->result[i] = crc;
+        else
+            et_store_g32(&args->result[i], crc);
     }
     return 0;
 }
+ET_TASK_ENTRY;

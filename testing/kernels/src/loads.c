@@ -14,14 +14,17 @@ struct args {
     uint64_t passes;
 };
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
+    (void)env;
     /* Volatile, or the compiler would merge the passes into one. */
     volatile uint64_t *buf = args->buf;
-    struct et_range mine = et_slice(args->buf, sizeof *args->buf, args->n, env);
+    struct et_range mine = et_part(args->buf, sizeof *args->buf, args->n, part, parts);
 
     for (uint64_t pass = args->passes; pass != 0; pass--)
         for (uint64_t i = mine.begin; i < mine.end; i++)
             buf[i] = buf[i] + 1;
     return 0;
 }
+ET_TASK_ENTRY;

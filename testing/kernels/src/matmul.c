@@ -18,13 +18,15 @@ struct args {
     uint64_t k;
 };
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
+    (void)env;
     const float *b = args->b;
     float *c = args->c;
     uint64_t n = args->n;
     uint64_t depth = args->k;
-    struct et_range mine = et_slice(c, sizeof *c, args->m * n, env);
+    struct et_range mine = et_part(c, sizeof *c, args->m * n, part, parts);
 
     uint64_t at = mine.begin;
     while (at < mine.end) {
@@ -57,3 +59,4 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
     }
     return 0;
 }
+ET_TASK_ENTRY;

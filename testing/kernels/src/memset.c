@@ -13,9 +13,11 @@ struct args {
     uint64_t n;
 };
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
-    struct et_range mine = et_slice(args->dst, 1, args->n, env);
+    (void)env;
+    struct et_range mine = et_part(args->dst, 1, args->n, part, parts);
     uint8_t byte = (uint8_t)args->value;
     uint64_t word = byte * (uint64_t)0x0101010101010101;
     uint8_t *at = args->dst + mine.begin;
@@ -29,3 +31,4 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
         *at = byte;
     return 0;
 }
+ET_TASK_ENTRY;

@@ -16,14 +16,17 @@ struct args {
 };
 _Static_assert(offsetof(struct args, n) == 24 && sizeof(struct args) == 32, "documented layout");
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
 {
+    (void)env;
     const float *x = args->x;
     float *y = args->y;
     float a = args->a;
-    struct et_range mine = et_slice(y, sizeof *y, args->n, env);
+    struct et_range mine = et_part(y, sizeof *y, args->n, part, parts);
 
     for (uint64_t i = mine.begin; i < mine.end; i++)
         y[i] = __builtin_fmaf(a, x[i], y[i]);
     return 0;
 }
+ET_TASK_ENTRY;

@@ -1,4 +1,4 @@
-//! `et demo`: four launches with their dependencies, every element checked.
+//! `et demo`: a graph of four tasks, every element checked.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use et::{Event, Launch};
+use et::executor::{DeviceExecutor, ExecutorConfig, Place, RunOptions};
+use et::graph::{GraphBuilder, Task};
 use serde_json::json;
 
+use crate::graph;
 use crate::output::{self, Format};
 
 const ELEMENTS: usize = 16_384;
@@ -37,61 +39,59 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
     let opened = started.elapsed();
     let properties = device.properties();
-    device.profiler().start();
-
-    let add = device.load_kernel("add", ADD)?;
-    let add_scalar = device.load_kernel("add_scalar", ADD_SCALAR)?;
-    let mul = device.load_kernel("mul", MUL)?;
 
     let n = ELEMENTS as u64;
-    let bytes = n * 4;
-    let buffer = || device.alloc(bytes);
+    let buffer = || device.alloc(n * 4);
     let (a, b, s, p, q, f) = (buffer()?, buffer()?, buffer()?, buffer()?, buffer()?, buffer()?);
 
-    // Two streams: both sums may run in any order, the product waits for both.
-    let (main, side) = (device.stream(), device.stream());
-    let inputs = [
-        main.copy_to_device(&vec![args.a; ELEMENTS], &a)?,
-        main.copy_to_device(&vec![args.b; ELEMENTS], &b)?,
-    ];
+    // What tasks read and write gives the order: both sums wait for s, the product waits for both.
+    let mut builder = GraphBuilder::new();
+    let add = builder.kernel(&device.load_kernel("add", ADD)?);
+    let add_scalar = builder.kernel(&device.load_kernel("add_scalar", ADD_SCALAR)?);
+    let mul = builder.kernel(&device.load_kernel("mul", MUL)?);
+    let task = |function, formula| Task::new(function).name(formula);
+    builder.add(task(add, "s = a + b").input(&a).input(&b).output(&s).u64(n))?;
+    builder.add(task(add_scalar, "p = s + 1").input(&s).output(&p).f32(1.0).u64(n))?;
+    builder.add(task(add_scalar, "q = s + 2").input(&s).output(&q).f32(2.0).u64(n))?;
+    builder.add(task(mul, "f = p * q").input(&p).input(&q).output(&f).u64(n))?;
+    let graph = builder.build()?;
+
+    let stream = device.default_stream();
+    stream.copy_to_device(&vec![args.a; ELEMENTS], &a)?.wait(WAIT)?;
+    stream.copy_to_device(&vec![args.b; ELEMENTS], &b)?.wait(WAIT)?;
+    let executor = DeviceExecutor::new(&device, &ExecutorConfig::new().place(Place::Auto))?;
     let before = device.hal().board().counters().instructions;
     let launched = Instant::now();
-    let step1 = main.launch(&Launch::new(&add).buffer(&a).buffer(&b).buffer(&s).u64(n))?;
-    side.wait_for(&step1);
-    let step2 = main.launch(&Launch::new(&add_scalar).buffer(&s).buffer(&p).f32(1.0).u64(n))?;
-    let step3 = side.launch(&Launch::new(&add_scalar).buffer(&s).buffer(&q).f32(2.0).u64(n))?;
-    main.wait_for(&step3);
-    let step4 = main.launch(&Launch::new(&mul).buffer(&p).buffer(&q).buffer(&f).u64(n))?;
-    step4.wait(WAIT)?;
-    for input in inputs {
-        input.wait(WAIT)?;
-    }
+    let run = executor.launch_with(&graph, RunOptions::new().trace(true))?;
+    let outcome = run.wait(WAIT)?;
     let elapsed = launched.elapsed();
+    if let Some(error) = graph::failure(&outcome) {
+        return Err(error);
+    }
     let instructions = device.hal().board().counters().instructions - before;
+    let place = outcome.place();
     let mut result = vec![0.0f32; ELEMENTS];
-    main.read(&f, &mut result, WAIT)?;
+    stream.read(&f, &mut result, WAIT)?;
 
     let expected = (args.a + args.b + 1.0) * (args.a + args.b + 2.0);
     let correct = result.iter().filter(|value| value.to_bits() == expected.to_bits()).count();
     let first_wrong = result.iter().position(|value| value.to_bits() != expected.to_bits());
 
-    let mhz = properties.boot_frequency_mhz;
-    let device_time = |event: &Event| {
-        let times = event.wait(WAIT)?.device.context("launches have device times")?;
-        anyhow::Ok(Duration::from_nanos(times.execute * 1000 / u64::from(mhz.unwrap_or(1))))
-    };
-    let steps = [
-        ("s = a + b", "add", device_time(&step1)?),
-        ("p = s + 1", "add_scalar", device_time(&step2)?),
-        ("q = s + 2", "add_scalar", device_time(&step3)?),
-        ("f = p * q", "mul", device_time(&step4)?),
-    ];
+    let trace = outcome.trace().context("the launch asked for a trace")?;
+    let steps: Vec<_> = graph
+        .tasks()
+        .map(|task| {
+            let span = trace.spans.iter().find(|span| span.task == task);
+            let time = span.map_or(Duration::ZERO, |span| span.end.saturating_sub(span.start));
+            (graph.name(task).unwrap_or_default(), graph.function(task), time)
+        })
+        .collect();
 
     let path =
         args.profile.clone().unwrap_or_else(|| std::env::temp_dir().join("et-demo.trace.json"));
-    let profile = device.profiler().stop();
     let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    profile.write_chrome_json(&mut BufWriter::new(file), mhz)?;
+    trace.write_chrome_json(&graph, &mut BufWriter::new(file))?;
+    drop(executor);
     device.close();
 
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
@@ -102,10 +102,12 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
             "a": args.a, "b": args.b, "expected": expected,
             "elements": ELEMENTS, "correct": correct,
             "harts": properties.harts,
+            "place": place,
             "open_us": opened.as_secs_f64() * 1e6,
             "steps": steps.iter().map(|(formula, kernel, time)| json!({
-                "formula": formula, "kernel": kernel, "device_us": time.as_secs_f64() * 1e6,
+                "formula": formula, "kernel": kernel, "us": time.as_secs_f64() * 1e6,
             })).collect::<Vec<_>>(),
+            "elapsed_us": elapsed.as_secs_f64() * 1e6,
             "instructions": instructions,
             "million_instructions_per_s": mips,
             "profile": path,
@@ -113,8 +115,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         Format::Text => {
             println!("{locator} opened in {}, {} harts", output::time(opened), properties.harts);
             println!("f = (a + b + 1)(a + b + 2) with a = {}, b = {}", args.a, args.b);
+            println!("{} tasks in {}, place {place}", graph.len(), output::time(elapsed));
             for (formula, kernel, time) in &steps {
-                println!("  {formula:<12} {kernel:<12} {:>10} on the device", output::time(*time));
+                println!("  {formula:<12} {kernel:<12} {:>10}", output::time(*time));
             }
             println!("{correct} of {ELEMENTS} elements correct ({expected})");
             println!("{instructions} instructions, {mips:.0} million per second");

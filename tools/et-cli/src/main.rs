@@ -2,7 +2,9 @@
 
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 
+mod copy;
 mod demo;
+mod graph;
 mod info;
 mod npy;
 mod output;
@@ -31,8 +33,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Computes (a + b + 1)(a + b + 2) on all compute harts and checks every element.
+    /// Computes (a + b + 1)(a + b + 2) as a graph of four tasks and checks every element.
     Demo(demo::Args),
+    /// Runs a graph of kernels that a file describes.
+    Graph(graph::Args),
     /// Lists devices.
     List,
     /// Shows what a device says about itself.
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
     let format = if cli.json { Format::Json } else { Format::Text };
     let outcome = match &cli.command {
         Command::Demo(args) => demo::run(&cli.device, args, format),
+        Command::Graph(args) => graph::run(&cli.device, args, format),
         Command::List => info::list(format),
         Command::Info => info::info(&cli.device, format),
         Command::Run(args) => run::run(&cli.device, args, format),
@@ -56,7 +61,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::error(&error, format);
+            if !error.is::<output::Reported>() {
+                output::error(&error, format);
+            }
             ExitCode::FAILURE
         }
     }

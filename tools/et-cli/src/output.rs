@@ -20,6 +20,18 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A failure that the JSON document on standard output already has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported;
+
+impl std::fmt::Display for Reported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("failed, as reported")
+    }
+}
+
+impl std::error::Error for Reported {}
+
 /// Prints a failure with its causes.
 pub(crate) fn error(error: &anyhow::Error, format: Format) {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
@@ -67,5 +79,18 @@ pub(crate) fn progress(format: Format, what: &'static str, total: u64) -> Progre
         bar.set_style(style);
     }
     bar.set_message(what);
+    bar
+}
+
+/// A progress bar over tasks, as [`progress`].
+pub(crate) fn task_progress(format: Format, total: usize) -> ProgressBar {
+    if format == Format::Json {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(total as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg:>12} [{bar:40}] {pos}/{len} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.set_message("tasks");
     bar
 }

@@ -4,15 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use et::{AnyHal, Device, DeviceBuffer, DeviceSlice, KernelArgs, Launch, Stream};
+use et::{AnyHal, Device, DeviceBuffer, KernelArgs, Launch, LaunchFailure, Stream};
 use serde_json::json;
 
+use crate::copy;
 use crate::npy::{self, Array};
 use crate::output::{self, Format};
 use crate::value::{self, Argument};
-
-/// Copies are cut into pieces of this size, so that the progress bar moves.
-const PIECE: usize = 64 << 20;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
@@ -63,12 +61,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
             (Argument::Scalar(ty, text), _) => block = value::scalar(block, *ty, text)?,
             (_, Some((array, output))) => {
                 let buffer = device.alloc(array.bytes.len().max(1) as u64)?;
-                for (index, piece) in array.bytes.chunks(PIECE).enumerate() {
-                    let start = (index * PIECE) as u64;
-                    let part = buffer.slice(start..start + piece.len() as u64)?;
-                    stream.copy_to_device(piece, part)?.wait(timeout)?;
-                    bar.inc(piece.len() as u64);
-                }
+                copy::to_device(stream, &array.bytes, &buffer, &bar, timeout)?;
                 block = block.addr(buffer.addr());
                 buffers.push(Buffer { device: buffer, output: output.map(|path| (path, array)) });
             }
@@ -95,12 +88,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let mut written = Vec::new();
     for buffer in &mut buffers {
         let Some((path, array)) = &mut buffer.output else { continue };
-        for (index, piece) in array.bytes.chunks_mut(PIECE).enumerate() {
-            let start = (index * PIECE) as u64;
-            let part: DeviceSlice = buffer.device.slice(start..start + piece.len() as u64)?;
-            stream.read(part, piece, timeout)?;
-            bar.inc(piece.len() as u64);
-        }
+        copy::from_device(stream, &buffer.device, &mut array.bytes, &bar, timeout)?;
         npy::write(path, array)?;
         written.push(path.clone());
     }
@@ -172,8 +160,12 @@ fn execute(
 }
 
 /// All failed harts, with symbol and source line, and the registers of the first.
-fn report(error: &et::Error) -> anyhow::Error {
-    let Some(failure) = error.launch_failure() else { return anyhow!("{error}") };
+pub(crate) fn report(error: &et::Error) -> anyhow::Error {
+    error.launch_failure().map_or_else(|| anyhow!("{error}"), report_launch)
+}
+
+/// As [`report`], of a launch.
+pub(crate) fn report_launch(failure: &LaunchFailure) -> anyhow::Error {
     let registers = failure.contexts.first().filter(|context| context.gpr.is_some());
     match registers {
         Some(first) => {

@@ -1,4 +1,4 @@
-//! Arguments of `et run`: scalars and arrays in files.
+//! Arguments of `et run` and `et graph`: scalars, types, shapes.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -43,6 +43,12 @@ fn read(path: &Path) -> Vec<f32> {
     npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap()
 }
 
+/// Events of a kind in a profile: `X` is a span, `s` and `f` are the ends of an arrow.
+fn events(trace: &Value, kind: &str) -> usize {
+    let events = trace["traceEvents"].as_array().unwrap().iter();
+    events.filter(|event| event["ph"] == kind).count()
+}
+
 /// A folder with `x.npy`: 0, 1, … 999.
 fn folder() -> (tempfile::TempDir, impl Fn(&str) -> PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -60,11 +66,14 @@ fn demo_checks_every_element_and_writes_a_profile() {
     assert!(output.status.success(), "{stdout}{}", text(&output.stderr));
     assert!(stdout.contains("16384 of 16384 elements correct (42)"), "{stdout}");
     let trace: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
-    let launches = trace["traceEvents"].as_array().unwrap().iter();
-    assert_eq!(launches.filter(|event| event["name"] == "launch" && event["pid"] == 2).count(), 4);
+    assert_eq!(events(&trace, "X"), 4);
+    // Both sums wait for the first one, the product for both.
+    assert_eq!((events(&trace, "s"), events(&trace, "f")), (4, 4));
     let report = json(&et(&["demo", "--json", "--a", "1", "--b", "0.5"]));
     assert_eq!(report["correct"], 16_384);
     assert_eq!(report["expected"], 8.75);
+    assert!(["cores", "resident", "streams"].contains(&report["place"].as_str().unwrap()));
+    assert!(stdout.contains("4 tasks in ") && stdout.contains(", place "), "{stdout}");
 }
 
 #[test]
@@ -138,4 +147,223 @@ fn mistakes_are_explained() {
     }
     let output = Command::cargo_bin("et").unwrap().args(["--device", "sim:x=1", "info"]).output();
     assert!(text(&output.unwrap().stderr).contains("keys are"));
+}
+
+/// (a + b + 1)(a + b + 2) as a file; `KERNELS` stands for the folder of the kernels.
+const FORMULA: &str = include_str!("formula.json");
+
+/// A folder with the formula's graph and its inputs.
+fn formula() -> (tempfile::TempDir, impl Fn(&str) -> PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let a: Vec<f32> = (0..16_384u16).map(|i| f32::from(i % 100)).collect();
+    save(&path.join("a.npy"), &a);
+    let kernels = Path::new(&kernel("add")).parent().unwrap().display().to_string();
+    std::fs::write(path.join("graph.json"), FORMULA.replace("KERNELS", &kernels)).unwrap();
+    (folder, move |name| path.join(name))
+}
+
+/// The path of a graph with a kernel of the tests and these tasks, beside 1000 floats `x` and `y`.
+fn graph(path: &impl Fn(&str) -> PathBuf, kernels: &[&str], tasks: &str) -> String {
+    let kernels: Vec<_> =
+        kernels.iter().map(|name| format!("\"{name}\":\"{}\"", kernel(name))).collect();
+    let text = format!(
+        r#"{{"buffers":{{"x":{{"npy":"x.npy"}},"y":{{"dtype":"f32","shape":[1000]}}}},
+            "kernels":{{{}}},"outputs":{{"y":"y.npy"}},"tasks":{tasks}}}"#,
+        kernels.join(",")
+    );
+    let file = path("graph.json");
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+/// Runs the formula's graph and checks every element.
+fn check_formula(path: &impl Fn(&str) -> PathBuf, device: &str, place: &str) {
+    let file = path("graph.json").display().to_string();
+    let mut command = Command::cargo_bin("et").unwrap();
+    let output =
+        command.args(["--device", device, "graph", &file, "--place", place]).output().unwrap();
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{device} {place}: {stdout}{}", text(&output.stderr));
+    assert!(stdout.contains("4 of 4 tasks complete"), "{stdout}");
+    assert!(place == "auto" || stdout.contains(&format!("place {place}")), "{stdout}");
+    let f = read(&path("f.npy"));
+    assert_eq!(f.len(), 16_384);
+    for (i, f) in (0..16_384u16).zip(f) {
+        let s = f32::from(i % 100) + 3.0;
+        let expected = (s + 1.0) * (s + 2.0);
+        assert_eq!(f.to_bits(), expected.to_bits(), "{device} {place}, element {i}");
+    }
+    std::fs::remove_file(path("f.npy")).unwrap();
+}
+
+#[test]
+fn a_graph_computes_the_same_at_every_place() {
+    let (_folder, path) = formula();
+    for place in ["auto", "cores", "resident", "streams"] {
+        check_formula(&path, DEVICE, place);
+    }
+}
+
+/// Caches are not coherent there, and stores take effect late: fences and evictions have to be in place.
+#[test]
+fn a_graph_computes_the_same_on_weak_memory() {
+    let (_folder, path) = formula();
+    for place in ["cores", "resident", "streams"] {
+        for seed in 1..4 {
+            check_formula(&path, &format!("{DEVICE},memory=weak,seed={seed}"), place);
+        }
+    }
+}
+
+#[test]
+fn a_graph_is_drawn_without_being_run() {
+    let (_folder, path) = formula();
+    let (file, dot) = (path("graph.json").display().to_string(), path("graph.dot"));
+    let printed = text(&et(&["graph", &file, "--dot"]).stdout);
+    assert!(printed.starts_with("digraph"), "{printed}");
+    assert_eq!(printed.matches(" -> ").count(), 4, "{printed}");
+    let output = et(&["graph", &file, "--dot", &dot.display().to_string()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read_to_string(dot).unwrap(), printed);
+    assert_eq!(json(&et(&["graph", &file, "--dot", "--json"]))["tasks"][3]["function"], "mul");
+    assert!(!path("f.npy").exists());
+}
+
+#[test]
+fn a_graph_reports_for_machines_and_writes_a_profile() {
+    let (_folder, path) = formula();
+    let (file, profile) = (path("graph.json").display().to_string(), path("trace.json"));
+    let options = ["--repeat", "3", "--profile", &profile.display().to_string(), "--json"];
+    let report = json(&et(&[&["graph", &file][..], &options].concat()));
+    assert_eq!(report["status"], "completed", "{report}");
+    assert_eq!(report["runs_us"].as_array().unwrap().len(), 3);
+    assert_eq!(report["tasks"].as_array().unwrap().len(), 4);
+    assert_eq!(report["tasks"][1]["name"], "p");
+    assert_eq!(report["tasks"][1]["state"], "complete");
+    assert!(report["tasks"][1]["us"].as_f64().unwrap() >= 0.0);
+    assert_eq!(report["outputs"][0], path("f.npy").display().to_string());
+    let trace: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    assert_eq!((events(&trace, "X"), events(&trace, "s"), events(&trace, "f")), (4, 4, 4));
+}
+
+#[test]
+fn parts_of_a_buffer_are_arguments_too() {
+    let (_folder, path) = folder();
+    // The halves meet at a cache line; the last task declares the first half only, and so waits for one task.
+    let file = graph(
+        &path,
+        &["add_scalar"],
+        r#"[{"name":"low","kernel":"add_scalar",
+                "args":["in:x[0..512]","out:y[0..512]","f32:1","u64:512"]},
+            {"name":"high","kernel":"add_scalar",
+                "args":["in:x[512..1000]","out:y[512..1000]","f32:2","u64:488"]},
+            {"name":"again","kernel":"add_scalar",
+                "args":["in:y[0..512]","out:y[0..512]","f32:1","u64:512"]}]"#,
+    );
+    let shape = json(&et(&["graph", &file, "--dot", "--json"]));
+    assert_eq!(shape["edges"].as_array().unwrap().len(), 1, "{shape}");
+    let output = et(&["graph", &file]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let expected: Vec<f32> = (0..1000u16).map(|i| f32::from(i) + 2.0).collect();
+    assert_eq!(read(&path("y.npy")), expected);
+}
+
+#[test]
+fn mistakes_in_a_graph_are_explained() {
+    let (_folder, path) = folder();
+    for (tasks, parts) in [
+        (r#"[{"kernel":"add"}]"#, &["tasks[0], kernel", "no kernel \"add\"; there are mul"][..]),
+        (r#"[{"kernel":"mul","args":["in:z"]}]"#, &["args[0] \"in:z\"", "no buffer \"z\""]),
+        (r#"[{"kernel":"mul","args":["u32:x"]}]"#, &["args[0] \"u32:x\"", "is no u32"]),
+        (r#"[{"kernel":"mul","arguments":[]}]"#, &["unknown field `arguments`", "line 2"]),
+        (
+            r#"[{"name":"a","kernel":"mul","after":["b"]},{"name":"b","kernel":"mul","after":["a"]}]"#,
+            &["cycle", "task 1 \"b\" → task 0 \"a\" → task 1"],
+        ),
+        (
+            r#"[{"name":"a","kernel":"mul","args":["out:y","inout:y"]}]"#,
+            &["tasks[0] \"a\"", "overlapping writes"],
+        ),
+        (r#"[{"name":"a","kernel":"mul","shires":"0x10"}]"#, &["shire mask 0x10"]),
+    ] {
+        let file = graph(&path, &["mul"], tasks);
+        let output = et(&["graph", &file]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{tasks}: {stderr}");
+        for part in parts {
+            assert!(stderr.contains(part), "{tasks}: {part} in {stderr}");
+        }
+        let report = et(&["graph", &file, "--json"]);
+        assert_eq!(report.status.code(), Some(1));
+        assert!(json(&report)["error"].is_string());
+    }
+    let output = et(&["graph", "/no/such/graph.json"]);
+    assert!(text(&output.stderr).contains("reading /no/such/graph.json"));
+    let file = graph(&path, &["mul"], r#"[{"kernel":"mul"}]"#);
+    for options in [["--place", "nowhere"], ["--deadline", "-1"], ["--repeat", "0"]] {
+        assert!(!et(&[&["graph", &file][..], &options].concat()).status.success(), "{options:?}");
+    }
+}
+
+#[test]
+fn a_trap_in_a_graph_says_where_and_what_depended_on_it() {
+    let (_folder, path) = folder();
+    let tasks = r#"[{"name":"bad","kernel":"trap_load","args":["u64:70"]},
+        {"name":"next","kernel":"hang","after":["bad"]},
+        {"name":"last","kernel":"hang","after":["next"]}]"#;
+    let file = graph(&path, &["trap_load", "hang"], tasks);
+    let output = et(&["graph", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    for part in ["0 of 3 tasks complete", "failed", "not run", "because of 0 bad"] {
+        assert!(stdout.contains(part), "{part} in {stdout}");
+    }
+    for part in ["task 0 \"bad\"", "hart 70", "load access fault", "trap_load.c", "sp "] {
+        assert!(stderr.contains(part), "{part} in {stderr}");
+    }
+    assert!(!path("y.npy").exists(), "outputs of failed graphs are not written");
+
+    let output = et(&["graph", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report = json(&output);
+    assert_eq!(
+        (&report["status"], &report["tasks"][0]["state"]),
+        (&"failed".into(), &"failed".into())
+    );
+    assert!(report["tasks"][0]["failure"].as_str().unwrap().contains("hart 70"), "{report}");
+    assert_eq!(report["tasks"][2]["root_cause"], 0);
+    assert!(report["causes"][0].as_str().unwrap().contains("load access fault"), "{report}");
+}
+
+#[test]
+fn a_single_hart_that_traps_is_named_too() {
+    let (_folder, path) = folder();
+    let tasks = r#"[{"name":"good","kernel":"task_nop"},
+        {"name":"bad","kernel":"task_trap","args":["u64:1"],"after":["good"]}]"#;
+    let file = graph(&path, &["task_nop", "task_trap"], tasks);
+    for place in ["cores", "resident"] {
+        let output = et(&["graph", &file, "--place", place, "--deadline", "20"]);
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{place}: {stdout}{stderr}");
+        assert!(stdout.contains("1 of 2 tasks complete"), "{place}: {stdout}");
+        for part in ["\"bad\"", "hart ", "access fault"] {
+            assert!(stderr.contains(part), "{place}: {part} in {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_graph() {
+    let (_folder, path) = folder();
+    let tasks = r#"[{"name":"forever","kernel":"hang"},
+        {"name":"next","kernel":"hang","after":["forever"]}]"#;
+    let file = graph(&path, &["hang"], tasks);
+    let output = et(&["graph", &file, "--deadline", "0.2", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["tasks"][0]["state"], "failed", "{report}");
+    assert_ne!(report["tasks"][1]["state"], "complete", "{report}");
+    assert!(report["error"].as_str().unwrap().contains("not complete after 200ms"), "{report}");
+    assert_eq!(report["causes"][0], "task 0 \"forever\"");
 }

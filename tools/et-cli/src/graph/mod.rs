@@ -1,0 +1,222 @@
+//! `et graph`: runs the task graph that a file describes.
+
+mod report;
+mod spec;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use et::executor::{DeviceExecutor, ExecutorConfig, Outcome, Place, Run, RunError, RunOptions};
+use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task};
+use et::{AnyHal, Device, DeviceBuffer, KernelArgs};
+use indicatif::ProgressBar;
+
+use self::report::Report;
+use self::spec::{Argument, Spec};
+use crate::output::{self, Format};
+use crate::{copy, npy, value};
+
+/// How long a copy may take.
+const COPY_LIMIT: Duration = Duration::from_secs(60);
+/// How often the progress bar moves. Shorter runs have none.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Options of `graph`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The graph, a JSON file; docs/src/graphs.md describes it.
+    file: PathBuf,
+    /// Where kernels run: auto, cores, resident or streams.
+    #[arg(long, default_value_t = Place::Auto)]
+    place: Place,
+    /// Seconds that a run may take; then what runs is aborted.
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<f64>,
+    /// Where to write when each task ran and where, for ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Writes the graph for Graphviz, to a file or standard output, and does not run it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    dot: Option<PathBuf>,
+    /// Runs of the graph, each with the data that the one before left.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+}
+
+/// A graph and the buffers that its tasks use, in the order of the file.
+struct Built {
+    graph: Graph,
+    buffers: Vec<DeviceBuffer>,
+}
+
+pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
+    let mut options = RunOptions::new().trace(true);
+    if let Some(seconds) = args.deadline {
+        options = options.deadline(Duration::try_from_secs_f64(seconds).context("bad deadline")?);
+    }
+    let mut spec = Spec::read(&args.file)?;
+    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let built = build(&device, &spec).with_context(|| format!("in {}", args.file.display()))?;
+    if let Some(path) = &args.dot {
+        device.close();
+        return write_dot(&built.graph, path, format);
+    }
+
+    let stream = device.default_stream();
+    let total = spec.buffers.iter().map(|(_, array)| array.bytes.len() as u64).sum();
+    let bar = output::progress(format, "to device", total);
+    for ((_, array), buffer) in spec.buffers.iter().zip(&built.buffers) {
+        copy::to_device(stream, &array.bytes, buffer, &bar, COPY_LIMIT)?;
+    }
+    bar.finish_and_clear();
+
+    let config = ExecutorConfig::new().place(args.place);
+    let executor = DeviceExecutor::new(&device, &config)?;
+    let mut times = Vec::new();
+    let mut outcome = finish(&executor.launch_with(&built.graph, options)?, format)?;
+    times.push(outcome.elapsed());
+    while outcome.is_success() && times.len() < args.repeat as usize {
+        outcome = finish(&executor.launch_with(&built.graph, options)?, format)?;
+        times.push(outcome.elapsed());
+    }
+    drop(executor);
+    if let (Some(path), Some(trace)) = (&args.profile, outcome.trace()) {
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        trace.write_chrome_json(&built.graph, &mut BufWriter::new(file))?;
+    }
+    let mut written = Vec::new();
+    if outcome.is_success() {
+        let outputs = spec.outputs.iter().map(|(buffer, _)| built.buffers[*buffer].len_bytes());
+        let bar = output::progress(format, "from device", outputs.sum());
+        for (buffer, path) in &spec.outputs {
+            let array = &mut spec.buffers[*buffer].1;
+            let from = &built.buffers[*buffer];
+            copy::from_device(stream, from, &mut array.bytes, &bar, COPY_LIMIT)?;
+            npy::write(path, array)?;
+            written.push(path.clone());
+        }
+        bar.finish_and_clear();
+    }
+    device.close();
+    let report = Report { file: &args.file, outcome: &outcome, times, outputs: written };
+    report.print(args.profile.as_deref(), format)
+}
+
+/// Loads the kernels, makes the buffers and adds the tasks.
+fn build(device: &Device<AnyHal>, spec: &Spec) -> anyhow::Result<Built> {
+    let mut builder = GraphBuilder::new();
+    let kernels = spec.kernels.iter().map(|(name, elf)| {
+        let kernel = device.load_kernel(name, elf);
+        Ok(builder.kernel(&kernel.with_context(|| format!("kernels, \"{name}\""))?))
+    });
+    let kernels = kernels.collect::<anyhow::Result<Vec<_>>>()?;
+    let buffers = spec.buffers.iter().map(|(name, array)| {
+        let buffer = device.alloc(array.bytes.len() as u64);
+        buffer.with_context(|| format!("buffers, \"{name}\""))
+    });
+    let buffers = buffers.collect::<anyhow::Result<Vec<_>>>()?;
+
+    let mut ids = Vec::new();
+    for task in &spec.tasks {
+        let described = describe(task, &buffers).and_then(|(args, declared)| {
+            let mut described = Task::new(kernels[task.kernel]).args(args);
+            for (access, slice) in declared {
+                described = match access {
+                    Access::Read => described.reads(slice),
+                    Access::Write => described.writes(slice),
+                    Access::Update => described.updates(slice),
+                };
+            }
+            if let Some(name) = &task.name {
+                described = described.name(name.clone());
+            }
+            if let Some(cores) = &task.cores {
+                described = described.cores(CoreSet::clone(cores));
+            }
+            if let Some(mask) = task.shires {
+                described = described.shires(mask);
+            }
+            Ok(builder.add(described)?)
+        });
+        ids.push(described.with_context(|| task.at.clone())?);
+    }
+    for (task, id) in spec.tasks.iter().zip(&ids) {
+        for &before in &task.after {
+            builder.edge(ids[before], *id).with_context(|| format!("{}, after", task.at))?;
+        }
+    }
+    Ok(Built { graph: builder.build()?, buffers })
+}
+
+/// The arguments of a task, and what they declare.
+fn describe(
+    task: &spec::Task,
+    buffers: &[DeviceBuffer],
+) -> anyhow::Result<(KernelArgs, Vec<(Access, et::DeviceSlice)>)> {
+    let mut args = KernelArgs::new();
+    let mut declared = Vec::new();
+    for argument in &task.args {
+        match argument {
+            Argument::Scalar(ty, text) => args = value::scalar(args, *ty, text)?,
+            Argument::Buffer(access, buffer, bytes) => {
+                let slice = buffers[*buffer].slice(bytes.clone())?;
+                args = args.addr(slice.addr());
+                declared.push((*access, slice));
+            }
+        }
+    }
+    Ok((args, declared))
+}
+
+/// Waits, with a progress bar if it takes long.
+fn finish(run: &Run, format: Format) -> anyhow::Result<Arc<Outcome>> {
+    let mut bar: Option<ProgressBar> = None;
+    let outcome = loop {
+        match run.wait(STEP) {
+            Ok(outcome) => break outcome,
+            Err(RunError::Timeout { finished, tasks, .. }) => {
+                let bar = bar.get_or_insert_with(|| output::task_progress(format, tasks));
+                bar.set_position(finished as u64);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(outcome)
+}
+
+/// Writes the graph without running it. On standard output, `--json` means a description in JSON instead.
+fn write_dot(graph: &Graph, path: &Path, format: Format) -> anyhow::Result<()> {
+    if path != Path::new("-") {
+        std::fs::write(path, graph.to_dot())
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    match (format, path == Path::new("-")) {
+        (Format::Text, true) => print!("{}", graph.to_dot()),
+        (Format::Json, true) => print!("{}", graph.to_json()),
+        (Format::Text, false) => println!("wrote {}", path.display()),
+        (Format::Json, false) => output::json(&serde_json::json!({
+            "dot": path, "tasks": graph.len(), "edges": graph.edges(),
+        }))?,
+    }
+    Ok(())
+}
+
+/// Turns an outcome that is no success into an error with its causes.
+pub(crate) fn failure(outcome: &Outcome) -> Option<anyhow::Error> {
+    let error = outcome.check().err()?;
+    let Some((task, first)) = outcome.failures().first() else { return Some(error.into()) };
+    let mut cause = report::explain(first);
+    // Otherwise the error names the task itself.
+    if !matches!(error, RunError::TaskFailed { .. }) {
+        let name = outcome.graph().name(*task);
+        cause = cause.context(name.map_or(task.to_string(), |name| format!("{task} \"{name}\"")));
+    }
+    Some(cause.context(error.to_string()))
+}
