@@ -365,7 +365,7 @@ impl<H: Hal> CoresPort<H> {
             send_wakes::<H>(live, window).map_err(lost)?;
         }
         live.since = self.shared.config.clock.now();
-        Ok(Offer::Taken { is_staged })
+        Ok(Offer::Taken { worker: core, is_staged })
     }
 }
 

@@ -19,6 +19,10 @@ use crate::handshake::{Callbacks, Patience};
 
 /// Looks without a completion, while tasks wait for a worker and are not short, that make one more worker worth its wake-up.
 const WIDEN_AT: u32 = 600;
+/// Time stamps that share one look at the clock while tasks are short.
+const STAMPS: usize = 64;
+/// Over how long such a look may be spread.
+const SPREAD: Duration = Duration::from_micros(100);
 /// How long a new thread may take to announce itself.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -30,9 +34,19 @@ struct Exec {
     failures: Vec<(TaskId, TaskFailure)>,
     roots: HashMap<u32, u32>,
     spans: Vec<TaskSpan>,
+    /// Places in the records of the tasks that the device has.
+    on_device: HashMap<u32, u32>,
 }
 
 impl Exec {
+    /// Makes the record of a task that is handed out; returns its place.
+    fn record(&mut self, task: u32, worker: u32) -> u32 {
+        let task = TaskId::from_index(task);
+        let (start, end) = (Duration::ZERO, Duration::ZERO);
+        self.spans.push(TaskSpan { task, worker, start, end });
+        self.spans.len() as u32 - 1
+    }
+
     fn fail(&mut self, task: u32, failure: TaskFailure) {
         self.failures.push((TaskId::from_index(task), failure));
         let roots = &mut self.roots;
@@ -154,6 +168,8 @@ pub(super) struct Engine {
     port: Option<Box<dyn Port>>,
     done: Vec<Done>,
     stamps: Vec<Stamp>,
+    /// When times were last written.
+    stamped: Duration,
     callbacks: Vec<Callbacks<Arc<Outcome>>>,
 }
 
@@ -190,6 +206,7 @@ impl Engine {
             port,
             done: Vec::new(),
             stamps: Vec::new(),
+            stamped: Duration::ZERO,
             callbacks: Vec::new(),
         }
     }
@@ -281,7 +298,9 @@ impl Engine {
         if !self.ready.device.is_empty() {
             progress |= self.offer(pool);
         }
-        if !self.stamps.is_empty() {
+        // Reading the clock takes as long as a quarter of a short task.
+        let patience = if self.pace.is_short() && progress { STAMPS } else { 1 };
+        if self.stamps.len() >= patience {
             self.stamp(pool);
         }
         if !progress && !self.busy.is_empty() {
@@ -360,7 +379,8 @@ impl Engine {
             cut: None,
             failures: Vec::new(),
             roots: HashMap::new(),
-            spans: Vec::new(),
+            spans: Vec::with_capacity(if run.options.trace { view.len() } else { 0 }),
+            on_device: HashMap::new(),
             run,
         };
         let slot = self.execs.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -487,10 +507,13 @@ impl Engine {
     fn take_done(&mut self, done: &mut Vec<Done>, pool: &Pool) {
         for Done { run, task, ended, span } in done.drain(..) {
             let Some(slot) = self.slot_of(run) else { continue };
-            let Self { execs, ready, .. } = self;
+            let Self { execs, ready, stamps, .. } = self;
             let Some(exec) = &mut execs[slot as usize] else { continue };
             if !exec.progress.is_whole() {
                 exec.progress.take_back();
+                if let Some(span) = exec.on_device.remove(&task) {
+                    stamps.push(Stamp { slot, span, is_end: true });
+                }
             } else if exec.run.state(task).is_final() {
                 // It depends on one that failed.
                 continue;
@@ -686,10 +709,7 @@ impl Engine {
             exec.progress.hand_over(&*exec.run, task, is_staged);
             self.spans[worker as usize][parity] = u32::MAX;
             if exec.run.options.trace {
-                let span = exec.spans.len() as u32;
-                let task = TaskId::from_index(task);
-                let (start, end) = (Duration::ZERO, Duration::ZERO);
-                exec.spans.push(TaskSpan { task, worker, start, end });
+                let span = exec.record(task, worker);
                 self.spans[worker as usize][parity] = span;
                 self.stamps.push(Stamp { slot, span, is_end: false });
             }
@@ -754,8 +774,13 @@ impl Engine {
             };
             match port.offer(&Unit { run: &exec.run, task }) {
                 Ok(Offer::Full) => break,
-                Ok(Offer::Taken { is_staged }) => {
+                Ok(Offer::Taken { worker, is_staged }) => {
                     exec.progress.hand_over(&*exec.run, task, is_staged);
+                    if exec.run.options.trace {
+                        let span = exec.record(task, worker);
+                        exec.on_device.insert(task, span);
+                        self.stamps.push(Stamp { slot, span, is_end: false });
+                    }
                 }
                 Err(failure) => {
                     exec.fail(task, failure);
@@ -768,13 +793,20 @@ impl Engine {
         progress
     }
 
-    /// Writes the time of all that was done into the records. Once for all of it, and after it, so that the clock does not stand
-    /// between a completion and what follows from it.
+    /// Writes times into the records of all that was done since the last time. The clock is read once for all of it, and after
+    /// it, so that it does not stand between a completion and what follows from it; what happened in between gets times in
+    /// between.
     fn stamp(&mut self, pool: &Pool) {
         let now = pool.clock.now();
-        for Stamp { slot, span, is_end } in self.stamps.drain(..) {
+        let before = std::mem::replace(&mut self.stamped, now);
+        let steps = u32::try_from(self.stamps.len()).unwrap_or(u32::MAX).max(1);
+        let step = now.saturating_sub(before) / steps;
+        // After a pause, all of it happened just now.
+        let spread = steps > 2 && now.saturating_sub(before) < SPREAD;
+        for (at, Stamp { slot, span, is_end }) in self.stamps.drain(..).enumerate() {
             let Some(exec) = &mut self.execs[slot as usize] else { continue };
-            let time = now.saturating_sub(exec.run.launched);
+            let then = if spread { before + step * (at as u32 + 1) } else { now };
+            let time = then.saturating_sub(exec.run.launched);
             if let Some(span) = exec.spans.get_mut(span as usize) {
                 if is_end {
                     span.end = time;

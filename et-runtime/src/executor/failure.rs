@@ -56,7 +56,7 @@ pub enum TaskFailure {
 #[non_exhaustive]
 pub enum RunError {
     /// A task failed; the others that failed by themselves are in the outcome.
-    #[error("{task}{name} failed; {dependents} tasks depended on it")]
+    #[error("{task}{name} failed; {dependents} {} on it", depend(*.dependents))]
     TaskFailed {
         /// The first one that failed.
         task: TaskId,
@@ -143,6 +143,10 @@ pub enum RunError {
         /// What workers have at the moment.
         busy: String,
     },
+}
+
+fn depend(tasks: usize) -> &'static str {
+    if tasks == 1 { "task depended" } else { "tasks depended" }
 }
 
 impl From<crate::Error> for RunError {

@@ -179,7 +179,8 @@ pub(super) enum Left {
 impl Left {
     pub(super) fn of(words: &[u64]) -> Self {
         let [state, value, start, end] = *words else { return Self::NotRun };
-        let rank = (state >> 32) as u32;
+        // Ranks of workers start at 1; 0 would be the coordinator, which runs no tasks.
+        let rank = ((state >> 32) as u32).max(1);
         match state & 0xffff_ffff {
             1 => Self::Dispatched { rank },
             2 => Self::Complete { rank, start, end },

@@ -35,15 +35,15 @@ pub(super) struct Done {
     pub(super) run: u64,
     pub(super) task: u32,
     pub(super) ended: Ended,
-    /// Times on the device's own clock, if it has one: worker, start and end since the start of the run.
+    /// For runs taken as a whole: worker, and start and end since the launch of the run.
     pub(super) span: Option<(u32, Duration, Duration)>,
 }
 
 /// What became of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// Taken; behind another task or not.
-    Taken { is_staged: bool },
+    /// Taken, by this worker; behind another task or not.
+    Taken { worker: u32, is_staged: bool },
     /// There is no room now.
     Full,
 }

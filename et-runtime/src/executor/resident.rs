@@ -488,12 +488,12 @@ impl<H: Hal> ResidentPort<H> {
             let task = flight.image.tasks[here];
             let (ended, span) = match Left::of(outcome) {
                 Left::Complete { rank, start, end } => {
-                    (Some(Ended::Complete), Some((rank, time(start), time(end))))
+                    (Some(Ended::Complete), Some((rank - 1, time(start), time(end))))
                 }
                 Left::Failed { rank, value, start, end } => {
                     let hart = cells.get(rank as usize - 1).map_or(0, |cell| cell.hart);
                     let failure = TaskFailure::Returned { value, hart };
-                    (Some(Ended::Failed(failure)), Some((rank, time(start), time(end))))
+                    (Some(Ended::Failed(failure)), Some((rank - 1, time(start), time(end))))
                 }
                 Left::Dispatched { rank } => {
                     let cell = cells.get((rank as usize).wrapping_sub(1));
@@ -506,10 +506,10 @@ impl<H: Hal> ResidentPort<H> {
                     let ended = match (context, is_running, late, &error) {
                         (Some(context), true, ..) => {
                             has_trap = true;
-                            Some(Ended::Failed(run.trapped(task, rank, context)))
+                            Some(Ended::Failed(run.trapped(task, rank - 1, context)))
                         }
                         (_, _, Some(after), _) => {
-                            let worker = rank;
+                            let worker = rank - 1;
                             Some(Ended::Failed(TaskFailure::Deadline { after, worker }))
                         }
                         (Some(_), false, None, _) => None,
@@ -518,7 +518,7 @@ impl<H: Hal> ResidentPort<H> {
                         }
                         (None, _, None, None) => {
                             let why = "its hart ended without a word".to_owned();
-                            Some(Ended::Failed(TaskFailure::WorkerLost { worker: rank, why }))
+                            Some(Ended::Failed(TaskFailure::WorkerLost { worker: rank - 1, why }))
                         }
                     };
                     (ended, None)

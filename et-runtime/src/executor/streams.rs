@@ -108,8 +108,10 @@ impl<H: Hal> Port for StreamPort<H> {
             }
         });
         let is_staged = self.operations.iter().any(|other| other.is_launch == operation.is_launch);
+        // Tracks of their own: as if there were one worker for kernels and one for copies.
+        let worker = u32::from(!operation.is_launch);
         self.operations.push(operation);
-        Ok(Offer::Taken { is_staged })
+        Ok(Offer::Taken { worker, is_staged })
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) -> bool {

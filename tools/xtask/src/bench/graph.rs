@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use et::executor::{CpuPool, PoolConfig, RunOptions};
+use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions};
 use et::graph::{Graph, GraphBuilder, Task};
 
 use super::{Figure, repeat};
@@ -208,6 +208,7 @@ pub(super) fn figures(mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
     build(&mut take)?;
     million(&mut take)?;
     tracing_cost(&tiny, &mut take)?;
+    on_cores(&mut take)?;
     idle(&mut take)?;
     Ok(())
 }
@@ -328,6 +329,53 @@ fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()
         &pairs,
         ("the same chain, not recorded", 100.0),
     ));
+    Ok(())
+}
+
+/// A kernel that does nothing, as a graph on simulated harts: by the host's scheduler and by the device's own.
+fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    const NOP: &[u8] = include_bytes!("../../../../testing/kernels/elf/task_nop.elf");
+    const TASKS: u32 = 8000;
+    let device = et::open("sim:shires=1,dram=1GiB,threads=1")?;
+    let kernel = device.load_kernel("task_nop", NOP)?;
+    for (place, name) in [(Place::Cores, "cores"), (Place::Resident, "resident")] {
+        for dag in Dag::ALL {
+            let (tasks, edges) = dag.edges(TASKS);
+            let mut builder = GraphBuilder::with_capacity(tasks as usize, edges.len());
+            let function = builder.kernel(&kernel);
+            let ids: Vec<_> =
+                (0..tasks).map(|_| builder.add(Task::new(function))).collect::<Result<_, _>>()?;
+            for (before, after) in edges {
+                builder.edge(ids[before as usize], ids[after as usize])?;
+            }
+            let graph = builder.build()?;
+            let config = ExecutorConfig::new().place(place).cores(3);
+            let executor = device.executor(&config)?;
+            let board = device.hal().board();
+            let mut instructions = Vec::new();
+            let mut once = || -> anyhow::Result<f64> {
+                let before = board.counters().instructions;
+                let start = Instant::now();
+                executor.launch(&graph)?.finish(LIMIT)?;
+                let elapsed = start.elapsed();
+                let after = board.counters().instructions;
+                instructions.push((after - before) as f64 / f64::from(tasks));
+                Ok(elapsed.as_secs_f64() * 1e6 / f64::from(tasks))
+            };
+            once()?;
+            let runs = repeat(ROUNDS, &mut once)?;
+            let floor = floor(1);
+            let figure = format!("{name}_{}_us_per_task", dag.name());
+            take(Figure::new(figure, "µs", &runs, (FLOOR, floor)));
+            if place == Place::Resident {
+                // The count arrives with the end of a launch.
+                let figure = format!("resident_{}_instructions", dag.name());
+                let floor = ("the kernel alone", 2.0);
+                take(Figure::new(figure, "instructions per task", &instructions[1..], floor));
+            }
+        }
+    }
+    device.close();
     Ok(())
 }
 
