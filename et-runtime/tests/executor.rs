@@ -512,8 +512,8 @@ fn recordings_name_each_task_once_and_open_in_perfetto() {
     let run = pool.launch_with(&graph, RunOptions::new().trace(true)).unwrap();
     let outcome = run.finish(LONG).unwrap();
     let trace = outcome.trace().unwrap();
-    assert_eq!(trace.spans.iter().map(|span| span.task.index()).collect::<Vec<_>>(), [0, 1, 2]);
-    for pair in trace.spans.windows(2) {
+    assert_eq!(trace.spans().iter().map(|span| span.task.index()).collect::<Vec<_>>(), [0, 1, 2]);
+    for pair in trace.spans().windows(2) {
         assert!(pair[0].start <= pair[0].end && pair[0].end <= pair[1].end);
     }
     let mut json = Vec::new();

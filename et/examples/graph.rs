@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let outcome = executor.launch_with(&graph, options)?.finish(Duration::from_secs(20))?;
     println!("complete in {:?}, place {}", outcome.elapsed(), outcome.place());
     if let Some(trace) = outcome.trace() {
-        for span in &trace.spans {
+        for span in trace.spans() {
             println!("{} ran from {:?} to {:?}", span.task, span.start, span.end);
         }
     }

@@ -12,17 +12,16 @@ use super::outcome::Cut;
 use super::port::{Done, Ended, Offer, Port, Unit};
 use super::progress::Progress;
 use super::run::RunShared;
+use super::trace::Recorder;
 use super::workers::{Taken, WorkerSlot};
-use super::{Outcome, RunTrace, TaskFailure, TaskSpan, TaskState};
+use super::{Outcome, TaskFailure, TaskSpan, TaskState};
 use crate::graph::{TaskId, Work};
 use crate::handshake::{Callbacks, Patience};
 
 /// Looks without a completion, while tasks wait for a worker and are not short, that make one more worker worth its wake-up.
 const WIDEN_AT: u32 = 600;
 /// Time stamps that share one look at the clock while tasks are short.
-const STAMPS: usize = 64;
-/// Over how long such a look may be spread.
-const SPREAD: Duration = Duration::from_micros(100);
+const STAMPS: u32 = 64;
 /// How long a new thread may take to announce itself.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -33,20 +32,13 @@ struct Exec {
     cut: Option<Cut>,
     failures: Vec<(TaskId, TaskFailure)>,
     roots: HashMap<u32, u32>,
-    spans: Vec<TaskSpan>,
+    /// If the launch asked for it.
+    recorder: Option<Recorder>,
     /// Places in the records of the tasks that the device has.
     on_device: HashMap<u32, u32>,
 }
 
 impl Exec {
-    /// Makes the record of a task that is handed out; returns its place.
-    fn record(&mut self, task: u32, worker: u32) -> u32 {
-        let task = TaskId::from_index(task);
-        let (start, end) = (Duration::ZERO, Duration::ZERO);
-        self.spans.push(TaskSpan { task, worker, start, end });
-        self.spans.len() as u32 - 1
-    }
-
     fn fail(&mut self, task: u32, failure: TaskFailure) {
         self.failures.push((TaskId::from_index(task), failure));
         let roots = &mut self.roots;
@@ -121,14 +113,6 @@ impl Pace {
     }
 }
 
-/// A time stamp that is due.
-#[derive(Clone, Copy)]
-struct Stamp {
-    slot: u32,
-    span: u32,
-    is_end: bool,
-}
-
 /// A worker that is not in use.
 struct Starting {
     worker: u32,
@@ -167,9 +151,8 @@ pub(super) struct Engine {
     queue: VecDeque<Arc<RunShared>>,
     port: Option<Box<dyn Port>>,
     done: Vec<Done>,
-    stamps: Vec<Stamp>,
-    /// When times were last written.
-    stamped: Duration,
+    /// Runs that are recorded.
+    recorded: usize,
     callbacks: Vec<Callbacks<Arc<Outcome>>>,
 }
 
@@ -205,8 +188,7 @@ impl Engine {
             queue: VecDeque::new(),
             port,
             done: Vec::new(),
-            stamps: Vec::new(),
-            stamped: Duration::ZERO,
+            recorded: 0,
             callbacks: Vec::new(),
         }
     }
@@ -298,10 +280,10 @@ impl Engine {
         if !self.ready.device.is_empty() {
             progress |= self.offer(pool);
         }
-        // Reading the clock takes as long as a quarter of a short task.
-        let patience = if self.pace.is_short() && progress { STAMPS } else { 1 };
-        if self.stamps.len() >= patience {
-            self.stamp(pool);
+        if self.recorded != 0 {
+            // Reading the clock takes as long as a quarter of a short task.
+            let patience = if self.pace.is_short() && progress { STAMPS } else { 1 };
+            self.mark(pool, patience);
         }
         if !progress && !self.busy.is_empty() {
             self.pace.look();
@@ -379,7 +361,7 @@ impl Engine {
             cut: None,
             failures: Vec::new(),
             roots: HashMap::new(),
-            spans: Vec::with_capacity(if run.options.trace { view.len() } else { 0 }),
+            recorder: run.options.trace.then(|| Recorder::new(view.len(), run.launched)),
             on_device: HashMap::new(),
             run,
         };
@@ -388,6 +370,7 @@ impl Engine {
             self.execs.len() - 1
         });
         pool.set_run(slot, Some(Arc::clone(&exec.run)));
+        self.recorded += usize::from(exec.recorder.is_some());
         self.execs[slot] = Some(exec);
         slot as u32
     }
@@ -474,11 +457,11 @@ impl Engine {
 
     fn completed(&mut self, taken: &Taken, span: u32, pool: &Pool) {
         let Taken { slot, task, is_success, .. } = *taken;
-        let Self { execs, ready, stamps, .. } = self;
+        let Self { execs, ready, .. } = self;
         let Some(exec) = &mut execs[slot as usize] else { return };
         exec.progress.take_back();
-        if span != u32::MAX {
-            stamps.push(Stamp { slot, span, is_end: true });
+        if let Some(recorder) = &mut exec.recorder {
+            recorder.end(span);
         }
         if is_success {
             let Exec { run, progress, .. } = exec;
@@ -507,19 +490,21 @@ impl Engine {
     fn take_done(&mut self, done: &mut Vec<Done>, pool: &Pool) {
         for Done { run, task, ended, span } in done.drain(..) {
             let Some(slot) = self.slot_of(run) else { continue };
-            let Self { execs, ready, stamps, .. } = self;
+            let Self { execs, ready, .. } = self;
             let Some(exec) = &mut execs[slot as usize] else { continue };
             if !exec.progress.is_whole() {
                 exec.progress.take_back();
-                if let Some(span) = exec.on_device.remove(&task) {
-                    stamps.push(Stamp { slot, span, is_end: true });
+                if let (Some(recorder), Some(span)) =
+                    (&mut exec.recorder, exec.on_device.remove(&task))
+                {
+                    recorder.end(span);
                 }
             } else if exec.run.state(task).is_final() {
                 // It depends on one that failed.
                 continue;
             }
-            if let (Some((worker, start, end)), true) = (span, exec.run.options.trace) {
-                exec.spans.push(TaskSpan { task: TaskId::from_index(task), worker, start, end });
+            if let (Some(recorder), Some((worker, start, end))) = (&mut exec.recorder, span) {
+                recorder.span(TaskSpan { task: TaskId::from_index(task), worker, start, end });
             }
             let Exec { run, progress, .. } = exec;
             match ended {
@@ -707,11 +692,8 @@ impl Engine {
         }
         if let Some(exec) = &mut self.execs[slot as usize] {
             exec.progress.hand_over(&*exec.run, task, is_staged);
-            self.spans[worker as usize][parity] = u32::MAX;
-            if exec.run.options.trace {
-                let span = exec.record(task, worker);
-                self.spans[worker as usize][parity] = span;
-                self.stamps.push(Stamp { slot, span, is_end: false });
+            if let Some(recorder) = &mut exec.recorder {
+                self.spans[worker as usize][parity] = recorder.start(task, worker);
             }
         }
     }
@@ -776,10 +758,8 @@ impl Engine {
                 Ok(Offer::Full) => break,
                 Ok(Offer::Taken { worker, is_staged }) => {
                     exec.progress.hand_over(&*exec.run, task, is_staged);
-                    if exec.run.options.trace {
-                        let span = exec.record(task, worker);
-                        exec.on_device.insert(task, span);
-                        self.stamps.push(Stamp { slot, span, is_end: false });
+                    if let Some(recorder) = &mut exec.recorder {
+                        exec.on_device.insert(task, recorder.start(task, worker));
                     }
                 }
                 Err(failure) => {
@@ -793,26 +773,13 @@ impl Engine {
         progress
     }
 
-    /// Writes times into the records of all that was done since the last time. The clock is read once for all of it, and after
-    /// it, so that it does not stand between a completion and what follows from it; what happened in between gets times in
-    /// between.
-    fn stamp(&mut self, pool: &Pool) {
-        let now = pool.clock.now();
-        let before = std::mem::replace(&mut self.stamped, now);
-        let steps = u32::try_from(self.stamps.len()).unwrap_or(u32::MAX).max(1);
-        let step = now.saturating_sub(before) / steps;
-        // After a pause, all of it happened just now.
-        let spread = steps > 2 && now.saturating_sub(before) < SPREAD;
-        for (at, Stamp { slot, span, is_end }) in self.stamps.drain(..).enumerate() {
-            let Some(exec) = &mut self.execs[slot as usize] else { continue };
-            let then = if spread { before + step * (at as u32 + 1) } else { now };
-            let time = then.saturating_sub(exec.run.launched);
-            if let Some(span) = exec.spans.get_mut(span as usize) {
-                if is_end {
-                    span.end = time;
-                } else {
-                    span.start = time;
-                }
+    /// Tells the records the time, once for all that was done since the last time, and after it, so that the clock does not stand
+    /// between a completion and what follows from it. Records with fewer than `patience` events wait.
+    fn mark(&mut self, pool: &Pool, patience: u32) {
+        let mut now = None;
+        for recorder in self.execs.iter_mut().flatten().filter_map(|exec| exec.recorder.as_mut()) {
+            if recorder.unmarked() >= patience {
+                recorder.mark(*now.get_or_insert_with(|| pool.clock.now()));
             }
         }
     }
@@ -823,12 +790,13 @@ impl Engine {
         if !place.as_ref().is_some_and(|exec| exec.progress.is_over()) {
             return;
         }
-        if !self.stamps.is_empty() {
-            self.stamp(pool);
+        if self.recorded != 0 {
+            self.mark(pool, 1);
         }
         let Some(exec) = self.execs[slot as usize].take() else { return };
         pool.set_run(slot as usize, None);
-        let Exec { run, cut, failures, roots, spans, .. } = exec;
+        self.recorded -= usize::from(exec.recorder.is_some());
+        let Exec { run, cut, failures, roots, recorder, .. } = exec;
         let states = (0..run.states.len() as u32).map(|task| run.state(task)).collect();
         let place = match &self.port {
             Some(port) if run.graph.view().has_kernels() => port.name(&run.graph),
@@ -842,7 +810,7 @@ impl Engine {
             cut,
             elapsed: pool.clock.now().saturating_sub(run.launched),
             place,
-            trace: run.options.trace.then_some(RunTrace { spans }),
+            trace: recorder.map(Recorder::finish),
         };
         if let Some(callbacks) = run.result.set(Arc::new(outcome))
             && !callbacks.is_empty()

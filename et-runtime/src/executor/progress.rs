@@ -241,11 +241,11 @@ mod tests {
     #[test]
     fn the_last_of_those_before_it_releases_a_task() {
         let (graph, mut progress) = diamond();
-        assert_eq!(run(&mut progress, &graph, 2), []);
+        assert_eq!(run(&mut progress, &graph, 2), [0_u32; 0]);
         assert_eq!(run(&mut progress, &graph, 1), [3]);
         assert_eq!(run(&mut progress, &graph, 3), [4]);
         assert!(!progress.is_over());
-        assert_eq!(run(&mut progress, &graph, 4), []);
+        assert_eq!(run(&mut progress, &graph, 4), [0_u32; 0]);
         assert_eq!(final_states(&graph, &progress), [Complete; 5]);
     }
 
@@ -272,7 +272,7 @@ mod tests {
         assert!(!progress.cancel_task(&graph, 3, |_| unreachable!()), "final");
         assert!(!progress.cancel_task(&graph, 9, |_| unreachable!()), "not there");
         for task in [1, 2] {
-            assert_eq!(run(&mut progress, &graph, task), []);
+            assert_eq!(run(&mut progress, &graph, task), [0_u32; 0]);
         }
         let states = final_states(&graph, &progress);
         assert_eq!(states, [Complete, Complete, Complete, Cancelled, DependencyFailed]);
@@ -285,9 +285,9 @@ mod tests {
         progress.hand_over(&graph, 2, true);
         assert!(!progress.cancel_task(&graph, 1, |_| unreachable!()), "runs");
         progress.cut(&graph);
-        assert_eq!(succeed(&mut progress, &graph, 1), []);
+        assert_eq!(succeed(&mut progress, &graph, 1), [0_u32; 0]);
         assert!(!progress.is_over(), "somebody has one");
-        assert_eq!(succeed(&mut progress, &graph, 2), []);
+        assert_eq!(succeed(&mut progress, &graph, 2), [0_u32; 0]);
         let states = final_states(&graph, &progress);
         assert_eq!(states, [Complete, Complete, Complete, Cancelled, Cancelled]);
     }

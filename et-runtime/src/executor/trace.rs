@@ -1,6 +1,7 @@
 //! When tasks ran, and where.
 
 use std::io::Write;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::json;
@@ -25,13 +26,112 @@ pub struct TaskSpan {
 /// Times are taken by the scheduler, once for all it does between two looks at the workers, after it has done it. That
 /// costs next to nothing, and makes spans longer than the tasks by what the hand-over takes. While tasks take less than
 /// some microseconds, one look at the clock serves some thirty of them, and what is between two looks is spread evenly.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RunTrace {
-    /// In the order in which tasks were handed out.
-    pub spans: Vec<TaskSpan>,
+    recorder: Recorder,
+    spans: OnceLock<Vec<TaskSpan>>,
 }
 
+/// Start and end of a task as numbers of events.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    task: u32,
+    worker: u32,
+    start: u32,
+    end: u32,
+}
+
+/// What a scheduler notes while it is in a hurry: events in their order, and now and then the time.
+#[derive(Clone, Debug)]
+pub(super) struct Recorder {
+    launched: Duration,
+    raw: Vec<Raw>,
+    /// Tasks whose times the device took.
+    timed: Vec<TaskSpan>,
+    events: u32,
+    /// Event numbers and the times at which they were the last.
+    marks: Vec<(u32, Duration)>,
+}
+
+impl Recorder {
+    /// A recorder for about `tasks` tasks, launched at this time.
+    pub(super) fn new(tasks: usize, launched: Duration) -> Self {
+        let marks = vec![(0, Duration::ZERO)];
+        Self { launched, raw: Vec::with_capacity(tasks), timed: Vec::new(), events: 0, marks }
+    }
+
+    /// A task is handed out; returns the number of its record.
+    #[inline]
+    pub(super) fn start(&mut self, task: u32, worker: u32) -> u32 {
+        self.events += 1;
+        self.raw.push(Raw { task, worker, start: self.events, end: 0 });
+        self.raw.len() as u32 - 1
+    }
+
+    /// The task with this record has ended.
+    #[inline]
+    pub(super) fn end(&mut self, record: u32) {
+        self.events += 1;
+        if let Some(raw) = self.raw.get_mut(record as usize) {
+            raw.end = self.events;
+        }
+    }
+
+    /// A task ran at these times.
+    pub(super) fn span(&mut self, span: TaskSpan) {
+        self.timed.push(span);
+    }
+
+    /// Counts events without a time.
+    #[inline]
+    pub(super) fn unmarked(&self) -> u32 {
+        self.events - self.marks.last().map_or(0, |(events, _)| *events)
+    }
+
+    /// It is this time now.
+    pub(super) fn mark(&mut self, now: Duration) {
+        self.marks.push((self.events, now.saturating_sub(self.launched)));
+    }
+
+    pub(super) fn finish(self) -> RunTrace {
+        RunTrace { recorder: self, spans: OnceLock::new() }
+    }
+
+    /// The time of an event: between those of the marks around it, unless there was a pause.
+    fn time(&self, event: u32) -> Duration {
+        let after = self.marks.partition_point(|(events, _)| *events < event);
+        let Some(&(last, end)) = self.marks.get(after).or(self.marks.last()) else {
+            return Duration::ZERO;
+        };
+        let (first, start) = self.marks[after.saturating_sub(1).min(self.marks.len() - 1)];
+        let (steps, whole) = (last.saturating_sub(first), end.saturating_sub(start));
+        if steps <= 2 || whole > SPREAD {
+            return end;
+        }
+        start + whole * event.saturating_sub(first).min(steps) / steps
+    }
+
+    fn spans(&self) -> Vec<TaskSpan> {
+        let of = |raw: &Raw| TaskSpan {
+            task: TaskId::from_index(raw.task),
+            worker: raw.worker,
+            start: self.time(raw.start),
+            end: self.time(raw.end.max(raw.start)),
+        };
+        self.raw.iter().map(of).chain(self.timed.iter().copied()).collect()
+    }
+}
+
+/// Over how long the events between two looks at the clock may be spread; after a longer pause all of them are at its end.
+const SPREAD: Duration = Duration::from_micros(100);
+
 impl RunTrace {
+    /// Returns the tasks, in the order in which they were handed out.
+    #[must_use]
+    pub fn spans(&self) -> &[TaskSpan] {
+        self.spans.get_or_init(|| self.recorder.spans())
+    }
+
     /// Writes Chrome trace events, which Perfetto opens: a track for each worker and an arrow for each dependency.
     ///
     /// # Errors
@@ -42,7 +142,7 @@ impl RunTrace {
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "task graph"}}),
         ];
         let mut of_task = vec![None; graph.len()];
-        let mut workers: Vec<u32> = self.spans.iter().map(|span| span.worker).collect();
+        let mut workers: Vec<u32> = self.spans().iter().map(|span| span.worker).collect();
         workers.sort_unstable();
         workers.dedup();
         for worker in workers {
@@ -51,7 +151,7 @@ impl RunTrace {
                 json!({"ph": "M", "pid": 1, "tid": worker, "name": "thread_name", "args": name}),
             );
         }
-        for span in &self.spans {
+        for span in self.spans() {
             if let Some(place) = of_task.get_mut(span.task.index()) {
                 *place = Some(*span);
             }
@@ -63,7 +163,7 @@ impl RunTrace {
             }));
         }
         let mut arrow = 0_u64;
-        for span in &self.spans {
+        for span in self.spans() {
             for next in graph.successors(span.task) {
                 let Some(to) = of_task[next.index()] else { continue };
                 let from = json!({"ph": "s", "pid": 1, "tid": span.worker, "id": arrow, "cat": "dependency",

@@ -81,7 +81,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let steps: Vec<_> = graph
         .tasks()
         .map(|task| {
-            let span = trace.spans.iter().find(|span| span.task == task);
+            let span = trace.spans().iter().find(|span| span.task == task);
             let time = span.map_or(Duration::ZERO, |span| span.end.saturating_sub(span.start));
             (graph.name(task).unwrap_or_default(), graph.function(task), time)
         })

@@ -132,7 +132,7 @@ impl Report<'_> {
     }
 
     fn spans(&self) -> HashMap<TaskId, TaskSpan> {
-        let spans = self.outcome.trace().map_or(&[][..], |trace| &trace.spans);
+        let spans = self.outcome.trace().map_or(&[][..], |trace| trace.spans());
         spans.iter().map(|span| (span.task, *span)).collect()
     }
 
