@@ -6,7 +6,7 @@ mod imp {
     pub(crate) use std::hint::spin_loop as relax;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-    pub(crate) use std::thread::yield_now;
+    pub(crate) use std::thread::{yield_now as give_way, yield_now};
 }
 
 #[cfg(loom)]
@@ -15,6 +15,10 @@ mod imp {
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     // A model has to be told that others must go on, or it explores a loop that never ends.
     pub(crate) use loom::thread::{yield_now as relax, yield_now};
+
+    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again, and old values are what the models
+    /// are about.
+    pub(crate) fn give_way() {}
 }
 
 #[cfg(shuttle)]
@@ -22,11 +26,12 @@ mod imp {
     pub(crate) use shuttle::hint::spin_loop as relax;
     pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
-    pub(crate) use shuttle::thread::yield_now;
+    pub(crate) use shuttle::thread::{yield_now as give_way, yield_now};
 }
 
 pub(crate) use imp::{
-    Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, relax, yield_now,
+    Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, give_way, relax,
+    yield_now,
 };
 
 /// Locks, and goes on if another holder panicked: every critical section of this crate leaves its data

@@ -1,5 +1,7 @@
 //! Graphs on host threads.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -380,6 +382,27 @@ fn runs_that_share_what_they_write_follow_one_another_and_others_overlap() {
     for run in readers {
         run.finish(LONG).unwrap();
     }
+}
+
+#[test]
+fn many_launches_of_one_graph_follow_one_another() {
+    let pool = CpuPool::new(2).unwrap();
+    let shared = Resource::new(1);
+    let count = Arc::new(AtomicU64::new(0));
+    let mut builder = GraphBuilder::new();
+    let its = Arc::clone(&count);
+    let function = builder.function(move |_| {
+        let before = its.load(Ordering::Relaxed);
+        its.store(before + 1, Ordering::Relaxed);
+        Ok(())
+    });
+    builder.add(Task::new(function).updates(shared.range(0..1))).unwrap();
+    let graph = builder.build().unwrap();
+    let runs: Vec<_> = (0..50).map(|_| pool.launch(&graph).unwrap()).collect();
+    for run in runs {
+        run.finish(LONG).unwrap();
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 50);
 }
 
 #[test]

@@ -30,6 +30,8 @@ struct Exec {
     run: Arc<RunShared>,
     progress: Progress,
     cut: Option<Cut>,
+    /// Some tasks, perhaps ready ones.
+    was_cancelled: bool,
     failures: Vec<(TaskId, TaskFailure)>,
     roots: HashMap<u32, u32>,
     /// If the launch asked for it.
@@ -60,6 +62,13 @@ struct Queues {
 }
 
 impl Queues {
+    /// Drops the tasks of a slot, which were cancelled when they were ready.
+    fn forget(&mut self, slot: u32) {
+        self.host.retain(|(of, _)| *of != slot);
+        self.pinned.retain(|(of, _)| *of != slot);
+        self.device.retain(|(of, _)| *of != slot);
+    }
+
     #[inline]
     fn push(&mut self, run: &RunShared, slot: u32, task: u32) {
         let view = run.graph.view();
@@ -359,6 +368,7 @@ impl Engine {
         let exec = Exec {
             progress: Progress::new((0..view.len()).map(|task| view.fan_in(task as u32))),
             cut: None,
+            was_cancelled: false,
             failures: Vec::new(),
             roots: HashMap::new(),
             recorder: run.options.trace.then(|| Recorder::new(view.len(), run.launched)),
@@ -519,9 +529,11 @@ impl Engine {
     }
 
     fn cancel_task(&mut self, slot: u32, task: u32) {
-        let Some(Exec { run, progress, roots, .. }) = &mut self.execs[slot as usize] else {
+        let Some(Exec { run, progress, roots, was_cancelled, .. }) = &mut self.execs[slot as usize]
+        else {
             return;
         };
+        *was_cancelled = true;
         progress.cancel_task(&**run, task, |next| {
             roots.insert(next, task);
         });
@@ -534,6 +546,7 @@ impl Engine {
             return;
         }
         exec.cut = Some(cut);
+        exec.was_cancelled = true;
         exec.run.is_cancelled.store(true, std::sync::atomic::Ordering::Relaxed);
         exec.progress.cut(&*exec.run);
         let number = exec.run.number;
@@ -703,13 +716,13 @@ impl Engine {
         let mut progress = false;
         let mut at = 0;
         while let Some(&(slot, task)) = self.ready.pinned.get(at) {
-            let Some(number) = self.number_of_ready(slot, task) else {
+            let number = self.number_of_ready(slot, task);
+            let run = self.execs[slot as usize].as_ref().map(|exec| Arc::clone(&exec.run));
+            let cores = run.as_ref().and_then(|run| run.graph.view().core_set(task));
+            let (Some(number), Some(cores)) = (number, cores) else {
                 self.ready.pinned.swap_remove(at);
                 continue;
             };
-            let Some(exec) = &self.execs[slot as usize] else { continue };
-            let run = Arc::clone(&exec.run);
-            let Some(cores) = run.graph.view().core_set(task) else { continue };
             // Workers are started in order, so all up to the first allowed one must exist.
             let wanted = cores.iter().next().unwrap_or(0) as usize;
             while self.workers.len() <= wanted && self.workers.len() < self.limit as usize {
@@ -796,6 +809,10 @@ impl Engine {
         let Some(exec) = self.execs[slot as usize].take() else { return };
         pool.set_run(slot as usize, None);
         self.recorded -= usize::from(exec.recorder.is_some());
+        if exec.was_cancelled {
+            // The slot will be another run's.
+            self.ready.forget(slot);
+        }
         let Exec { run, cut, failures, roots, recorder, .. } = exec;
         let states = (0..run.states.len() as u32).map(|task| run.state(task)).collect();
         let place = match &self.port {
@@ -822,11 +839,9 @@ impl Engine {
             self.width = 1;
             self.waste = 0;
         }
-        for _ in 0..self.queue.len() {
-            if let Some(next) = self.queue.pop_front() {
-                // Behind the others again if one of them is in its way.
-                self.launch(next, pool);
-            }
+        // In their order; behind those before them, if they are in the way.
+        for next in std::mem::take(&mut self.queue) {
+            self.launch(next, pool);
         }
     }
 
@@ -848,7 +863,21 @@ impl Engine {
             parts.push(port.describe());
         }
         parts.truncate(8);
-        if parts.is_empty() { "nothing is running".into() } else { parts.join(", ") }
+        if parts.is_empty() {
+            parts.push("nothing is running".into());
+        }
+        for (count, what) in [
+            (self.ready.host.len() + self.ready.pinned.len(), "tasks wait for a worker"),
+            (self.ready.device.len(), "tasks wait for the device"),
+            (self.queue.len(), "graphs wait for others whose buffers they use"),
+            (self.starting.len(), "threads are starting"),
+            (self.lost.len(), "workers are lost"),
+        ] {
+            if count != 0 {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        parts.join(", ")
     }
 
     /// Takes what workers completed before they left.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use et_devapi::handshake::{Assignment, CELL_WORDS, Next, STATUS, Words, Worker};
 
 use super::{Parker, Patience};
-use crate::sync::{AtomicU64, Ordering, fence, relax, yield_now};
+use crate::sync::{AtomicU64, Ordering, fence, give_way, relax};
 
 /// Words of one line.
 const LINE_WORDS: usize = CELL_WORDS / 2;
@@ -59,7 +59,7 @@ impl HostCell {
                     Next::Leave => return None,
                     Next::Nothing if look < patience.looks() => relax(),
                     // Gives the processor away once, which helps where there are fewer than threads that look.
-                    Next::Nothing => yield_now(),
+                    Next::Nothing => give_way(),
                 }
             }
             before_sleep();

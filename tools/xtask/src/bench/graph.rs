@@ -75,7 +75,9 @@ impl Tiny {
             let wrong = match dag {
                 Dag::Indep => false,
                 Dag::Chain => rank != index,
-                Dag::Fan32 => rank / 33 != index / 33 || (index % 33 == 0) != (rank % 33 == 0),
+                Dag::Fan32 => {
+                    rank / 33 != index / 33 || index.is_multiple_of(33) != rank.is_multiple_of(33)
+                }
             };
             if ordered && wrong {
                 violations.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +242,7 @@ fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, us
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        u32::try_from((state >> 32) * u64::from(below) >> 32).unwrap_or(0)
+        u32::try_from(((state >> 32) * u64::from(below)) >> 32).unwrap_or(0)
     };
     let count = Arc::clone(count);
     let start = Instant::now();

@@ -1,0 +1,472 @@
+//! Random programs of tasks against the same programs run one task after the other.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use et::executor::{CpuPool, DeviceExecutor, ExecutorConfig, Outcome, Place, RunError, TaskState};
+use et::graph::{CoreSet, FunctionId, Graph, GraphBuilder, Resource, Task, TaskError, TaskId};
+
+mod common;
+
+/// Programs on host threads, by the number of workers.
+const PROGRAMS: u64 = 10_000;
+/// A pool is replaced after so many, so that starts and ends are among what is tested.
+const PROGRAMS_PER_POOL: u64 = 500;
+const MOST_TASKS: u64 = 40;
+const MOST_WORDS: u64 = 64;
+
+/// Random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+
+    fn range(&mut self, words: u64, most: u64) -> Range<u64> {
+        let len = self.below(most.min(words) + 1);
+        let start = self.below(words - len + 1);
+        start..start + len
+    }
+}
+
+/// One task: changes the words of one range depending on those of another, as `task_rmw` of the test kernels does.
+#[derive(Clone, Debug)]
+struct Step {
+    read: Range<u64>,
+    write: Range<u64>,
+    key: u64,
+    /// Fails, and leaves everything as it was.
+    fails: bool,
+}
+
+impl Step {
+    fn conflicts(&self, later: &Self) -> bool {
+        let overlap = |a: &Range<u64>, b: &Range<u64>| a.start.max(b.start) < a.end.min(b.end);
+        overlap(&self.write, &later.read)
+            || overlap(&self.write, &later.write)
+            || overlap(&self.read, &later.write)
+    }
+}
+
+/// Tasks over one array, in program order.
+struct Program {
+    words: u64,
+    tasks: Vec<Step>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} words", self.words)?;
+        for (index, Step { read, write, key, fails }) in self.tasks.iter().enumerate() {
+            let fails = if *fails { ", fails" } else { "" };
+            write!(f, "\n  {index}: {read:?} -> {write:?}, key {key:#x}{fails}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    fn random(words: u64, random: &mut Random) -> Self {
+        // From programs that are nearly a chain to such whose tasks hardly touch.
+        let most = 1 + random.below(words.min(16));
+        let failing = if random.one_in(4) { 8 } else { u64::MAX };
+        let tasks = (0..random.below(MOST_TASKS + 1))
+            .map(|_| Step {
+                read: random.range(words, most),
+                write: random.range(words, most),
+                key: random.next(),
+                fails: random.one_in(failing),
+            })
+            .collect();
+        Self { words, tasks }
+    }
+
+    /// What the words are before it runs.
+    fn start(&self) -> Vec<u64> {
+        (0..self.words).map(|word| Random(word).next()).collect()
+    }
+
+    /// Runs those tasks in program order that are complete in the end.
+    fn replay(&self, words: &mut [u64], ends: &[TaskState]) {
+        let complete = ends.iter().map(|end| *end == TaskState::Complete);
+        for (step, _) in self.tasks.iter().zip(complete).filter(|(_, is_complete)| *is_complete) {
+            let at = |word: u64| usize::try_from(word).unwrap();
+            let hash = step.read.clone().fold(HASH_START, |hash, word| mix(hash, words[at(word)]));
+            for word in step.write.clone() {
+                words[at(word)] = changed(words[at(word)], hash, step.key, word);
+            }
+        }
+    }
+
+    /// Tells whether a task is behind one that is not complete.
+    fn is_lost(&self, task: usize, ends: &[TaskState]) -> bool {
+        let before = self.tasks[..task].iter().zip(ends);
+        before
+            .filter(|(_, end)| **end != TaskState::Complete)
+            .any(|(before, _)| before.conflicts(&self.tasks[task]))
+    }
+
+    /// What becomes of each task if nobody cancels any.
+    fn ends(&self) -> Vec<TaskState> {
+        let mut ends = Vec::new();
+        for (task, step) in self.tasks.iter().enumerate() {
+            ends.push(match (self.is_lost(task, &ends), step.fails) {
+                (true, _) => TaskState::DependencyFailed,
+                (false, true) => TaskState::Failed,
+                (false, false) => TaskState::Complete,
+            });
+        }
+        ends
+    }
+
+    /// Checks what does not depend on what was cancelled when: nothing has run behind something that has not.
+    fn check_ends(&self, ends: &[TaskState]) {
+        for (task, step) in self.tasks.iter().enumerate() {
+            let is_right = match ends[task] {
+                TaskState::Complete => !self.is_lost(task, ends) && !step.fails,
+                TaskState::Failed => !self.is_lost(task, ends) && step.fails,
+                TaskState::DependencyFailed => self.is_lost(task, ends),
+                end => end == TaskState::Cancelled,
+            };
+            assert!(is_right, "task {task} is {:?}", ends[task]);
+        }
+    }
+}
+
+/// The words after the tasks have run one after the other, without those that fail and those behind them.
+fn oracle(program: &Program) -> Vec<u64> {
+    let mut words = program.start();
+    program.replay(&mut words, &program.ends());
+    words
+}
+
+// The function of testing/kernels/src/task_rmw.c.
+const HASH_START: u64 = 0x243f_6a88_85a3_08d3;
+
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash ^ word).rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn changed(word: u64, hash: u64, key: u64, index: u64) -> u64 {
+    word.rotate_left(13) ^ hash.wrapping_add(key).wrapping_add(index)
+}
+
+/// An array that tasks share. Relaxed: only the order of the tasks makes the result what it is.
+struct Shared {
+    words: Arc<[AtomicU64]>,
+    resource: Resource,
+}
+
+impl Shared {
+    fn new(program: &Program) -> Self {
+        let words = program.start().into_iter().map(AtomicU64::new).collect();
+        Self { words, resource: Resource::new(program.words) }
+    }
+
+    fn words(&self) -> Vec<u64> {
+        self.words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// Makes a program a graph of host functions; some tasks may run on one of `workers` only.
+fn build(program: &Program, shared: &Shared, workers: u64, random: &mut Random) -> Graph {
+    let mut builder = GraphBuilder::new();
+    let words = Arc::clone(&shared.words);
+    let change = builder.function(move |task| {
+        let &[first, count, key, read_first, read_count] = task.args() else {
+            return Err(TaskError::from("five words"));
+        };
+        let at = |word: u64| &words[usize::try_from(word).unwrap()];
+        let hash = (read_first..read_first + read_count)
+            .fold(HASH_START, |hash, word| mix(hash, at(word).load(Ordering::Relaxed)));
+        if key % 4 == 0 {
+            // A wide window for those who come too early.
+            std::thread::yield_now();
+        }
+        for word in first..first + count {
+            let old = at(word).load(Ordering::Relaxed);
+            at(word).store(changed(old, hash, key, word), Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let fail = builder.function(|_| Err(TaskError::from("no luck")));
+    for step in &program.tasks {
+        let Step { read, write, key, fails } = step;
+        let mut task = Task::new(if *fails { fail } else { change });
+        for word in [write.start, write.end - write.start, *key] {
+            task = task.u64(word);
+        }
+        task = task.u64(read.start).u64(read.end - read.start);
+        // For the order it is the same whether a write looks at what was there, and whether a range is declared in parts.
+        let written = shared.resource.range(write.clone());
+        task = if random.one_in(3) { task.writes(written) } else { task.updates(written) };
+        let middle = read.start + random.below(read.end - read.start + 1);
+        task = task.reads(shared.resource.range(read.start..middle));
+        task = task.reads(shared.resource.range(middle..read.end));
+        if random.one_in(16) {
+            let worker = u32::try_from(random.below(workers)).unwrap();
+            task = task.cores(CoreSet::of([worker]));
+        }
+        builder.add(task).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// What became of each task.
+fn ends(outcome: &Outcome) -> Vec<TaskState> {
+    let tasks = u32::try_from(outcome.graph().len()).unwrap();
+    (0..tasks).map(|task| outcome.state(TaskId::from_index(task))).collect()
+}
+
+/// Launches all, so that those overlap which may; returns what became of the tasks of each.
+fn run_on_cpu(pool: &CpuPool, graphs: &[&Graph]) -> Vec<Vec<TaskState>> {
+    let runs: Vec<_> = graphs.iter().map(|graph| pool.launch(graph).unwrap()).collect();
+    let outcomes = runs.iter().map(|run| run.wait(common::LONG).unwrap());
+    outcomes
+        .map(|outcome| {
+            let ends = ends(&outcome);
+            let failed = ends.contains(&TaskState::Failed);
+            assert_eq!(matches!(outcome.check(), Err(RunError::TaskFailed { .. })), failed);
+            for (task, end) in ends.iter().enumerate() {
+                let task = TaskId::from_index(u32::try_from(task).unwrap());
+                let root = outcome.root_cause(task).map(|root| outcome.state(root));
+                let expected = *end == TaskState::DependencyFailed;
+                assert_eq!(root, expected.then_some(TaskState::Failed), "why {task} did not run");
+            }
+            ends
+        })
+        .collect()
+}
+
+/// One program alone, several times, beside another one or behind another one.
+fn check_uncancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, random: &mut Random) {
+    let [first, second] = programs;
+    let kind = random.below(8);
+    let shared = Shared::new(first);
+    let graph = build(first, &shared, workers, random);
+    match kind {
+        0 => {
+            let times = 2 + random.below(3);
+            let ends = run_on_cpu(pool, &vec![&graph; usize::try_from(times).unwrap()]);
+            assert!(ends.iter().all(|ends| *ends == first.ends()));
+            let mut words = oracle(first);
+            for _ in 1..times {
+                first.replay(&mut words, &first.ends());
+            }
+            assert_eq!(shared.words(), words, "{times} times");
+        }
+        1 => {
+            let beside = Shared::new(second);
+            let other = build(second, &beside, workers, random);
+            let ends = run_on_cpu(pool, &[&graph, &other]);
+            assert_eq!(ends, [first.ends(), second.ends()]);
+            assert_eq!(shared.words(), oracle(first), "beside another one");
+            assert_eq!(beside.words(), oracle(second), "beside another one");
+        }
+        2 => {
+            let other = build(second, &shared, workers, random);
+            let ends = run_on_cpu(pool, &[&graph, &other]);
+            assert_eq!(ends, [first.ends(), second.ends()]);
+            let mut words = oracle(first);
+            second.replay(&mut words, &second.ends());
+            assert_eq!(shared.words(), words, "the second behind the first");
+        }
+        _ => {
+            assert_eq!(run_on_cpu(pool, &[&graph]), [first.ends()]);
+            assert_eq!(shared.words(), oracle(first));
+        }
+    }
+}
+
+/// A program some of whose tasks are cancelled at any time, and one behind it.
+fn check_cancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, random: &mut Random) {
+    let shared = Shared::new(&programs[0]);
+    let runs = programs.each_ref().map(|program| {
+        let graph = build(program, &shared, workers, random);
+        pool.launch(&graph).unwrap()
+    });
+    for _ in 0..random.below(300) {
+        std::hint::spin_loop();
+    }
+    if random.one_in(2) {
+        runs[0].cancel();
+    } else {
+        // One that is not there is ignored.
+        let task = u32::try_from(random.below(MOST_TASKS)).unwrap();
+        runs[0].cancel_task(TaskId::from_index(task));
+    }
+    let mut words = programs[0].start();
+    for (run, program) in runs.iter().zip(programs) {
+        let ends = ends(&run.wait(common::LONG).unwrap());
+        program.check_ends(&ends);
+        program.replay(&mut words, &ends);
+    }
+    assert_eq!(shared.words(), words, "what ran, in program order");
+}
+
+/// Shows what was tried when it failed.
+struct Shown<'a>(u64, &'a [Program; 2]);
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(seed, [first, second]) = self;
+            eprintln!("seed {seed}\nfirst {first:?}\nsecond {second:?}");
+        }
+    }
+}
+
+fn on_cpu(workers: u64) {
+    let new_pool = || CpuPool::new(u32::try_from(workers).unwrap()).unwrap();
+    let mut pool = new_pool();
+    for number in 0..PROGRAMS / 4 {
+        if number % PROGRAMS_PER_POOL == 0 {
+            pool = new_pool();
+        }
+        let seed = number * 4 + workers;
+        let mut random = Random(seed);
+        let words = 1 + random.below(MOST_WORDS);
+        let programs = [(); 2].map(|()| Program::random(words, &mut random));
+        let _shown = Shown(seed, &programs);
+        if random.one_in(8) {
+            check_cancelled(&pool, &programs, workers, &mut random);
+        } else {
+            check_uncancelled(&pool, &programs, workers, &mut random);
+        }
+    }
+}
+
+#[test]
+fn random_programs_on_one_worker() {
+    on_cpu(1);
+}
+
+#[test]
+fn random_programs_on_two_workers() {
+    on_cpu(2);
+}
+
+#[test]
+fn random_programs_on_three_workers() {
+    on_cpu(3);
+}
+
+#[test]
+fn random_programs_on_four_workers() {
+    on_cpu(4);
+}
+
+/// A device with the two kernels that programs are made of.
+struct Board {
+    device: et::Device<et::AnyHal>,
+    executor: DeviceExecutor<et::AnyHal>,
+    change: et::Kernel,
+    fail: et::Kernel,
+}
+
+impl Board {
+    fn new(place: Place) -> Self {
+        let device = common::open("shires=1,dram=1GiB");
+        let config = ExecutorConfig::new().place(place).cores(6);
+        let executor = device.executor(&config).unwrap();
+        let (change, fail) =
+            (common::load(&device, "task_rmw"), common::load(&device, "task_fail"));
+        Self { device, executor, change, fail }
+    }
+
+    /// Makes a program a graph of kernels on the words of `array`.
+    fn build(&self, program: &Program, array: &et::DeviceBuffer) -> Graph {
+        let mut builder = GraphBuilder::new();
+        let functions: [FunctionId; 2] = [builder.kernel(&self.change), builder.kernel(&self.fail)];
+        for Step { read, write, key, fails } in &program.tasks {
+            let slice = |range: &Range<u64>| array.slice(range.start * 8..range.end * 8).unwrap();
+            let task = Task::new(functions[usize::from(*fails)]);
+            let task = if *fails {
+                task.i64(-1)
+            } else {
+                task.u64(array.addr().as_u64())
+                    .u64(write.start)
+                    .u64(write.end - write.start)
+                    .u64(*key)
+                    .u64(read.start)
+                    .u64(read.end - read.start)
+            };
+            builder.add(task.reads(slice(read)).updates(slice(write))).unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    fn check(&self, program: &Program) {
+        let array = self.device.alloc(program.words * 8).unwrap();
+        let stream = self.device.default_stream();
+        stream.copy_to_device(&program.start(), &array).unwrap().wait(common::LONG).unwrap();
+        let run = self.executor.launch(&self.build(program, &array)).unwrap();
+        let outcome = run.wait(common::LONG).unwrap();
+        assert_eq!(ends(&outcome), program.ends());
+        let mut words = program.start();
+        stream.read(&array, &mut words, common::LONG).unwrap();
+        assert_eq!(words, oracle(program));
+    }
+}
+
+/// On streams all harts share the work of a task, so it must not write what it reads.
+fn on_device(place: Place, programs: u64) {
+    let board = Board::new(place);
+    for number in 0..programs {
+        let mut random = Random(number ^ 0xd0_0d1e);
+        let words = 1 + random.below(MOST_WORDS);
+        let mut program = Program::random(words, &mut random);
+        program.tasks.truncate(20);
+        if place == Place::Streams {
+            for Step { read, write, .. } in &mut program.tasks {
+                if read.start < write.end && write.start < read.end {
+                    *read = 0..0;
+                }
+            }
+        }
+        let _shown = ShownOne(number, &program);
+        board.check(&program);
+    }
+}
+
+/// As [`Shown`], for one program.
+struct ShownOne<'a>(u64, &'a Program);
+
+impl Drop for ShownOne<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}: {:?}", self.0, self.1);
+        }
+    }
+}
+
+#[test]
+fn random_programs_on_cores() {
+    on_device(Place::Cores, PROGRAMS);
+}
+
+#[test]
+fn random_programs_on_a_resident_scheduler() {
+    on_device(Place::Resident, PROGRAMS);
+}
+
+#[test]
+fn random_programs_on_streams() {
+    on_device(Place::Streams, PROGRAMS);
+}
