@@ -406,6 +406,52 @@ fn many_launches_of_one_graph_follow_one_another() {
 }
 
 #[test]
+fn a_task_of_a_queued_run_is_cancelled() {
+    let pool = CpuPool::new(2).unwrap();
+    let shared = Resource::new(1);
+    let mut builder = GraphBuilder::new();
+    let gate = Arc::new(Gate::default());
+    let its = Arc::clone(&gate);
+    let function = builder.function(move |_| {
+        while !its.open.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    let task = builder.add(Task::new(function).updates(shared.range(0..1))).unwrap();
+    let graph = builder.build().unwrap();
+    let first = pool.launch(&graph).unwrap();
+    let second = pool.launch(&graph).unwrap();
+    second.cancel_task(task);
+    gate.open();
+    first.finish(LONG).unwrap();
+    assert_eq!(second.wait(LONG).unwrap().state(task), TaskState::Cancelled);
+}
+
+#[test]
+fn cancelled_tasks_say_nothing_of_the_next_run() {
+    let pool = CpuPool::new(2).unwrap();
+    let shared = Resource::new(8);
+    let build = |cores: bool| {
+        let mut builder = GraphBuilder::new();
+        let function = builder.function(|_| Ok(()));
+        for at in 0..8 {
+            let task = Task::new(function).updates(shared.range(at..at + 1));
+            builder.add(if cores { task.cores(CoreSet::of([1])) } else { task }).unwrap();
+        }
+        builder.build().unwrap()
+    };
+    let (pinned, free) = (build(true), build(false));
+    for _ in 0..200 {
+        let first = pool.launch(&pinned).unwrap();
+        let second = pool.launch(&free).unwrap();
+        first.cancel();
+        second.finish(LONG).unwrap();
+        first.wait(LONG).unwrap();
+    }
+}
+
+#[test]
 fn tasks_stay_on_their_cores() {
     let pool = CpuPool::new(4).unwrap();
     let mut builder = GraphBuilder::new();

@@ -158,6 +158,8 @@ pub(super) struct Engine {
     execs: Vec<Option<Exec>>,
     /// Runs behind others whose buffers they use.
     queue: VecDeque<Arc<RunShared>>,
+    /// Tasks of those that are cancelled already, with the numbers of their runs.
+    early: Vec<(u64, u32)>,
     port: Option<Box<dyn Port>>,
     done: Vec<Done>,
     /// Runs that are recorded.
@@ -195,6 +197,7 @@ impl Engine {
             ready: Queues::default(),
             execs: Vec::new(),
             queue: VecDeque::new(),
+            early: Vec::new(),
             port,
             done: Vec::new(),
             recorded: 0,
@@ -342,6 +345,8 @@ impl Engine {
                 if let Some(slot) = self.slot_of(number) {
                     self.cancel_task(slot, task);
                     self.conclude_if_done(slot, pool);
+                } else if self.queue.iter().any(|run| run.number == number) {
+                    self.early.push((number, task));
                 }
             }
         }
@@ -390,6 +395,7 @@ impl Engine {
             (Some(port), false) => port.take(&run),
             _ => Ok(false),
         };
+        let number = run.number;
         let slot = self.insert(run, pool);
         let Self { execs, ready, .. } = self;
         if let Some(exec) = &mut execs[slot as usize] {
@@ -404,6 +410,12 @@ impl Engine {
                         exec.fail(root, failure.clone());
                     }
                 }
+            }
+        }
+        for at in (0..self.early.len()).rev() {
+            if self.early[at].0 == number {
+                let (_, task) = self.early.swap_remove(at);
+                self.cancel_task(slot, task);
             }
         }
         self.conclude_if_done(slot, pool);
@@ -814,6 +826,7 @@ impl Engine {
             self.ready.forget(slot);
         }
         let Exec { run, cut, failures, roots, recorder, .. } = exec;
+        self.early.retain(|(number, _)| *number != run.number);
         let states = (0..run.states.len() as u32).map(|task| run.state(task)).collect();
         let place = match &self.port {
             Some(port) if run.graph.view().has_kernels() => port.name(&run.graph),
@@ -903,8 +916,15 @@ impl Engine {
         }
         let lost = std::mem::take(&mut self.lost);
         let mut workers: Vec<(usize, WorkerSlot)> = self.workers.drain(..).enumerate().collect();
-        // A thread whose task never ends is not waited for; it ends with its task, or with the process.
-        workers.retain(|(index, worker)| !lost.contains(&(*index as u32)) || worker.has_left());
+        // A thread whose task never ends is not waited for; it ends with its task, or with the process. What it completed is of a run
+        // that has ended without it.
+        workers.retain_mut(|(index, worker)| {
+            let is_lost = lost.contains(&(*index as u32));
+            if is_lost && worker.has_left() {
+                worker.join();
+            }
+            !is_lost
+        });
         let mut workers: Vec<WorkerSlot> = workers.into_iter().map(|(_, worker)| worker).collect();
         for worker in &mut workers {
             worker.leave(false);

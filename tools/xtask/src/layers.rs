@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 12] = [
+const LAYERS: [(&str, u32); 13] = [
     ("et-hal", 0),
     ("et-devapi", 1),
     ("et-sim-cores", 1),
@@ -21,6 +21,7 @@ const LAYERS: [(&str, u32); 12] = [
     ("xtask", 5),
     ("et-testkit", 1),
     ("et-loom", 4),
+    ("et-shuttle", 4),
 ];
 
 /// Checks the dependency graph of the workspace; tests may depend on anything.

@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: models and mutants.
+//! `cargo xtask loom`: models, mutants and random schedules.
 
 use std::path::Path;
 use std::process::Command;
@@ -41,13 +41,14 @@ struct Seed {
 }
 
 /// What the models are built from.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "Cargo.lock",
     "Cargo.toml",
     "et-hal",
     "et-devapi",
     "et-runtime",
     "testing/et-loom",
+    "testing/et-shuttle",
     "rustfmt.toml",
 ];
 
@@ -57,20 +58,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     // of the last mutant for fresh.
     let copy = target.join("sources");
     restore(&copy)?;
-    let mut command = cargo(&["test"]);
-    tests(command.current_dir(&copy), &target).args(["--", "--nocapture"]);
-    let output = capture(&mut command)?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(
-        output.status.success(),
-        "a model failed:\n{text}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let models = models(&text);
-    ensure!(!models.is_empty(), "no model ran");
-    for model in &models {
-        println!("model {:<14} {:>8} executions", model.name, model.executions);
-    }
+    let mut models = all_of("loom", &copy, &target)?;
 
     let seeds = std::fs::read_to_string(root().join("testing/et-loom/mutants.json"))?;
     let seeds: Vec<Seed> = serde_json::from_str(&seeds).context("reading mutants.json")?;
@@ -84,27 +72,53 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
         );
         let killed = is_killed(seed, &copy, &target)?;
         println!(
-            "mutant {:<50} {}",
+            "mutant {:<58} {}",
             seed.name,
             if killed { "killed by " } else { "SURVIVED " }.to_owned() + &seed.model
         );
         mutants.push(Mutant { name: seed.name.clone(), killed, by: seed.model.clone() });
     }
+    // The last mutant is in the copy still.
+    restore(&copy)?;
+    models.extend(all_of("shuttle", &copy, &target.join("shuttle"))?);
     let survivors = mutants.iter().filter(|mutant| !mutant.killed).count();
     write_json(json, &Report { models, mutants })?;
     ensure!(survivors == 0, "{survivors} mutants survived");
     Ok(())
 }
 
-/// The call that builds and runs models.
-fn tests<'c>(command: &'c mut Command, target: &Path) -> &'c mut Command {
-    command
-        .args(["--release", "--package", "et-loom", "--tests", "--target-dir"])
-        .arg(target)
-        .env("RUSTFLAGS", "--cfg loom")
+/// Runs the models of `et-loom` or `et-shuttle`.
+fn all_of(tool: &str, copy: &Path, target: &Path) -> anyhow::Result<Vec<Model>> {
+    let mut command = cargo(&["test"]);
+    command.current_dir(copy);
+    tests(&mut command, tool, target).args(["--tests", "--", "--nocapture"]);
+    let output = capture(&mut command)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success(),
+        "a model failed:\n{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let models = models(&text);
+    ensure!(!models.is_empty(), "no model ran");
+    for model in &models {
+        println!("model {:<22} {:>8} executions", model.name, model.executions);
+    }
+    Ok(models)
 }
 
-/// The lines that `et_loom::check` prints.
+/// The call that builds and runs models.
+fn tests<'c>(command: &'c mut Command, tool: &str, target: &Path) -> &'c mut Command {
+    command
+        .args(["--release", "--package", &format!("et-{tool}"), "--target-dir"])
+        .arg(target)
+        .env("RUSTFLAGS", format!("--cfg {tool}"))
+        // Mutants differ in a line each.
+        .env("CARGO_INCREMENTAL", "1")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+}
+
+/// The lines that `et_loom::check` and `et_shuttle::check` print.
 fn models(text: &str) -> Vec<Model> {
     text.lines()
         .filter_map(|line| {
@@ -131,7 +145,7 @@ fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
 
     let mut command = cargo(&["test"]);
     command.current_dir(copy);
-    tests(&mut command, target).args(["--no-run", "--test", &seed.test]);
+    tests(&mut command, "loom", target).args(["--no-run", "--test", &seed.test]);
     let built = capture(&mut command)?;
     // A mutant that does not compile proves nothing.
     ensure!(
@@ -143,15 +157,12 @@ fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
     let mut command = Command::new("timeout");
     command.arg("120").arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("test").current_dir(copy);
-    tests(&mut command, target).args(["--test", &seed.test, "--", "--nocapture"]);
+    // It must be the named model that fails, so no other runs.
+    command.env("ET_LOOM_MODEL", &seed.model);
+    tests(&mut command, "loom", target).args(["--test", &seed.test, "--", "--nocapture"]);
     let output = capture(&mut command)?;
     // 124 is the time limit: a model that does not end has caught nothing.
-    if output.status.success() || output.status.code() == Some(124) {
-        return Ok(false);
-    }
-    // It must be the named model that fails: one that passed has printed its line.
-    let passed = models(&String::from_utf8_lossy(&output.stdout));
-    Ok(!passed.iter().any(|model| model.name == seed.model))
+    Ok(!output.status.success() && output.status.code() != Some(124))
 }
 
 /// Makes the copy what the sources are: a workspace of what the models need, and nothing else.
@@ -162,7 +173,7 @@ fn restore(copy: &Path) -> anyhow::Result<()> {
     let manifest = std::fs::read_to_string(copy.join("Cargo.toml"))?;
     let (before, rest) = manifest.split_once("members = [").context("no members in Cargo.toml")?;
     let (_, after) = rest.split_once(']').context("no end of members")?;
-    let members = r#"members = ["et-hal", "et-devapi", "et-runtime", "testing/et-loom"]"#;
+    let members = r#"members = ["et-hal", "et-devapi", "et-runtime", "testing/et-*"]"#;
     std::fs::write(copy.join("Cargo.toml"), format!("{before}{members}{after}"))?;
     for package in ["et-devapi", "et-runtime"] {
         // Tests of the crates themselves are not built, so neither is what only they need.

@@ -1,0 +1,34 @@
+//! Running a model and counting its schedules.
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
+
+/// The same schedules every time; a failure prints its own, to be replayed.
+const SEED: u64 = 0x0e50_c001;
+/// Priorities that change so often are enough for most bugs.
+const DEPTH: usize = 3;
+
+/// Runs `model` under `schedules` random schedules, half of them of threads with priorities, and prints their number in the form
+/// that `cargo xtask loom` reads.
+#[expect(clippy::print_stdout, reason = "the number is the result")]
+pub fn check(name: &str, schedules: usize, model: fn()) {
+    let half = schedules / 2;
+    let executions = run(RandomScheduler::new_from_seed(SEED, half), model)
+        + run(PctScheduler::new_from_seed(SEED, DEPTH, schedules - half), model);
+    println!("model shuttle-{name} executions {executions}");
+}
+
+fn run(scheduler: impl Scheduler + 'static, model: fn()) -> usize {
+    let mut config = Config::default();
+    // All atomics are sequentially consistent here; `et-loom` is for the rest.
+    config.silence_warnings = true;
+    config.stack_size = 0x10000;
+    Runner::new(scheduler, config).run(model)
+}
+
+/// Is true once in `of` times.
+#[must_use]
+pub fn chance(of: u32) -> bool {
+    thread_rng().gen_range(0..of) == 0
+}
