@@ -318,6 +318,28 @@ fn streams_of_the_device_work_beside_executors() {
     }
 }
 
+#[test]
+fn an_executor_that_goes_ends_its_runs() {
+    let device = open();
+    for place in PLACES {
+        let executor = executor(&device, place);
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&kernel(&device, "task_nop"));
+        let mut last = builder.add(Task::new(nop)).unwrap();
+        for _ in 0..5000 {
+            last = builder.add(Task::new(nop).after(last)).unwrap();
+        }
+        let run = executor.launch(&builder.build().unwrap()).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        run.on_done(move |outcome| sender.send(outcome.count(Complete)).unwrap());
+        drop(executor);
+        // Some tasks may have been complete by then, or all of them.
+        let complete = receiver.recv_timeout(LONG).expect("the run has ended");
+        assert!(complete <= 5001, "{place}");
+        works(&device, &self::executor(&device, place));
+    }
+}
+
 /// The copy in `et-runtime` is the one that the sources give.
 #[test]
 fn the_runtime_has_the_kernel_of_this_tree() {

@@ -53,6 +53,8 @@ impl fmt::Debug for Pool {
 
 /// How long a run may make no progress until a waiter that has stepped aside schedules again.
 const WATCH: Duration = Duration::from_micros(500);
+/// How long a closing executor waits for kernels to end by themselves.
+const CLOSE: Duration = Duration::from_secs(5);
 /// Looks between two looks at the clock.
 const LOOKS_PER_TIME: u32 = 64;
 
@@ -378,7 +380,23 @@ impl Pool {
             return;
         }
         let mut engine = self.engine.hold_next();
-        let mut workers = engine.close(self);
+        engine.cancel_all(self);
+        // Somebody may wait for what the device has, and nobody may be left to ask it.
+        let mut deadline = Deadline::after(&*self.clock, CLOSE);
+        let mut is_aborted = false;
+        while engine.is_device_busy() {
+            engine.turn(self);
+            if deadline.has_passed(&*self.clock) {
+                if is_aborted {
+                    break;
+                }
+                is_aborted = true;
+                engine.abort_all(CLOSE, self);
+                deadline = Deadline::after(&*self.clock, CLOSE);
+            }
+            self.background.park_timeout(Duration::from_millis(1));
+        }
+        let mut workers = engine.close();
         drop(engine);
         for worker in &mut workers {
             worker.join();

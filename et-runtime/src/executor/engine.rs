@@ -902,8 +902,8 @@ impl Engine {
         }
     }
 
-    /// Tells all workers to leave, and gives back what waits for their threads.
-    pub(super) fn close(&mut self, pool: &Pool) -> Vec<WorkerSlot> {
+    /// Cancels everything; what the device has goes on.
+    pub(super) fn cancel_all(&mut self, pool: &Pool) {
         let queued: Vec<u64> = self.queue.iter().map(|run| run.number).collect();
         for number in queued {
             self.handle(Request::Cancel(number), pool);
@@ -911,6 +911,22 @@ impl Engine {
         for slot in 0..self.execs.len() as u32 {
             self.cut(slot, Cut::Cancelled, pool);
         }
+    }
+
+    /// Tells whether the device has something.
+    pub(super) fn is_device_busy(&self) -> bool {
+        self.port.as_ref().is_some_and(|port| port.is_busy())
+    }
+
+    /// Gives up on what the device has.
+    pub(super) fn abort_all(&mut self, after: Duration, pool: &Pool) {
+        for slot in 0..self.execs.len() as u32 {
+            self.cut(slot, Cut::Deadline(after), pool);
+        }
+    }
+
+    /// Tells all workers to leave, and gives back what waits for their threads.
+    pub(super) fn close(&mut self) -> Vec<WorkerSlot> {
         if let Some(port) = &mut self.port {
             port.close();
         }

@@ -9,8 +9,8 @@
  * a line is 64 bytes. A plain store is visible to the host after the kernel has ended, and to
  * nobody else for sure before that. So: let one hart own a whole line of what it writes
  * (`et_slice`), or store with the "global" instructions below, which act at the memory side of the
- * caches. Never mix the two on one line. The simulator's memory is flat and forgives all of this;
- * the chip does not.
+ * caches. Never mix the two on one line. The simulator forgives all of this, unless its memory is
+ * set to weak; the chip does not.
  *
  * "local" operations (suffix _l) meet in the second-level cache of the shire: they are atomic
  * between harts of one shire only. "global" ones (suffix _g) are atomic over the whole chip.
