@@ -21,6 +21,9 @@ const BAR0: u64 = 0x80_0400_1000;
 /// "1ETGRAPH".
 const MAGIC: u64 = 0x4850_4152_4754_4531;
 const LINE_WORDS: usize = 8;
+/// Fences and environment calls in the kernel, and how many of them a few seeds of weak memory find missing. Most fences are for
+/// schedulers on the host, which is not in this test, or order what accesses to one line order, too.
+const FOUND: ([usize; 2], [usize; 2]) = ([20, 5], [2, 2]);
 
 /// A device with the kernel and the functions of tasks.
 struct Rig {
@@ -36,10 +39,15 @@ struct Rig {
 
 impl Rig {
     fn new(parameters: &str) -> Self {
+        Self::with_graph(parameters, &elf("graph"))
+    }
+
+    /// With another scheduler and workers.
+    fn with_graph(parameters: &str, graph: &[u8]) -> Self {
         let device = open(parameters);
         let task = |name| device.load_kernel_entry(name, &elf(name), Some("et_task")).unwrap();
         Self {
-            graph: load(&device, "graph"),
+            graph: device.load_kernel("graph", graph).unwrap(),
             nop: task("task_nop"),
             rmw: task("task_rmw"),
             trap: task("task_trap"),
@@ -488,6 +496,60 @@ fn caches_of_shires_do_not_matter() {
         let rig = Rig::new(&format!("memory=weak,seed={seed},shires=2,dram=1GiB"));
         random_graphs(&rig, seed, 3, &[2, 63, 64, 100], 0b11);
     }
+}
+
+/// Runs a random graph with one instruction missing; tells whether that shows: in the data, in the outcomes, or because the graph
+/// does not end.
+fn shows(mutant: &[u8], seed: u64) -> bool {
+    let rig = Rig::with_graph(&format!("memory=weak,seed={seed},shires=2,dram=1GiB"), mutant);
+    let mut random = Random(seed);
+    let lines = 2 + random.below(8);
+    let mut memory: Vec<u64> = (0..8 * lines).map(|_| random.next()).collect();
+    let data = rig.words(&memory);
+    let plan = random_plan(&rig, &mut random, data.addr().as_u64(), lines, 30);
+    // On one shire or across two.
+    let (workers, shires) = if seed % 2 == 0 { (7, 1) } else { (100, 0b11) };
+    let image = plan.upload(&rig, 2);
+    let (event, _cells) = start(&rig, 1, workers, shires, &image);
+    if event.wait(Duration::from_secs(2)).is_err() {
+        return true;
+    }
+    let outcomes = image.outcomes(&rig);
+    for task in &plan.tasks {
+        rmw(&mut memory, &task.args);
+    }
+    !outcomes.iter().all(|outcome| outcome.state == State::Complete) || rig.read(&data) != memory
+}
+
+/// Fences and environment calls of the scheduler on the device and its workers, one missing at a time. Found within so many seeds:
+/// the fences between dispatch and credit and between dismissal and credit, the eviction after a task, the end of the kernel.
+#[test]
+fn missing_fences_and_evictions_show_in_weak_memory() {
+    const SEEDS: u64 = 5;
+    const NOP: [u8; 4] = 0x13_u32.to_le_bytes();
+    let kernel = elf("graph");
+    // The code starts at this offset of the file (kernel.ld), and its last fence is near its end.
+    let code = 0x1000..kernel.len() - 4;
+    let places = |word: u32| -> Vec<usize> {
+        code.clone().step_by(2).filter(|&at| kernel[at..at + 4] == word.to_le_bytes()).collect()
+    };
+    let fences = places(0x0ff0_000f);
+    let end = fences.last().unwrap() + 64;
+    let calls: Vec<usize> = places(0x73).into_iter().filter(|&at| at < end).collect();
+    assert!((0..SEEDS).all(|seed| !shows(&kernel, seed)), "the kernel itself");
+    let mut found = [0; 2];
+    for (kind, places) in [&fences, &calls].into_iter().enumerate() {
+        for &at in places {
+            let mut mutant = kernel.clone();
+            mutant[at..at + 4].copy_from_slice(&NOP);
+            let seed = (0..SEEDS).find(|&seed| shows(&mutant, seed));
+            found[kind] += usize::from(seed.is_some());
+            eprintln!("{} at {at:#x}: {seed:?}", ["fence", "call"][kind]);
+        }
+    }
+    let counts = [fences.len(), calls.len()];
+    eprintln!("found {found:?} of {counts:?}");
+    assert_eq!((counts, found), FOUND, "the kernel is another one: look what is found now");
 }
 
 #[test]
