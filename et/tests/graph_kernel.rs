@@ -508,7 +508,7 @@ fn shows(mutant: &[u8], seed: u64) -> bool {
     let data = rig.words(&memory);
     let plan = random_plan(&rig, &mut random, data.addr().as_u64(), lines, 30);
     // On one shire or across two.
-    let (workers, shires) = if seed % 2 == 0 { (7, 1) } else { (100, 0b11) };
+    let (workers, shires) = if seed.is_multiple_of(2) { (7, 1) } else { (100, 0b11) };
     let image = plan.upload(&rig, 2);
     let (event, _cells) = start(&rig, 1, workers, shires, &image);
     if event.wait(Duration::from_secs(2)).is_err() {
