@@ -147,6 +147,7 @@ impl Pool {
         after.callbacks.append(&mut engine.take_callbacks());
         after.needs_care = engine.needs_care(self);
         after.has_backlog = engine.has_backlog();
+        after.due = engine.next_deadline(self);
     }
 
     /// What a thread does that has stopped scheduling.
@@ -173,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Schedules until `is_over` or the deadline. A thread that `may_step_aside` also stops when it is not worth a processor: tasks
+    /// Schedules until `is_over` or the deadline; returns the time left until the next deadline of a run. A thread that `may_step_aside` also stops when it is not worth a processor: tasks
     /// are so short that one worker is enough, and that is done sooner if it schedules for itself.
     fn drive<'a>(
         &'a self,
@@ -181,7 +182,7 @@ impl Pool {
         is_over: impl Fn(&Engine) -> bool,
         deadline: Option<&Deadline>,
         may_step_aside: bool,
-    ) {
+    ) -> Option<Duration> {
         let mut looks = 0;
         let mut patience = engine.patience;
         self.has_backlog.store(false, Ordering::Relaxed);
@@ -197,7 +198,7 @@ impl Pool {
                     match self.engine.hold() {
                         Some(again) => engine = again,
                         // Somebody else schedules now.
-                        None => return,
+                        None => return None,
                     }
                 }
             }
@@ -249,8 +250,12 @@ impl Pool {
         let will_watch = may_step_aside && !is_over(&engine);
         let mut after = After::default();
         self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
-        after.needs_care |= after.has_backlog && !will_watch;
+        // The background thread, which waits for nothing, need not call itself: it takes the time with it.
+        let is_background = deadline.is_none();
+        let due = after.due;
+        after.needs_care = !is_background && (after.needs_care || after.has_backlog && !will_watch);
         self.settle(after);
+        due
     }
 
     /// Waits while workers schedule for themselves; tells whether they went on until the end or the deadline.
@@ -362,15 +367,19 @@ impl Pool {
             };
             let is_over = |engine: &Engine| !engine.needs_turns() || somebody_cares();
             // If somebody else has it, they call again when they leave, if there is need.
+            left = None;
             let Some(mut engine) = self.engine.hold() else { continue };
+            if engine.next_deadline(self).is_some_and(|due| due.is_zero()) {
+                engine.expire(self);
+            }
             if std::mem::replace(&mut seen, engine.completions()) == engine.completions() {
                 engine.forget_pace();
             }
-            left = engine.next_deadline(self);
-            if engine.has_backlog() && !somebody_cares() {
+            let has_backlog = engine.has_backlog();
+            left = self.drive(engine, is_over, None, true);
+            if has_backlog && !somebody_cares() {
                 left = Some(left.map_or(WATCH, |left| left.min(WATCH)));
             }
-            self.drive(engine, is_over, None, true);
         }
     }
 
@@ -416,6 +425,8 @@ struct After {
     callbacks: Vec<Callbacks<Arc<Outcome>>>,
     needs_care: bool,
     has_backlog: bool,
+    /// The time left until the next deadline of a run.
+    due: Option<Duration>,
 }
 
 /// What a device can tell of a graph before it is launched.

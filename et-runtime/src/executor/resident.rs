@@ -79,6 +79,7 @@ enum Phase<H: Hal> {
 struct Flight {
     image: Image,
     buffer: DeviceBuffer,
+    uploaded: Event,
     event: Event,
     progress: Progress,
     /// Tasks that had ended before this launch.
@@ -326,7 +327,7 @@ impl<H: Hal> ResidentPort<H> {
         let image = Image::new(&run.graph, tasks, base, self.crew.harts);
         let all = buffer.slice(..image.at.len_bytes)?;
         // If it fails, the scheduler finds no image and says so, or the device is gone.
-        drop(self.main.copy_to_device(&image.bytes, all)?);
+        let uploaded = self.main.copy_to_device(&image.bytes, all)?;
         let launch = Launch::new(&self.kernel)
             .u64(1)
             .u64(base + image.at.cells)
@@ -339,6 +340,7 @@ impl<H: Hal> ResidentPort<H> {
         Ok(Flight {
             image,
             buffer,
+            uploaded,
             event,
             progress: Progress::default(),
             before: run.finished.load(Ordering::Relaxed),
@@ -571,6 +573,8 @@ impl<H: Hal> ResidentPort<H> {
         let told = if late.is_some() {
             self.shared.abort_launch(&flight.event, LIMIT)
         } else {
+            // Not before the image, which would undo it.
+            self.side.wait_for(&flight.uploaded);
             let cancel = flight.buffer.slice(CANCEL..CANCEL + 8);
             cancel.and_then(|word| self.side.copy_to_device(&[1_u64], word)).map(drop)
         };
