@@ -10,7 +10,7 @@ use et_sim_cores::Dram;
 
 use crate::compute::{self, Compute};
 use crate::firmware::Firmware;
-use crate::interrupt::Bell;
+use crate::interrupt::{Bell, DoorbellLines};
 use crate::{BoardConfig, BoardError, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy};
 
 /// What a host access to a BAR meets.
@@ -64,6 +64,10 @@ pub(crate) struct Slot {
     pub(crate) bell: CachePadded<Bell>,
     /// Set after every host write to device memory through BAR0.
     pub(crate) bar0_written: AtomicBool,
+    /// Another process has mapped device memory.
+    pub(crate) bar0_mapped: AtomicBool,
+    /// The host has done what the service processor waits for before it opens the BARs.
+    host_is_ready: AtomicBool,
     pub(crate) stats: CachePadded<Stats>,
     /// Generation in bits 63:8, [`LinkState`] in bits 7:0.
     link: CachePadded<AtomicU64>,
@@ -142,6 +146,11 @@ impl Slot {
             }
         };
         self.set_link(of, state);
+    }
+
+    /// Tells whether memory space and MSIs are enabled. Spec: §4
+    pub(crate) fn host_is_ready(&self) -> bool {
+        self.host_is_ready.load(Ordering::Acquire)
     }
 
     /// Publishes that the firmware of the present generation runs.
@@ -233,6 +242,8 @@ impl Board {
             interrupts: Interrupts::new(&config.faults),
             bell: CachePadded::default(),
             bar0_written: AtomicBool::new(false),
+            bar0_mapped: AtomicBool::new(false),
+            host_is_ready: AtomicBool::new(!config.waits_for_host),
             stats: CachePadded::default(),
             link: CachePadded::new(AtomicU64::new(LINK_DOWN)),
             accesses_left: AtomicU32::new(0),
@@ -302,6 +313,33 @@ impl Board {
         self.slot.bar0_written.store(true, Ordering::Release);
     }
 
+    /// Tells the device that another process may write its memory through BAR0 at any time from now on.
+    pub fn bar0_mapped(&self) {
+        self.slot.bar0_mapped.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells the device whether the host has enabled its memory space and its MSIs.
+    ///
+    /// A board that [waits for its host](BoardConfig::waits_for_host) does not finish booting before.
+    /// A reset takes it back, as it clears both bits in configuration space.
+    ///
+    /// Spec: §4
+    pub fn set_host_ready(&self, is_ready: bool) {
+        self.slot.host_is_ready.store(is_ready, Ordering::Release);
+        if is_ready {
+            self.slot.bell.raise();
+        }
+    }
+
+    /// Returns eventfds that another process can use as doorbells: each write is one doorbell write
+    /// of the endpoint, and costs the firmware no thread in between.
+    ///
+    /// # Errors
+    /// The operating system's refusal.
+    pub fn doorbell_lines(&self) -> std::io::Result<&DoorbellLines> {
+        self.slot.bell.lines()
+    }
+
     /// Returns the present generation; it changes when a reset begins.
     #[must_use]
     pub fn generation(&self) -> Generation {
@@ -326,12 +364,13 @@ impl Board {
             Ordering::Acquire,
         );
         ordered.map_err(|_| ResetBusy)?;
+        slot.host_is_ready.store(!slot.config.waits_for_host, Ordering::Release);
         let clear = match memory {
             MemoryAfterReset::Kept => 0,
             MemoryAfterReset::Cleared => CONTROL_CLEAR,
         };
         slot.control.fetch_or(CONTROL_RESET | clear, Ordering::AcqRel);
-        slot.bell.event().raise();
+        slot.bell.raise();
         // Whoever waits for a message finds out that there will be none.
         for endpoint in [Endpoint::Operations, Endpoint::Management] {
             slot.interrupts.event(endpoint).raise();
@@ -363,7 +402,7 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         self.slot.control.fetch_or(CONTROL_STOP, Ordering::AcqRel);
-        self.slot.bell.event().raise();
+        self.slot.bell.raise();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -131,7 +131,7 @@ impl Reports {
         // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue is.
         self.ready.store(true, Ordering::Release);
         drop(arrived);
-        self.slot.bell.event().raise();
+        self.slot.bell.raise();
     }
 
     /// Takes the first report that has come, if one has.

@@ -58,6 +58,10 @@ pub struct BoardConfig {
     pub frequency_mhz: u32,
     /// Time from one boot status to the next; zero boots in microseconds.
     pub boot_step: Duration,
+    /// The boot stops before the BARs are opened until [`Board::set_host_ready`], as on a bus.
+    ///
+    /// [`Board::set_host_ready`]: crate::Board::set_host_ready
+    pub waits_for_host: bool,
     /// How long the firmware thread keeps looking for work before it goes to sleep.
     pub spin: Duration,
     /// What the device does wrong.
@@ -116,6 +120,7 @@ impl Default for BoardConfig {
             memory: MemoryKind::default(),
             frequency_mhz: 600,
             boot_step: Duration::ZERO,
+            waits_for_host: false,
             spin: Duration::from_micros(40),
             faults: Vec::new(),
             seed: 0,

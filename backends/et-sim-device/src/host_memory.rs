@@ -1,7 +1,9 @@
 //! What the device can reach on the host side: the simulated IOMMU.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use et_hal::{BusAddr, DeviceAccess};
 use vm_memory::{MmapRegion, VolatileMemory, VolatileSlice};
@@ -28,32 +30,72 @@ pub(crate) struct BusFault;
 #[derive(Debug, Default)]
 pub struct HostMemory {
     regions: RwLock<BTreeMap<u64, Region>>,
+    /// Held while the engine copies through mapped memory.
+    copying: Mutex<()>,
+}
+
+/// Host memory that cannot be mapped, only asked for.
+///
+/// The host decides about each access; a refusal is a bus fault.
+pub trait RemoteMemory: fmt::Debug + Send + Sync {
+    /// Reads bus addresses from `bus` on; tells whether the host allowed it.
+    fn read(&self, bus: BusAddr, into: &mut [u8]) -> bool;
+
+    /// Writes bus addresses from `bus` on; tells whether the host allowed it.
+    fn write(&self, bus: BusAddr, from: &[u8]) -> bool;
+}
+
+#[derive(Clone, Debug)]
+enum Backing {
+    /// The mapping starts `offset` bytes into the memory.
+    Mapped {
+        memory: Arc<MmapRegion>,
+        offset: u64,
+    },
+    Remote(Arc<dyn RemoteMemory>),
 }
 
 #[derive(Clone, Debug)]
 struct Region {
     len: u64,
-    memory: Arc<MmapRegion>,
+    backing: Backing,
     access: DeviceAccess,
 }
 
 /// A piece of host memory, kept alive for one copy.
 #[derive(Debug)]
-pub(crate) struct Span {
-    memory: Arc<MmapRegion>,
-    offset: usize,
-    len: usize,
+pub(crate) struct Span<'a> {
+    /// Bytes from the address asked for to the end of the mapping, at most as many as asked for.
+    pub(crate) len: usize,
+    kind: SpanKind,
+    /// Mapped memory may be taken away for good only between two copies.
+    _copying: Option<MutexGuard<'a, ()>>,
 }
 
-impl Span {
-    /// Bytes from the address asked for to the end of the mapping, at most as many as asked for.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
+#[derive(Debug)]
+enum SpanKind {
+    Mapped { memory: Arc<MmapRegion>, offset: usize },
+    Remote { memory: Arc<dyn RemoteMemory>, bus: u64 },
+}
 
-    /// Returns the bytes.
-    pub(crate) fn slice(&self) -> Result<VolatileSlice<'_>, BusFault> {
-        self.memory.get_slice(self.offset, self.len).map_err(|_| BusFault)
+/// How a piece of host memory is reached.
+#[derive(Debug)]
+pub(crate) enum Reach<'a> {
+    /// Directly.
+    Mapped(VolatileSlice<'a>),
+    /// By asking for the bus addresses from this one on.
+    Remote(&'a dyn RemoteMemory, BusAddr),
+}
+
+impl Span<'_> {
+    /// Returns the bytes, or the way to them.
+    pub(crate) fn reach(&self) -> Result<Reach<'_>, BusFault> {
+        match &self.kind {
+            SpanKind::Mapped { memory, offset } => {
+                memory.get_slice(*offset, self.len).map(Reach::Mapped).map_err(|_| BusFault)
+            }
+            SpanKind::Remote { memory, bus } => Ok(Reach::Remote(&**memory, BusAddr::new(*bus))),
+        }
     }
 }
 
@@ -68,8 +110,50 @@ impl HostMemory {
         memory: Arc<MmapRegion>,
         access: DeviceAccess,
     ) -> Result<(), MapError> {
+        let whole = 0..memory.size() as u64;
+        self.map_part(bus, memory, whole, access)
+    }
+
+    /// Maps a part of `memory` at `bus`, for hosts that offer one file in many windows.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map), and [`MapError::BadRange`] if the part is not inside the memory.
+    pub fn map_part(
+        &self,
+        bus: BusAddr,
+        memory: Arc<MmapRegion>,
+        part: Range<u64>,
+        access: DeviceAccess,
+    ) -> Result<(), MapError> {
+        let len = part.end.saturating_sub(part.start);
+        if part.end > memory.size() as u64 {
+            return Err(MapError::BadRange { bus, len });
+        }
+        self.insert(bus, len, Backing::Mapped { memory, offset: part.start }, access)
+    }
+
+    /// Lets the engine ask for `len` bytes at `bus`.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_remote(
+        &self,
+        bus: BusAddr,
+        len: u64,
+        memory: Arc<dyn RemoteMemory>,
+        access: DeviceAccess,
+    ) -> Result<(), MapError> {
+        self.insert(bus, len, Backing::Remote(memory), access)
+    }
+
+    fn insert(
+        &self,
+        bus: BusAddr,
+        len: u64,
+        backing: Backing,
+        access: DeviceAccess,
+    ) -> Result<(), MapError> {
         let start = bus.as_u64();
-        let len = memory.size() as u64;
         let end = start.checked_add(len).filter(|_| len != 0);
         let end = end.ok_or(MapError::BadRange { bus, len })?;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +161,7 @@ impl HostMemory {
         if below.is_some_and(|(at, region)| at + region.len > start) {
             return Err(MapError::Overlap { bus, len });
         }
-        regions.insert(start, Region { len, memory, access });
+        regions.insert(start, Region { len, backing, access });
         Ok(())
     }
 
@@ -93,6 +177,21 @@ impl HostMemory {
         region.map(drop).ok_or(MapError::NotMapped { bus })
     }
 
+    /// Takes all mappings away.
+    pub fn unmap_all(&self) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let all = std::mem::take(&mut *regions);
+        drop(regions);
+        drop(all);
+    }
+
+    /// Waits for the copy in progress, after which nobody touches memory that was unmapped before.
+    ///
+    /// Not for remote memory, whose host decides about each access itself.
+    pub fn quiesce(&self) {
+        drop(self.copying.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Returns the number of mappings.
     #[must_use]
     pub fn mappings(&self) -> usize {
@@ -100,7 +199,14 @@ impl HostMemory {
     }
 
     /// Finds the memory at `bus`: as much of `len` bytes as lies in one mapping.
-    pub(crate) fn find(&self, bus: u64, len: u64, access: EngineAccess) -> Result<Span, BusFault> {
+    pub(crate) fn find(
+        &self,
+        bus: u64,
+        len: u64,
+        access: EngineAccess,
+    ) -> Result<Span<'_>, BusFault> {
+        // Before the look: what is found stays mapped until the guard goes.
+        let copying = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let (start, region) = regions.range(..=bus).next_back().ok_or(BusFault)?;
         let offset = bus - start;
@@ -111,10 +217,18 @@ impl HostMemory {
             | (DeviceAccess::Write, EngineAccess::Write) => {}
             _ => return Err(BusFault),
         }
-        Ok(Span {
-            memory: Arc::clone(&region.memory),
-            offset: usize::try_from(offset).map_err(|_| BusFault)?,
-            len: usize::try_from(left.min(len)).map_err(|_| BusFault)?,
+        let len = usize::try_from(left.min(len)).map_err(|_| BusFault)?;
+        Ok(match &region.backing {
+            Backing::Mapped { memory, offset: first } => {
+                let offset = usize::try_from(first + offset).map_err(|_| BusFault)?;
+                let kind = SpanKind::Mapped { memory: Arc::clone(memory), offset };
+                Span { len, kind, _copying: Some(copying) }
+            }
+            Backing::Remote(memory) => {
+                // The host may be waiting for an unmapping to end before it answers.
+                let kind = SpanKind::Remote { memory: Arc::clone(memory), bus };
+                Span { len, kind, _copying: None }
+            }
         })
     }
 }
@@ -146,7 +260,7 @@ mod tests {
     fn the_engine_faults_outside_mappings_and_permissions() {
         let host = HostMemory::default();
         host.map(BusAddr::new(0x1000), memory(0x1000), DeviceAccess::Read).unwrap();
-        assert_eq!(host.find(0x1800, 0x4000, EngineAccess::Read).unwrap().len(), 0x800);
+        assert_eq!(host.find(0x1800, 0x4000, EngineAccess::Read).unwrap().len, 0x800);
         assert!(host.find(0x2000, 1, EngineAccess::Read).is_err());
         assert!(host.find(0xfff, 1, EngineAccess::Read).is_err());
         assert!(host.find(0x1000, 1, EngineAccess::Write).is_err());

@@ -1,13 +1,18 @@
 //! The four interrupt vectors towards the host, and the doorbells towards the device.
 
+use std::io;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use et_devapi::pci::Vector;
 use et_hal::Endpoint;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::{Event, Fault};
+use crate::{Event, Fault, Waited};
 
 /// The interrupts of the device, as the host sees them: one [`Event`] for each endpoint.
 ///
@@ -19,6 +24,9 @@ pub struct Interrupts {
     operations: CachePadded<Event>,
     management: CachePadded<Event>,
     raised: CachePadded<[AtomicU64; 4]>,
+    /// Eventfds of another process, by vector.
+    lines: Mutex<[Option<OwnedFd>; 4]>,
+    has_lines: AtomicBool,
     faults: Option<InterruptFaults>,
 }
 
@@ -45,6 +53,8 @@ impl Interrupts {
             operations: CachePadded::default(),
             management: CachePadded::default(),
             raised: CachePadded::default(),
+            lines: Mutex::default(),
+            has_lines: AtomicBool::new(false),
             faults: any.then_some(InterruptFaults { spurious, lost, count: AtomicU32::new(0) }),
         }
     }
@@ -64,6 +74,23 @@ impl Interrupts {
         self.raised[vector as usize].load(Ordering::Relaxed)
     }
 
+    /// Connects a vector to an eventfd, or disconnects it.
+    pub fn connect(&self, vector: Vector, line: Option<OwnedFd>) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines[vector as usize] = line;
+        let any = lines.iter().any(Option::is_some);
+        // Under the lock, so that the flag says what is connected.
+        self.has_lines.store(any, Ordering::Release);
+    }
+
+    /// Signals the eventfd of a vector as if the device had raised it, for a test of the wiring.
+    pub fn trigger(&self, vector: Vector) {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = &lines[vector as usize] {
+            signal(line);
+        }
+    }
+
     pub(crate) fn raise(&self, vector: Vector) {
         match &self.faults {
             None => self.deliver(vector),
@@ -78,6 +105,9 @@ impl Interrupts {
         match vector {
             Vector::MgmtSubmission | Vector::MgmtCompletion => self.management.raise(),
             Vector::OpsSubmission | Vector::OpsCompletion => self.operations.raise(),
+        }
+        if self.has_lines.load(Ordering::Acquire) {
+            self.trigger(vector);
         }
     }
 
@@ -100,6 +130,62 @@ impl Interrupts {
     }
 }
 
+/// Adds one to an eventfd.
+fn signal(line: &OwnedFd) {
+    // Full means that the other side has not looked for 2⁶⁴ times; it will look.
+    let (Ok(_) | Err(_)) = rustix::io::write(line, &1_u64.to_le_bytes());
+}
+
+/// Takes what has been added to an eventfd.
+fn drain(line: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    match rustix::io::read(line, &mut count) {
+        Ok(8) => u64::from_le_bytes(count),
+        _ => 0,
+    }
+}
+
+/// Doorbells as eventfds, for a host in another process.
+#[derive(Debug)]
+pub struct DoorbellLines {
+    operations: OwnedFd,
+    management: OwnedFd,
+    /// What happens on this side, while the firmware sleeps.
+    wake: OwnedFd,
+    /// The firmware sleeps, or is about to.
+    is_asleep: AtomicBool,
+}
+
+impl DoorbellLines {
+    fn new() -> io::Result<Self> {
+        let line =
+            || Ok::<_, io::Error>(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (operations, management, wake) = (line()?, line()?, line()?);
+        Ok(Self { operations, management, wake, is_asleep: AtomicBool::new(false) })
+    }
+
+    /// Returns the eventfd that is the doorbell of an endpoint.
+    #[must_use]
+    pub fn line(&self, endpoint: Endpoint) -> BorrowedFd<'_> {
+        match endpoint {
+            Endpoint::Management => self.management.as_fd(),
+            _ => self.operations.as_fd(),
+        }
+    }
+
+    /// Waits until one of the eventfds is signalled, or for `timeout`.
+    fn poll(&self, timeout: Duration) {
+        let limit = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let fd = |line| PollFd::new(line, PollFlags::IN);
+        let mut fds = [fd(&self.operations), fd(&self.management), fd(&self.wake)];
+        // An interruption is as good as a timeout: the caller looks.
+        let (Ok(_) | Err(_)) = poll(&mut fds, Some(&limit));
+    }
+}
+
 /// What wakes the firmware thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -109,28 +195,91 @@ pub(crate) struct Bell {
     management: AtomicU32,
     /// Doorbells, ended kernels, power and reset.
     event: Event,
+    lines: OnceLock<DoorbellLines>,
 }
 
 impl Bell {
     pub(crate) fn ring(&self, endpoint: Endpoint) {
+        self.count(endpoint, 1);
+        self.raise();
+    }
+
+    fn count(&self, endpoint: Endpoint, times: u32) {
         // Release: the messages pushed before are visible to whoever sees the count.
         match endpoint {
-            Endpoint::Management => self.management.fetch_add(1, Ordering::Release),
-            _ => self.operations.fetch_add(1, Ordering::Release),
+            Endpoint::Management => self.management.fetch_add(times, Ordering::Release),
+            _ => self.operations.fetch_add(times, Ordering::Release),
         };
-        self.event.raise();
     }
 
     /// Returns the number of doorbell writes, modulo 2³².
     pub(crate) fn rung(&self, endpoint: Endpoint) -> u32 {
-        // Acquire: pairs with the release in `ring`.
+        // Acquire: pairs with the release in `count`.
         match endpoint {
             Endpoint::Management => self.management.load(Ordering::Acquire),
             _ => self.operations.load(Ordering::Acquire),
         }
     }
 
-    pub(crate) fn event(&self) -> &Event {
-        &self.event
+    /// Makes the firmware look.
+    pub(crate) fn raise(&self) {
+        self.event.raise();
+        if let Some(lines) = self.lines.get()
+            && lines.is_asleep.load(Ordering::SeqCst)
+        {
+            signal(&lines.wake);
+        }
+    }
+
+    /// Returns how often the firmware was made to look.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.event.epoch()
+    }
+
+    pub(crate) fn lines(&self) -> io::Result<&DoorbellLines> {
+        if self.lines.get().is_none() {
+            // If another caller was faster, its lines are as good.
+            let (Ok(()) | Err(_)) = self.lines.set(DoorbellLines::new()?);
+            // The firmware may sleep without looking at them.
+            self.event.raise();
+        }
+        self.lines.get().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Counts the doorbells that another process has rung; tells whether there were any.
+    pub(crate) fn look(&self) -> bool {
+        let Some(lines) = self.lines.get() else { return false };
+        let mut any = false;
+        for endpoint in [Endpoint::Operations, Endpoint::Management] {
+            let line = match endpoint {
+                Endpoint::Management => &lines.management,
+                _ => &lines.operations,
+            };
+            let times = drain(line);
+            if times != 0 {
+                self.count(endpoint, u32::try_from(times).unwrap_or(u32::MAX));
+                any = true;
+            }
+        }
+        if any {
+            self.event.raise();
+        }
+        any
+    }
+
+    /// Sleeps until the epoch differs from `seen`, at most for `timeout`.
+    pub(crate) fn wait(&self, seen: u32, timeout: Duration) {
+        let Some(lines) = self.lines.get() else {
+            let (Waited::Raised | Waited::TimedOut) = self.event.wait(seen, timeout);
+            return;
+        };
+        // SeqCst on both sides: either this thread sees the new epoch, or `raise` sees the sleeper.
+        lines.is_asleep.store(true, Ordering::SeqCst);
+        if self.event.epoch() == seen {
+            lines.poll(timeout);
+        }
+        lines.is_asleep.store(false, Ordering::Relaxed);
+        drain(&lines.wake);
+        self.look();
     }
 }

@@ -24,6 +24,6 @@ pub use error::{BoardError, MapError, ResetBusy};
 pub use et_sim_cores::{FloatProfile, Timing};
 pub use event::{Event, Waited};
 pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
-pub use host_memory::HostMemory;
-pub use interrupt::Interrupts;
+pub use host_memory::{HostMemory, RemoteMemory};
+pub use interrupt::{DoorbellLines, Interrupts};
 pub use page::{PageError, RegisterPage};

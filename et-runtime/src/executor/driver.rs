@@ -147,6 +147,7 @@ impl Pool {
         after.callbacks.append(&mut engine.take_callbacks());
         after.needs_care = engine.needs_care(self);
         after.has_backlog = engine.has_backlog();
+        after.has_device = engine.nap().is_some();
         after.due = engine.next_deadline(self);
     }
 
@@ -252,7 +253,11 @@ impl Pool {
         self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
         // The background thread, which waits for nothing, need not call itself: it takes the time with it.
         let is_background = deadline.is_none();
-        let due = after.due;
+        let mut due = after.due;
+        if is_background && after.has_device {
+            // It may have left to a waiter that has given up meanwhile; then nobody would look.
+            due = Some(due.map_or(WATCH, |due| due.min(WATCH)));
+        }
         after.needs_care = !is_background && (after.needs_care || after.has_backlog && !will_watch);
         self.settle(after);
         due
@@ -425,6 +430,8 @@ struct After {
     callbacks: Vec<Callbacks<Arc<Outcome>>>,
     needs_care: bool,
     has_backlog: bool,
+    /// Something is under way that does not ring.
+    has_device: bool,
     /// The time left until the next deadline of a run.
     due: Option<Duration>,
 }

@@ -72,6 +72,9 @@ impl Boot {
             if self.is_finished() {
                 break;
             }
+            if self.waits_for_host(slot) {
+                return Ok(Progress::Booting);
+            }
             if !self.step.is_zero() {
                 if Instant::now() < self.due {
                     return Ok(Progress::Booting);
@@ -83,8 +86,16 @@ impl Boot {
         Ok(Progress::Finished)
     }
 
+    /// Tells whether nothing goes on before the host has enabled memory space and MSIs. Spec: §4
+    fn waits_for_host(&self, slot: &Slot) -> bool {
+        self.management.left.as_slice().first() == Some(&ATU_PROGRAMMED) && !slot.host_is_ready()
+    }
+
     /// Returns how long the firmware may sleep before the next step.
-    pub(crate) fn next_step(&self) -> Duration {
+    pub(crate) fn next_step(&self, slot: &Slot) -> Duration {
+        if self.waits_for_host(slot) {
+            return super::LONGEST_SLEEP;
+        }
         self.due.saturating_duration_since(Instant::now())
     }
 

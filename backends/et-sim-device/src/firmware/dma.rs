@@ -6,12 +6,12 @@ use et_devapi::msg::ops::{
     Completion, DmaReadNode, DmaStatus, DmaWriteNode, P2pReadNode, P2pWriteNode, Times,
 };
 use et_sim_cores::Scratchpads;
-use vm_memory::{Bytes, VolatileSlice};
+use vm_memory::Bytes;
 
 use super::mm::{Executed, Origin, Shared};
 use super::trace::{self, FirmwareBuffers};
 use crate::board::Slot;
-use crate::host_memory::{BusFault, EngineAccess};
+use crate::host_memory::{BusFault, EngineAccess, Reach};
 
 /// Channels of each direction. Spec: §8
 const CHANNELS: usize = 4;
@@ -24,6 +24,8 @@ const SCRATCHPAD: std::ops::RangeInclusive<u64> =
     abi::SCRATCHPAD_FIRST.as_u64()..=abi::SCRATCHPAD_LAST.as_u64();
 /// What a channel copies before other work gets its turn.
 const SLICE_BYTES: u64 = 512 << 10;
+/// What is kept of a copy that goes through the firmware's own memory.
+const PIECE_BYTES: usize = 64 << 10;
 /// A list up to this size is copied at once.
 const AT_ONCE_BYTES: u64 = 2 * SLICE_BYTES;
 
@@ -173,20 +175,21 @@ impl Transfer {
             }
             let want = left.min(node.len - done);
             let bus = node.host.checked_add(done).ok_or(BusFault)?;
-            let span = slot.host.find(bus, want, self.kind.host_access())?;
-            let memory = span.slice()?;
-            let device = node.device + done;
             let access = self.kind.host_access();
-            if SCRATCHPAD.contains(&device) {
-                copy_scratchpad(scratchpads.ok_or(BusFault)?, device, &memory, access)?;
-            } else {
-                let copied = match access {
-                    EngineAccess::Write => slot.dram.read_to_volatile(device, &memory),
-                    EngineAccess::Read => slot.dram.write_from_volatile(device, &memory),
-                };
-                copied.map_err(|_| BusFault)?;
+            let span = slot.host.find(bus, want, access)?;
+            let device = node.device + done;
+            let chip = Chip { slot, scratchpads };
+            match span.reach()? {
+                Reach::Mapped(memory) if !SCRATCHPAD.contains(&device) => {
+                    let copied = match access {
+                        EngineAccess::Write => slot.dram.read_to_volatile(device, &memory),
+                        EngineAccess::Read => slot.dram.write_from_volatile(device, &memory),
+                    };
+                    copied.map_err(|_| BusFault)?;
+                }
+                host => chip.copy_in_pieces(device, &host, span.len, access)?,
             }
-            let moved = span.len() as u64;
+            let moved = span.len as u64;
             self.at = (index, done + moved);
             left -= moved;
         }
@@ -293,31 +296,81 @@ impl Shared {
     }
 }
 
-/// Copies between a scratchpad and host memory.
-fn copy_scratchpad(
-    scratchpads: &Scratchpads,
-    device: u64,
-    host: &VolatileSlice<'_>,
-    access: EngineAccess,
-) -> Result<(), BusFault> {
-    let mut piece = [0; 4096];
-    let mut done = 0;
-    while done < host.len() {
-        let piece = &mut piece[..(host.len() - done).min(4096)];
-        let at = device + done as u64;
-        match access {
-            EngineAccess::Write => {
-                scratchpads.read(at, piece).map_err(|_| BusFault)?;
-                host.write_slice(piece, done).map_err(|_| BusFault)?;
+/// Memory on the card.
+struct Chip<'a> {
+    slot: &'a Slot,
+    scratchpads: Option<&'a Scratchpads>,
+}
+
+impl Chip<'_> {
+    fn read(&self, device: u64, into: &mut [u8]) -> Result<(), BusFault> {
+        let read = if SCRATCHPAD.contains(&device) {
+            self.scratchpads.ok_or(BusFault)?.read(device, into)
+        } else {
+            self.slot.dram.read(device, into)
+        };
+        read.map_err(|_| BusFault)
+    }
+
+    fn write(&self, device: u64, from: &[u8]) -> Result<(), BusFault> {
+        let written = if SCRATCHPAD.contains(&device) {
+            self.scratchpads.ok_or(BusFault)?.write(device, from)
+        } else {
+            self.slot.dram.write(device, from)
+        };
+        written.map_err(|_| BusFault)
+    }
+
+    /// Copies what cannot be copied directly: scratchpads, and memory that has to be asked for.
+    fn copy_in_pieces(
+        &self,
+        device: u64,
+        host: &Reach<'_>,
+        len: usize,
+        access: EngineAccess,
+    ) -> Result<(), BusFault> {
+        let mut buffer = vec![0; len.min(PIECE_BYTES)];
+        let mut done = 0;
+        while done < len {
+            let piece_len = buffer.len().min(len - done);
+            let piece = &mut buffer[..piece_len];
+            let at = device + done as u64;
+            match access {
+                EngineAccess::Write => {
+                    self.read(at, piece)?;
+                    host.write(done, piece)?;
+                }
+                EngineAccess::Read => {
+                    host.read(done, piece)?;
+                    self.write(at, piece)?;
+                }
             }
-            EngineAccess::Read => {
-                host.read_slice(piece, done).map_err(|_| BusFault)?;
-                scratchpads.write(at, piece).map_err(|_| BusFault)?;
+            done += piece_len;
+        }
+        Ok(())
+    }
+}
+
+impl Reach<'_> {
+    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), BusFault> {
+        match self {
+            Self::Mapped(memory) => memory.read_slice(into, offset).map_err(|_| BusFault),
+            Self::Remote(memory, bus) => {
+                let bus = bus.checked_add(offset as u64).ok_or(BusFault)?;
+                memory.read(bus, into).then_some(()).ok_or(BusFault)
             }
         }
-        done += piece.len();
     }
-    Ok(())
+
+    fn write(&self, offset: usize, from: &[u8]) -> Result<(), BusFault> {
+        match self {
+            Self::Mapped(memory) => memory.write_slice(from, offset).map_err(|_| BusFault),
+            Self::Remote(memory, bus) => {
+                let bus = bus.checked_add(offset as u64).ok_or(BusFault)?;
+                memory.write(bus, from).then_some(()).ok_or(BusFault)
+            }
+        }
+    }
 }
 
 fn status_of(result: Result<bool, BusFault>) -> DmaStatus {

@@ -218,6 +218,9 @@ impl Shared {
             // Acquire: pairs with the release of the host thread that wrote.
             self.slot.bar0_written.swap(false, std::sync::atomic::Ordering::Acquire);
             self.compute.memory_changed();
+        } else if self.slot.bar0_mapped.load(std::sync::atomic::Ordering::Relaxed) {
+            // Nobody tells what another process writes.
+            self.compute.memory_changed();
         }
         Start {
             entry: launch.entry,

@@ -28,14 +28,16 @@ use std::time::{Duration, Instant};
 use self::boot::{Boot, Progress};
 use self::mm::MasterMinion;
 use self::sp::ServiceProcessor;
+use crate::BoardError;
 use crate::board::{Control, MemoryAfterReset, Slot, Stats};
 use crate::compute::Compute;
-use crate::{BoardError, Waited};
 
 /// Longest sleep: nothing happens without an event, this only bounds the damage of a bug.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Rounds of looking between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
+/// Steps between two looks at the doorbells of other processes.
+const STEPS_PER_LOOK: u32 = 8;
 
 /// The firmware and the loop that runs it.
 #[derive(Debug)]
@@ -69,8 +71,14 @@ impl Firmware {
     /// Runs until the board is powered off.
     pub(crate) fn run(mut self) {
         let slot = Arc::clone(&self.slot);
+        let mut steps = 0_u32;
         loop {
-            let seen = slot.bell.event().epoch();
+            // Somebody busy hears doorbells of other processes too, but need not ask each time.
+            steps = steps.wrapping_add(1);
+            if steps.is_multiple_of(STEPS_PER_LOOK) {
+                slot.bell.look();
+            }
+            let seen = slot.bell.epoch();
             match slot.take_control() {
                 Some(Control::Stop) => return self.power_off(),
                 Some(Control::Reset(memory)) => self.reset(memory),
@@ -133,18 +141,21 @@ impl Firmware {
 
     /// Looks for an event for a while, then sleeps until there is one.
     fn idle(&mut self, seen: u32) {
-        let event = self.slot.bell.event();
+        let bell = &self.slot.bell;
         let limit = self.next_attempt();
         let patience = self.spin.min(limit);
         let started = Instant::now();
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
-                if event.epoch() != seen {
+                if bell.epoch() != seen {
                     // Looking was worth while.
                     self.spin = (self.spin * 2).min(self.slot.config.spin);
                     return;
                 }
                 hint::spin_loop();
+            }
+            if bell.look() {
+                continue;
             }
             if started.elapsed() >= patience {
                 break;
@@ -155,13 +166,13 @@ impl Firmware {
         }
         self.spin = (self.spin / 2).max(self.slot.config.spin / 8);
         Stats::add(&self.slot.stats.sleeps, 1);
-        let (Waited::Raised | Waited::TimedOut) = event.wait(seen, limit - patience);
+        bell.wait(seen, limit - patience);
     }
 
     /// Returns how long nothing needs to be done without an event.
     fn next_attempt(&self) -> Duration {
         if !self.booted {
-            return self.boot.next_step();
+            return self.boot.next_step(&self.slot);
         }
         self.mm.as_ref().and_then(MasterMinion::next_attempt).unwrap_or(LONGEST_SLEEP)
     }
