@@ -1,10 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "sim", feature = "vfio"))]
+mod any;
 mod locator;
-#[cfg(feature = "sim")]
+#[cfg(any(feature = "sim", feature = "vfio"))]
 mod open;
 
+#[cfg(any(feature = "sim", feature = "vfio"))]
+pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
     ArchRevision, CacheLevel, Clock, Config, Copy, Counters, Device, DeviceBuffer, DeviceSlice,
     Drain, Error, Event, EventFuture, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs,
@@ -13,8 +17,8 @@ pub use et_runtime::{
     graph, kernel, memory,
 };
 pub use locator::{Locator, LocatorError};
-#[cfg(feature = "sim")]
-pub use open::{AnyHal, DeviceInfo, OpenError, list, open, open_with};
+#[cfg(any(feature = "sim", feature = "vfio"))]
+pub use open::{DeviceInfo, OpenError, list, open, open_with};
 
 /// The HAL traits.
 pub use et_hal as hal;
@@ -24,3 +28,9 @@ pub use et_hal_mock as mock;
 /// The simulator.
 #[cfg(feature = "sim")]
 pub use et_hal_sim as sim;
+/// The VFIO backend.
+#[cfg(feature = "vfio")]
+pub use et_hal_vfio as vfio;
+/// What this machine says about its cards, and what VFIO needs of it.
+#[cfg(feature = "vfio")]
+pub use et_vfio_host as host;

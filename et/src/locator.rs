@@ -10,6 +10,12 @@ pub enum Locator {
     /// `sim:` or `sim:key=value,…`: a simulated card.
     #[cfg(feature = "sim")]
     Sim(et_hal_sim::SimConfig),
+    /// `vfio:0000:01:00.0` or `vfio:0000:01:00.0,key=value,…`: a card, by the kernel's VFIO.
+    #[cfg(feature = "vfio")]
+    Vfio(et_hal_vfio::VfioAddress),
+    /// `vfio-user:/path/to/socket`: a card that another process simulates.
+    #[cfg(feature = "vfio")]
+    VfioUser(std::path::PathBuf),
 }
 
 /// A text that names no device.
@@ -26,6 +32,14 @@ pub enum LocatorError {
     #[cfg(feature = "sim")]
     #[error("bad parameters for the simulator")]
     Sim(#[source] et_hal_sim::SimConfigError),
+    /// The address of the card is wrong.
+    #[cfg(feature = "vfio")]
+    #[error("bad address of a card")]
+    Vfio(#[source] et_hal_vfio::AddressError),
+    /// There is no path to a socket.
+    #[cfg(feature = "vfio")]
+    #[error("vfio-user: needs the path of a socket, as in vfio-user:/run/et.sock")]
+    NoSocket,
 }
 
 impl FromStr for Locator {
@@ -37,6 +51,12 @@ impl FromStr for Locator {
         match backend {
             #[cfg(feature = "sim")]
             "sim" => parameters.parse().map(Self::Sim).map_err(LocatorError::Sim),
+            #[cfg(feature = "vfio")]
+            "vfio" => parameters.parse().map(Self::Vfio).map_err(LocatorError::Vfio),
+            #[cfg(feature = "vfio")]
+            "vfio-user" if parameters.is_empty() => Err(LocatorError::NoSocket),
+            #[cfg(feature = "vfio")]
+            "vfio-user" => Ok(Self::VfioUser(parameters.into())),
             _ => {
                 let _ = parameters;
                 Err(LocatorError::UnknownBackend(backend.to_owned()))
@@ -50,6 +70,10 @@ impl fmt::Display for Locator {
         match *self {
             #[cfg(feature = "sim")]
             Self::Sim(ref config) => write!(f, "sim:{config}"),
+            #[cfg(feature = "vfio")]
+            Self::Vfio(ref address) => write!(f, "vfio:{address}"),
+            #[cfg(feature = "vfio")]
+            Self::VfioUser(ref path) => write!(f, "vfio-user:{}", path.display()),
         }
     }
 }

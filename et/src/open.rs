@@ -1,12 +1,16 @@
 //! Opening and listing devices.
 
+#[cfg(feature = "vfio")]
+use et_hal::{Error as _, ErrorKind};
+#[cfg(feature = "sim")]
 use et_hal_sim::{SimConfig, SimError, SimHal};
+#[cfg(feature = "vfio")]
+use et_hal_vfio::{Bdf, Mode, VfioAddress, VfioError, VfioHal, VfioOptions};
 use et_runtime::{Config, Device, Error};
+#[cfg(feature = "vfio")]
+use et_vfio_host::{Host, Preflight};
 
-use crate::{Locator, LocatorError};
-
-/// The backend behind [`open`]. Programs that name this type go on to work when more backends are compiled in.
-pub type AnyHal = SimHal;
+use crate::{AnyHal, Locator, LocatorError};
 
 /// A device that could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +20,19 @@ pub enum OpenError {
     #[error("bad device name")]
     Locator(#[from] LocatorError),
     /// The simulator did not start.
+    #[cfg(feature = "sim")]
     #[error("the simulator did not start")]
     Sim(#[from] SimError),
+    /// The card cannot be had.
+    #[cfg(feature = "vfio")]
+    #[error("the card cannot be used{}", findings(host.as_deref()))]
+    Vfio {
+        /// What failed.
+        #[source]
+        source: VfioError,
+        /// What this machine lacks, for a card of its own.
+        host: Option<Box<Preflight>>,
+    },
     /// The device did not open.
     #[error("the device did not open")]
     Device(#[from] Error),
@@ -46,18 +61,65 @@ pub fn open(locator: &str) -> Result<Device<AnyHal>, OpenError> {
 /// # Errors
 /// [`OpenError`].
 pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, OpenError> {
-    let Locator::Sim(sim) = locator;
-    Ok(Device::open_with(SimHal::open(sim)?, config)?)
+    let hal = match locator {
+        #[cfg(feature = "sim")]
+        Locator::Sim(sim) => AnyHal::from(SimHal::open(sim)?),
+        #[cfg(feature = "vfio")]
+        Locator::Vfio(address) => {
+            let opened = VfioHal::open(&address, &options(&address));
+            AnyHal::from(opened.map_err(|source| explained(source, address.bdf))?)
+        }
+        #[cfg(feature = "vfio")]
+        Locator::VfioUser(path) => {
+            let opened = VfioHal::connect(&path, &VfioOptions::new());
+            AnyHal::from(opened.map_err(|source| OpenError::Vfio { source, host: None })?)
+        }
+    };
+    Ok(Device::open_with(hal, config)?)
 }
 
-/// Lists the devices that can be opened. The simulator is always there.
+/// Adds what the machine lacks to an error that may come from there.
+#[cfg(feature = "vfio")]
+fn explained(source: VfioError, bdf: Bdf) -> OpenError {
+    let is_of_host = !matches!(source.kind(), ErrorKind::Lost(_) | ErrorKind::Stale);
+    let host = is_of_host.then(|| Host::system().preflight(bdf)).filter(|found| !found.is_ok());
+    OpenError::Vfio { source, host: host.map(Box::new) }
+}
+
+#[cfg(feature = "vfio")]
+fn findings(host: Option<&Preflight>) -> String {
+    host.map_or_else(String::new, |host| format!("; on this machine:\n{host}"))
+}
+
+/// Naming the mode is the explicit consent that the backend asks for.
+#[cfg(feature = "vfio")]
+fn options(address: &VfioAddress) -> VfioOptions {
+    let options = VfioOptions::new();
+    if address.mode == Mode::NoIommu { options.allow_unsafe_no_iommu() } else { options }
+}
+
+/// Lists the devices that can be opened: the simulator, which is always there, and the cards of this machine.
 #[must_use]
 pub fn list() -> Vec<DeviceInfo> {
-    let board = SimConfig::default();
-    let description = format!(
-        "simulated ET-SoC-1, {} GiB, {} host threads",
-        board.board().dram_bytes >> 30,
-        board.board().host_threads
-    );
-    vec![DeviceInfo { locator: "sim:".into(), description }]
+    let mut devices = Vec::new();
+    #[cfg(feature = "sim")]
+    {
+        let config = SimConfig::default();
+        let board = config.board();
+        let (gib, threads) = (board.dram_bytes >> 30, board.host_threads);
+        let description = format!("simulated ET-SoC-1, {gib} GiB, {threads} host threads");
+        devices.push(DeviceInfo { locator: "sim:".into(), description });
+    }
+    #[cfg(feature = "vfio")]
+    {
+        let host = Host::system();
+        // A machine without PCI has no cards.
+        for bdf in host.cards().unwrap_or_default() {
+            let Ok(card) = host.function(bdf) else { continue };
+            let driver = card.driver.as_deref().unwrap_or("no driver");
+            let description = format!("ET-SoC-1 {:04x}:{:04x}, {driver}", card.vendor, card.device);
+            devices.push(DeviceInfo { locator: format!("vfio:{bdf}"), description });
+        }
+    }
+    devices
 }

@@ -177,7 +177,7 @@ fn compute_can_be_reset() {
 #[test]
 fn the_callers_mistakes_are_refused_before_anything_is_sent() {
     let device = open("shires=2,dram=1GiB");
-    let commands = || device.hal().board().counters().commands;
+    let commands = || device.hal().as_sim().unwrap().board().counters().commands;
     let kernel = load(&device, "add");
     let stream = device.default_stream();
     let buffer = device.alloc(1024).unwrap();

@@ -10,8 +10,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{LONG, elf, load, open};
+use et::AnyWindow;
 use et::hal::{Bar, BarOffset, Hal, Mmio, Width};
-use et::sim::SimWindow;
 use et::{AnyHal, Device, DeviceBuffer, Event, Kernel, Launch};
 use et_devapi::handshake::{Assignment, CELL_BYTES, MappedCell, Scheduler, Status, WorkerState};
 
@@ -33,7 +33,7 @@ struct Rig {
     trap: Kernel,
     hang: Kernel,
     fail: Kernel,
-    window: SimWindow,
+    window: AnyWindow,
     device: Device<AnyHal>,
 }
 
@@ -654,9 +654,9 @@ fn cost(rig: &Rig, name: &str, workers: u64, shape: impl Fn(&mut Plan, u32)) -> 
             let task = plan.task(&rig.nop, &[]);
             shape(&mut plan, task);
         }
-        let before = rig.device.hal().board().counters().instructions;
+        let before = rig.device.hal().as_sim().unwrap().board().counters().instructions;
         let _ = run(rig, &plan, workers, 0, 1);
-        rig.device.hal().board().counters().instructions - before
+        rig.device.hal().as_sim().unwrap().board().counters().instructions - before
     };
     let (few, many) = (1000, 5000);
     let cost = (instructions(many) - instructions(few)) / u64::from(many - few);
@@ -713,7 +713,7 @@ impl<'a> Hosted<'a> {
         hosted
     }
 
-    fn cell(&self, rank: usize) -> MappedCell<'a, SimWindow> {
+    fn cell(&self, rank: usize) -> MappedCell<'a, AnyWindow> {
         let at = self.cells.addr().as_u64() - BAR0 + CELL_BYTES * rank as u64;
         MappedCell::new(&self.rig.window, BarOffset::new(at))
     }

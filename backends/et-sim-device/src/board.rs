@@ -325,6 +325,7 @@ impl Board {
     ///
     /// Spec: §4
     pub fn set_host_ready(&self, is_ready: bool) {
+        let is_ready = is_ready || !self.slot.config.waits_for_host;
         self.slot.host_is_ready.store(is_ready, Ordering::Release);
         if is_ready {
             self.slot.bell.raise();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use et_hal::{BusAddr, DeviceAccess};
@@ -32,6 +33,8 @@ pub struct HostMemory {
     regions: RwLock<BTreeMap<u64, Region>>,
     /// Held while the engine copies through mapped memory.
     copying: Mutex<()>,
+    /// The host has not allowed the device to master the bus.
+    is_closed: AtomicBool,
 }
 
 /// Host memory that cannot be mapped, only asked for.
@@ -192,6 +195,11 @@ impl HostMemory {
         drop(self.copying.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Allows or forbids the device to master the bus, as the bit in its configuration space does.
+    pub fn set_bus_master(&self, is_allowed: bool) {
+        self.is_closed.store(!is_allowed, Ordering::Release);
+    }
+
     /// Returns the number of mappings.
     #[must_use]
     pub fn mappings(&self) -> usize {
@@ -205,6 +213,9 @@ impl HostMemory {
         len: u64,
         access: EngineAccess,
     ) -> Result<Span<'_>, BusFault> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(BusFault);
+        }
         // Before the look: what is found stays mapped until the guard goes.
         let copying = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);

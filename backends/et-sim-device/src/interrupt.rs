@@ -27,6 +27,8 @@ pub struct Interrupts {
     /// Eventfds of another process, by vector.
     lines: Mutex<[Option<OwnedFd>; 4]>,
     has_lines: AtomicBool,
+    /// The device may not master the bus, and an MSI is a write on the bus.
+    is_muted: AtomicBool,
     faults: Option<InterruptFaults>,
 }
 
@@ -55,6 +57,7 @@ impl Interrupts {
             raised: CachePadded::default(),
             lines: Mutex::default(),
             has_lines: AtomicBool::new(false),
+            is_muted: AtomicBool::new(false),
             faults: any.then_some(InterruptFaults { spurious, lost, count: AtomicU32::new(0) }),
         }
     }
@@ -83,6 +86,11 @@ impl Interrupts {
         self.has_lines.store(any, Ordering::Release);
     }
 
+    /// Allows or forbids the device to master the bus: an MSI is a write on it.
+    pub fn set_bus_master(&self, is_allowed: bool) {
+        self.is_muted.store(!is_allowed, Ordering::Relaxed);
+    }
+
     /// Signals the eventfd of a vector as if the device had raised it, for a test of the wiring.
     pub fn trigger(&self, vector: Vector) {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +114,7 @@ impl Interrupts {
             Vector::MgmtSubmission | Vector::MgmtCompletion => self.management.raise(),
             Vector::OpsSubmission | Vector::OpsCompletion => self.operations.raise(),
         }
-        if self.has_lines.load(Ordering::Acquire) {
+        if self.has_lines.load(Ordering::Acquire) && !self.is_muted.load(Ordering::Relaxed) {
             self.trigger(vector);
         }
     }

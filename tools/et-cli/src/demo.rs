@@ -60,7 +60,8 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     stream.copy_to_device(&vec![args.a; ELEMENTS], &a)?.wait(WAIT)?;
     stream.copy_to_device(&vec![args.b; ELEMENTS], &b)?.wait(WAIT)?;
     let executor = DeviceExecutor::new(&device, &ExecutorConfig::new().place(Place::Auto))?;
-    let before = device.hal().board().counters().instructions;
+    let counter = || device.hal().as_sim().map(|sim| sim.board().counters().instructions);
+    let before = counter();
     let launched = Instant::now();
     let run = executor.launch_with(&graph, RunOptions::new().trace(true))?;
     let outcome = run.wait(WAIT)?;
@@ -68,7 +69,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(error) = graph::failure(&outcome) {
         return Err(error);
     }
-    let instructions = device.hal().board().counters().instructions - before;
+    let instructions = counter().zip(before).map(|(now, before)| now - before);
     let place = outcome.place();
     let mut result = vec![0.0f32; ELEMENTS];
     stream.read(&f, &mut result, WAIT)?;
@@ -95,7 +96,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     device.close();
 
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let mips = instructions as f64 / elapsed.as_secs_f64() / 1e6;
+    let mips = instructions.map(|count| count as f64 / elapsed.as_secs_f64() / 1e6);
     match format {
         Format::Json => output::json(&json!({
             "formula": "f = (a + b + 1)(a + b + 2)",
@@ -120,7 +121,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
                 println!("  {formula:<12} {kernel:<12} {:>10}", output::time(*time));
             }
             println!("{correct} of {ELEMENTS} elements correct ({expected})");
-            println!("{instructions} instructions, {mips:.0} million per second");
+            if let Some((count, mips)) = instructions.zip(mips) {
+                println!("{count} instructions, {mips:.0} million per second");
+            }
             println!("profile for ui.perfetto.dev: {}", path.display());
         }
     }

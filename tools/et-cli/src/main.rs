@@ -2,8 +2,10 @@
 
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 
+mod bind;
 mod copy;
 mod demo;
+mod doctor;
 mod graph;
 mod info;
 mod npy;
@@ -24,7 +26,7 @@ struct Cli {
     /// Prints JSON instead of text.
     #[arg(long, global = true)]
     json: bool,
-    /// The device: `sim:` or `sim:key=value,…`.
+    /// The device: `sim:`, `sim:key=value,…`, `vfio:0000:01:00.0` or `vfio-user:/path/to/socket`.
     #[arg(long, short, global = true, default_value = "sim:", env = "ET_DEVICE")]
     device: String,
     #[command(subcommand)]
@@ -33,8 +35,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Hands a card to the driver of VFIO; needs root.
+    Bind(bind::BindArgs),
     /// Computes (a + b + 1)(a + b + 2) as a graph of four tasks and checks every element.
     Demo(demo::Args),
+    /// Says what keeps a card from being used, and which commands help.
+    Doctor(doctor::Args),
     /// Runs a graph of kernels that a file describes.
     Graph(graph::Args),
     /// Lists devices.
@@ -43,6 +49,8 @@ enum Command {
     Info,
     /// Runs a kernel.
     Run(run::Args),
+    /// Gives a card back to the driver it had; needs root.
+    Unbind(bind::UnbindArgs),
 }
 
 fn main() -> ExitCode {
@@ -52,11 +60,14 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let format = if cli.json { Format::Json } else { Format::Text };
     let outcome = match &cli.command {
+        Command::Bind(args) => bind::bind(args, format),
         Command::Demo(args) => demo::run(&cli.device, args, format),
+        Command::Doctor(args) => doctor::run(args, format),
         Command::Graph(args) => graph::run(&cli.device, args, format),
         Command::List => info::list(format),
         Command::Info => info::info(&cli.device, format),
         Command::Run(args) => run::run(&cli.device, args, format),
+        Command::Unbind(args) => bind::unbind(args, format),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,16 +8,22 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 13] = [
+const LAYERS: [(&str, u32); 19] = [
     ("et-hal", 0),
     ("et-devapi", 1),
     ("et-sim-cores", 1),
     ("et-sim-device", 2),
+    ("et-vfio-host", 0),
+    ("et-vfio-user", 0),
+    ("et-sim-server", 3),
     ("et-hal-mock", 3),
     ("et-hal-sim", 3),
+    ("et-hal-vfio", 3),
     ("et-runtime", 3),
     ("et", 4),
     ("et-cli", 5),
+    ("et-simd", 5),
+    ("et-vm-edu", 5),
     ("xtask", 5),
     ("et-testkit", 1),
     ("et-loom", 4),

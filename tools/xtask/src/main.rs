@@ -8,6 +8,7 @@ mod ci;
 mod layers;
 mod loom;
 mod shell;
+mod vm;
 
 use std::path::PathBuf;
 
@@ -46,6 +47,8 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Drives devices through the real kernel's VFIO, in virtual machines.
+    Vm(vm::Options),
 }
 
 /// A group of figures of its own.
@@ -60,5 +63,6 @@ fn main() -> anyhow::Result<()> {
         Command::Bench { what: Some(What::Graph), json, .. } => bench::run_graph(json.as_deref()),
         Command::Bench { what: None, json, only } => bench::run(json.as_deref(), only.as_deref()),
         Command::Loom { json } => loom::run(json.as_deref()),
+        Command::Vm(options) => vm::run(&options),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use et::Launch;
+use anyhow::Context;
+use et::{AnyHal, Device, Launch};
 
 use super::{Figure, floor, repeat};
 
@@ -10,6 +11,10 @@ const WAIT: Duration = Duration::from_secs(120);
 const RUNS: usize = 5;
 const SPIN_INT: &[u8] = include_bytes!("../../../../testing/kernels/elf/spin_int.elf");
 const SPIN_FP: &[u8] = include_bytes!("../../../../testing/kernels/elf/spin_fp.elf");
+
+fn simulator(device: &Device<AnyHal>) -> anyhow::Result<&et::sim::SimHal> {
+    device.hal().as_sim().context("the device is not simulated")
+}
 
 /// Million instructions per second of one launch on `shires`, with that many host threads.
 fn mips(elf: &[u8], threads: usize, shires: u32, iterations: u64) -> anyhow::Result<Vec<f64>> {
@@ -20,11 +25,11 @@ fn mips(elf: &[u8], threads: usize, shires: u32, iterations: u64) -> anyhow::Res
     let launch = Launch::new(&kernel).u64(iterations).buffer(&out);
     let stream = device.default_stream();
     let runs = repeat(RUNS, || {
-        let before = device.hal().board().counters().instructions;
+        let before = simulator(&device)?.board().counters().instructions;
         let start = Instant::now();
         stream.launch(&launch)?.wait(WAIT)?;
         let elapsed = start.elapsed().as_secs_f64();
-        let done = device.hal().board().counters().instructions - before;
+        let done = simulator(&device)?.board().counters().instructions - before;
         anyhow::ensure!(done >= iterations * harts * 8, "the kernel executed too little");
         Ok(done as f64 / elapsed / 1e6)
     })?;

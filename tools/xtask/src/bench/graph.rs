@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use anyhow::ensure;
 use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions};
 use et::graph::{Graph, GraphBuilder, Task};
@@ -353,7 +354,7 @@ fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
             let graph = builder.build()?;
             let config = ExecutorConfig::new().place(place).cores(3);
             let executor = device.executor(&config)?;
-            let board = device.hal().board();
+            let board = device.hal().as_sim().context("the device is not simulated")?.board();
             let mut instructions = Vec::new();
             let mut once = || -> anyhow::Result<f64> {
                 let before = board.counters().instructions;

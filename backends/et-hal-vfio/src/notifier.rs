@@ -1,0 +1,151 @@
+//! Waiting for interrupts, by any number of threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::sync::lock;
+use crate::sys::{Errno, Fd, Handle, Sys};
+use crate::{Call, LostBecause, VfioError};
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// An interrupt came, or somebody woke the waiters.
+    Notified,
+    /// The time passed.
+    Nothing,
+    /// The device is gone.
+    Lost(LostBecause),
+}
+
+/// Event counters that stay raised for good: the device is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms {
+    pub(crate) error: Option<Handle>,
+    pub(crate) request: Option<Handle>,
+    /// Of the transport, which outlives the waits.
+    pub(crate) gone: Option<Fd>,
+}
+
+/// Turns event counters into notifications with a number.
+///
+/// One waiter at a time polls the counters; when it hears something it clears them, counts on, and wakes the others. An
+/// event that nobody waits for stays in its counter, so nothing is lost between two waits.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    sys: Arc<dyn Sys>,
+    events: Vec<Arc<Handle>>,
+    /// Raised by [`wake`](Self::wake).
+    wake: Handle,
+    alarms: Arc<Alarms>,
+    epoch: AtomicU64,
+    /// Somebody polls.
+    polling: Mutex<bool>,
+    change: Condvar,
+}
+
+impl Notifier {
+    pub(crate) fn new(
+        sys: &Arc<dyn Sys>,
+        events: Vec<Arc<Handle>>,
+        alarms: &Arc<Alarms>,
+    ) -> Result<Self, Errno> {
+        Ok(Self {
+            sys: Arc::clone(sys),
+            events,
+            wake: Handle::event(sys)?,
+            alarms: Arc::clone(alarms),
+            epoch: AtomicU64::new(0),
+            polling: Mutex::new(false),
+            change: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        // Acquire: what the interrupt announced is looked at after.
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Makes every present wait return, and the next of each ticket taken before.
+    pub(crate) fn wake(&self) {
+        self.sys.raise(self.wake.fd());
+    }
+
+    /// Waits until the epoch is another than `seen`.
+    pub(crate) fn wait(&self, seen: u64, timeout: Duration) -> Result<Heard, VfioError> {
+        let deadline = Instant::now().checked_add(timeout);
+        let left = || {
+            deadline.map_or(Duration::from_secs(3600), |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            })
+        };
+        let mut polling = lock(&self.polling);
+        let mut looked = false;
+        loop {
+            if self.epoch() != seen {
+                return Ok(Heard::Notified);
+            }
+            let left = left();
+            if looked && left.is_zero() {
+                return Ok(Heard::Nothing);
+            }
+            looked = true;
+            if *polling {
+                let waited = self.change.wait_timeout(polling, left);
+                (polling, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            *polling = true;
+            drop(polling);
+            let heard = self.poll(left);
+            polling = lock(&self.polling);
+            *polling = false;
+            // The others look at the epoch; if it has not changed, one of them polls on.
+            self.change.notify_all();
+            match heard? {
+                Heard::Nothing => {}
+                heard => return Ok(heard),
+            }
+        }
+    }
+
+    fn poll(&self, timeout: Duration) -> Result<Heard, VfioError> {
+        let alarms = [
+            (&self.alarms.request, LostBecause::RemovalRequested),
+            (&self.alarms.error, LostBecause::BusError),
+        ];
+        let mut fds: Vec<_> = self.events.iter().map(|event| event.fd()).collect();
+        fds.push(self.wake.fd());
+        let ordinary = fds.len();
+        let gone = self.alarms.gone.map(|fd| (fd, LostBecause::Disconnected));
+        let reasons: Vec<_> = alarms
+            .iter()
+            .filter_map(|(alarm, because)| Some((alarm.as_ref()?.fd(), *because)))
+            .chain(gone)
+            .collect();
+        fds.extend(reasons.iter().map(|(fd, _)| *fd));
+        let ready = match self.sys.poll(&fds, timeout) {
+            // The wait goes on if there is time.
+            Err(Errno::INTR) => return Ok(Heard::Nothing),
+            ready => ready.map_err(|errno| VfioError::call(Call::Poll, "interrupts", errno))?,
+        };
+        for (index, (_, because)) in reasons.iter().enumerate() {
+            if ready >> (ordinary + index) & 1 != 0 {
+                return Ok(Heard::Lost(*because));
+            }
+        }
+        let mut heard = false;
+        for (index, &fd) in fds.iter().take(ordinary).enumerate() {
+            if ready >> index & 1 != 0 {
+                heard |= self.sys.clear(fd);
+            }
+        }
+        if !heard {
+            return Ok(Heard::Nothing);
+        }
+        // Release: pairs with the Acquire in `epoch`.
+        self.epoch.fetch_add(1, Ordering::Release);
+        Ok(Heard::Notified)
+    }
+}

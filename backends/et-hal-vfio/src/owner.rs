@@ -1,0 +1,166 @@
+//! Who has a device: in this process for certain, in others as far as they say.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crate::Bdf;
+use crate::sync::lock;
+use crate::sys::{Handle, Sys};
+
+/// Devices that this process has open. The kernel refuses a second opener too, but cannot say that it is ourselves.
+static CLAIMS: Mutex<BTreeSet<(usize, Bdf)>> = Mutex::new(BTreeSet::new());
+
+/// First word of an owner file.
+const OPEN: &str = "open";
+const CLEAN: &str = "clean";
+/// Longest command line that is told; the rest of it helps nobody.
+const MAX_COMMAND: usize = 200;
+
+/// Who has a device, by its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// Start time of the process, in the kernel's ticks since boot; tells a process from a later one with the same id.
+    pub started: u64,
+    /// Command line.
+    pub command: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.command)
+    }
+}
+
+impl Holder {
+    fn of_this_process(sys: &dyn Sys) -> Self {
+        let pid = std::process::id();
+        let stat = sys.read_text(Path::new("/proc/self/stat")).unwrap_or_default();
+        // The second field is in parentheses and may contain anything; start time is the 20th after it.
+        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+        let started = after.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok());
+        let command = sys.read_text(Path::new("/proc/self/cmdline")).unwrap_or_default();
+        Self { pid, started: started.unwrap_or(0), command: printable(&command) }
+    }
+
+    /// Reads an owner file; its author may be anybody.
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut words = lines.next()?.split_whitespace().skip(1);
+        let pid = words.next()?.parse().ok()?;
+        let started = words.next()?.parse().ok()?;
+        Some(Self { pid, started, command: printable(lines.next().unwrap_or_default()) })
+    }
+}
+
+fn printable(text: &str) -> String {
+    let text = text.trim_end_matches('\0').replace('\0', " ");
+    text.chars().filter(|c| !c.is_control()).take(MAX_COMMAND).collect()
+}
+
+/// The claim of this process on a device.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    key: (usize, Bdf),
+}
+
+impl Claim {
+    /// Claims a device; `None` if this process has it already.
+    pub(crate) fn new(sys: &Arc<dyn Sys>, bdf: Bdf) -> Option<Self> {
+        // All users of the kernel share one entry for each device; each fake kernel of the tests has its own.
+        let key = (sys.identity(), bdf);
+        lock(&CLAIMS).insert(key).then_some(Self { key })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock(&CLAIMS).remove(&self.key);
+    }
+}
+
+/// The owner file of a device: for messages, and to see whether its last owner closed it. Without it everything works,
+/// only less well explained.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    /// Locked by us.
+    file: Option<Handle>,
+    /// Who has it, if not we.
+    pub(crate) holder: Option<Holder>,
+    /// The last owner did not close the device.
+    pub(crate) unclean: bool,
+}
+
+impl Owner {
+    /// Keeps no books: somebody else sees to it that there is one owner.
+    pub(crate) fn nobody() -> Self {
+        Self { file: None, holder: None, unclean: false }
+    }
+
+    /// Looks at the owner file, and locks it if nobody has.
+    pub(crate) fn look(sys: &Arc<dyn Sys>, directory: Option<&Path>, bdf: Bdf) -> Self {
+        let nobody = Self::nobody();
+        let Some(directory) = directory else { return nobody };
+        let path = directory.join(format!("et-hal-vfio-{bdf}.owner"));
+        let found = match sys.owner_file(&path) {
+            Ok(found) => found,
+            Err(errno) => {
+                tracing::debug!(path = %path.display(), %errno, "no owner file");
+                return nobody;
+            }
+        };
+        let file = Handle::new(sys, found.fd);
+        let holder = Holder::parse(&found.text);
+        if !found.locked {
+            return Self { holder, ..nobody };
+        }
+        let unclean = found.text.starts_with(OPEN);
+        Self { file: Some(file), holder: None, unclean }
+    }
+
+    fn write(&self, sys: &dyn Sys, word: &str) {
+        let Some(file) = &self.file else { return };
+        let Holder { pid, started, command } = Holder::of_this_process(sys);
+        let text = format!("{word} {pid} {started}\n{command}\n");
+        if let Err(errno) = sys.write_text(file.fd(), &text) {
+            tracing::debug!(%errno, "owner file not written");
+        }
+    }
+
+    /// Says that we have the device; from now on an end without [`mark_clean`](Self::mark_clean) is one.
+    pub(crate) fn mark_open(&self, sys: &dyn Sys) {
+        self.write(sys, OPEN);
+    }
+
+    /// Says that the device was closed in order.
+    pub(crate) fn mark_clean(&self, sys: &dyn Sys) {
+        self.write(sys, CLEAN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_files_of_anybody_are_read_with_care() {
+        let holder = Holder::parse("open 17 99\nprogram --flag\u{1b}[2J\n").unwrap();
+        assert_eq!((holder.pid, holder.started), (17, 99));
+        assert_eq!(holder.command, "program --flag[2J");
+        for text in ["", "open", "open x 1", "open 1", "open -1 1"] {
+            assert_eq!(Holder::parse(text), None, "{text}");
+        }
+        let long = format!("open 1 1\n{}", "x".repeat(100_000));
+        assert_eq!(Holder::parse(&long).unwrap().command.len(), MAX_COMMAND);
+    }
+
+    #[test]
+    fn this_process_knows_itself() {
+        let holder = Holder::of_this_process(&crate::sys::Linux);
+        assert_eq!(holder.pid, std::process::id());
+        assert!(holder.started > 0 && !holder.command.is_empty());
+    }
+}

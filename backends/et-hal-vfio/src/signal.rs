@@ -1,0 +1,136 @@
+//! The interrupts of one endpoint, as a mailbox waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use et_devapi::mailbox::Signal;
+use et_hal::{AccessPath, BarOffset, ErrorType, Mmio, Ticket, Wake};
+
+use crate::notifier::{Heard, Notifier};
+use crate::shared::Shared;
+use crate::{VfioError, VfioWindow};
+
+/// How long a lost interrupt can go unnoticed at first; a look costs a bus read or two.
+const RARE_LOOK: Duration = Duration::from_millis(100);
+/// The same once one was lost.
+const LOOK: Duration = Duration::from_millis(4);
+/// The same without interrupts.
+const FREQUENT_LOOK: Duration = Duration::from_millis(1);
+/// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for messages.
+const SLEEPS: u32 = 16;
+
+/// Waits for either vector of an endpoint: looks at the queue for a moment, then sleeps, and looks again from time to time.
+#[derive(Debug)]
+pub struct VfioSignal {
+    shared: Arc<Shared>,
+    window: VfioWindow,
+    notifier: Arc<Notifier>,
+    /// Control block of the completion queue.
+    completion: BarOffset,
+    /// How long to look before sleeping.
+    spin: Duration,
+    /// Interrupts are to be expected.
+    interrupts: bool,
+    /// One was lost.
+    doubtful: AtomicBool,
+}
+
+impl VfioSignal {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        window: VfioWindow,
+        notifier: &Arc<Notifier>,
+        completion: BarOffset,
+        spin: Duration,
+        interrupts: bool,
+    ) -> Self {
+        // Where a look is a call, a sleep costs no more than it.
+        let spin = if window.path() == AccessPath::Direct { spin } else { Duration::ZERO };
+        Self {
+            shared: Arc::clone(shared),
+            window,
+            notifier: Arc::clone(notifier),
+            completion,
+            spin,
+            interrupts,
+            doubtful: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells whether there are messages, by the indices of the ring. Spec: §5.2
+    fn has_messages(&self) -> Result<bool, VfioError> {
+        let Some(tail) = self.completion.checked_add(8) else { return Ok(false) };
+        let head = self.window.load_acquire_u64(self.completion)?;
+        Ok(self.window.load_acquire_u64(tail)? != head)
+    }
+
+    fn sleep(&self) -> Duration {
+        match (self.interrupts, self.doubtful.load(Ordering::Relaxed)) {
+            (false, _) => FREQUENT_LOOK,
+            (true, true) => LOOK,
+            (true, false) => RARE_LOOK,
+        }
+    }
+
+    /// Looks at the ring for a moment, without a call.
+    fn spin(&self, seen: u64, budget: Duration) -> Result<bool, VfioError> {
+        let start = Instant::now();
+        while start.elapsed() < budget {
+            if self.notifier.epoch() != seen || self.has_messages()? {
+                return Ok(true);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(false)
+    }
+}
+
+impl ErrorType for VfioSignal {
+    type Error = VfioError;
+}
+
+impl Signal for VfioSignal {
+    fn ticket(&self) -> Ticket {
+        Ticket(self.notifier.epoch())
+    }
+
+    fn wait(&self, seen: Ticket, timeout: Duration) -> Result<Wake, VfioError> {
+        self.window.check_usable()?;
+        let deadline = Instant::now().checked_add(timeout);
+        if self.spin(seen.0, self.spin.min(timeout))? {
+            return Ok(Wake::Notified);
+        }
+        for _ in 0..SLEEPS {
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            let sleep = self.sleep();
+            // The counters keep what arrived since the last look, so there is no moment in which an interrupt is missed.
+            match self.notifier.wait(seen.0, left.min(sleep))? {
+                Heard::Notified => break,
+                Heard::Lost(because) => return Err(self.shared.lose(because)),
+                Heard::Nothing => {}
+            }
+            self.window.check_usable()?;
+            if self.has_messages()? {
+                if self.interrupts {
+                    self.shared.lost_interrupts.fetch_add(1, Ordering::Relaxed);
+                    if !self.doubtful.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(device = %self.shared.name, "an interrupt was lost, looking more often");
+                    }
+                }
+                break;
+            }
+            if left <= sleep {
+                return Ok(Wake::TimedOut);
+            }
+        }
+        self.window.check_usable()?;
+        Ok(Wake::Notified)
+    }
+
+    fn wake(&self) {
+        self.notifier.wake();
+    }
+}

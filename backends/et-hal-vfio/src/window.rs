@@ -1,0 +1,166 @@
+//! Windows on the BARs of the card.
+
+use std::sync::Arc;
+
+use et_devapi::pci::MAILBOX_BAR;
+use et_hal::{AccessPath, BarOffset, ErrorType, Mmio, Width, Widths};
+
+use crate::VfioError;
+use crate::bar::Bar;
+use crate::barrier::{read_barrier, write_barrier};
+use crate::shared::{Shared, Stamp};
+
+/// Start of the doorbells in the mailbox BAR; they reach to its end. Spec: §1
+const DOORBELLS: u64 = 0x2000;
+
+/// A window on a BAR.
+///
+/// Accesses are the processor's own where the kernel lets the BAR be mapped, and calls elsewhere. A read of all ones is
+/// believed only after the device has shown otherwise that it is there.
+#[derive(Clone, Debug)]
+pub struct VfioWindow {
+    shared: Arc<Shared>,
+    bar: Arc<Bar>,
+    stamp: Stamp,
+    /// First byte that takes register writes only; the length if there is none.
+    bells: u64,
+    /// Counts the window among the handles that keep the device open.
+    #[expect(dead_code, reason = "counted by being there")]
+    handle: Arc<()>,
+}
+
+impl VfioWindow {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        bar: Arc<Bar>,
+        index: et_hal::Bar,
+        stamp: Stamp,
+    ) -> Self {
+        let bells = if index == MAILBOX_BAR { DOORBELLS.min(bar.len()) } else { bar.len() };
+        let handle = shared.handle();
+        Self { shared: Arc::clone(shared), bar, stamp, bells, handle }
+    }
+
+    pub(crate) fn check_usable(&self) -> Result<(), VfioError> {
+        self.shared.check(self.stamp)
+    }
+
+    #[inline]
+    fn check(&self, at: BarOffset, len: u64) -> Result<(), VfioError> {
+        let window = self.bar.len();
+        match at.as_u64().checked_add(len) {
+            Some(end) if end <= window => Ok(()),
+            _ => Err(VfioError::OutOfBounds { at, len, window }),
+        }
+    }
+
+    #[inline]
+    fn check_register(&self, at: BarOffset, width: Width) -> Result<(), VfioError> {
+        self.check(at, width.bytes())?;
+        if !at.is_aligned_to(width.bytes()) {
+            return Err(VfioError::Misaligned { at, width });
+        }
+        Ok(())
+    }
+
+    /// Checks a range that is not to touch the doorbells: a read may take a pending interrupt away from the device.
+    #[inline]
+    fn check_readable(&self, at: BarOffset, len: u64) -> Result<(), VfioError> {
+        self.check(at, len)?;
+        if at.as_u64() + len > self.bells {
+            return Err(VfioError::Doorbell { at });
+        }
+        Ok(())
+    }
+}
+
+impl ErrorType for VfioWindow {
+    type Error = VfioError;
+}
+
+impl Mmio for VfioWindow {
+    fn len_bytes(&self) -> u64 {
+        self.bar.len()
+    }
+
+    fn widths(&self) -> Widths {
+        match self.path() {
+            AccessPath::Direct => Widths::ALL,
+            AccessPath::Trapped => self.shared.transport.unsplit_widths(),
+        }
+    }
+
+    fn path(&self) -> AccessPath {
+        // The doorbells may be trapped where the rest is not; only the slower way can be promised for the whole.
+        if self.bar.is_direct(0, self.bar.len()) { AccessPath::Direct } else { AccessPath::Trapped }
+    }
+
+    fn read(&self, at: BarOffset, width: Width) -> Result<u64, VfioError> {
+        self.check_usable()?;
+        self.check_register(at, width)?;
+        self.check_readable(at, width.bytes())?;
+        let value = self.bar.read(at.as_u64(), width)?;
+        if value == width.max_value() && width != Width::W8 {
+            self.shared.confirm()?;
+        }
+        Ok(value)
+    }
+
+    #[inline]
+    fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), VfioError> {
+        self.check_usable()?;
+        self.check_register(at, width)?;
+        if value > width.max_value() {
+            return Err(VfioError::ValueTooLarge { value, width });
+        }
+        // A register may be a doorbell: the device must see in memory what was written before it.
+        write_barrier();
+        self.bar.write(at.as_u64(), width, value)
+    }
+
+    fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), VfioError> {
+        self.check_usable()?;
+        self.check_readable(at, into.len() as u64)?;
+        self.bar.read_bytes(at.as_u64(), into)?;
+        if into.len() >= 4 && into.iter().all(|&byte| byte == 0xff) {
+            self.shared.confirm()?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn write_bytes(&self, at: BarOffset, from: &[u8]) -> Result<(), VfioError> {
+        self.check_usable()?;
+        self.check_readable(at, from.len() as u64)?;
+        self.bar.write_bytes(at.as_u64(), from)
+    }
+
+    #[inline]
+    fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, VfioError> {
+        self.check_usable()?;
+        self.check_register(at, Width::W64)?;
+        self.check_readable(at, 8)?;
+        let value = self.bar.read_index(at.as_u64())?;
+        if value == u64::MAX {
+            self.shared.confirm()?;
+        }
+        read_barrier();
+        Ok(value)
+    }
+
+    #[inline]
+    fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), VfioError> {
+        self.check_usable()?;
+        self.check_register(at, Width::W64)?;
+        self.check_readable(at, 8)?;
+        write_barrier();
+        self.bar.write_index(at.as_u64(), value)
+    }
+
+    fn flush(&self) -> Result<(), VfioError> {
+        self.check_usable()?;
+        // A read of the function pushes the writes before it. Through configuration space it meets no register
+        // with side effects.
+        self.shared.config.command().map(|_| ())
+    }
+}

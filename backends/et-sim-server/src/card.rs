@@ -1,0 +1,399 @@
+//! The card as a PCI function.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use et_devapi::pci::{BAR0_BYTES, BAR0_DEVICE_ADDR, BAR2_BYTES, DRAM_BAR, MAILBOX_BAR, Vector};
+use et_hal::{Bar, BarOffset, BusAddr, Endpoint, Mmio, Width};
+use et_sim_device::{Board, Link, MemoryAfterReset, RegisterPage};
+use et_vfio_user::{
+    Access, Area, BusMaster, Device, DeviceInfo, DmaWindow, Errno, IoFd, IoFdKind, IrqAction,
+    IrqData, IrqInfo, IrqRequest, Region, RegionMemory,
+};
+
+use crate::config_space::{self, ConfigSpace, Effect};
+use crate::windows::Windows;
+
+/// Index of the region that is the configuration space, as `vfio-pci` counts.
+const CONFIG_REGION: u32 = 7;
+/// Number of regions, as `vfio-pci` counts: BARs, ROM, configuration space, VGA.
+const REGIONS: u32 = 9;
+/// Kinds of interrupts, as `vfio-pci` counts.
+const IRQS: u32 = 5;
+const IRQ_MSI: u32 = 1;
+const MSIS: u32 = 4;
+const _: () = assert!(MSIS as usize == Vector::ALL.len());
+const IRQ_ERROR: u32 = 3;
+const IRQ_REQUEST: u32 = 4;
+/// Start of the doorbells in BAR2; they reach to its end. Spec: §1
+const DOORBELLS: u64 = 0x2000;
+/// Device memory before BAR0. Spec: §1, §12.1
+const BEFORE_BAR0: u64 = BAR0_DEVICE_ADDR.as_u64() - et_sim_device::Dram::BASE;
+/// Longest access by message that is made at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// How a card is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CardOptions {
+    /// No BAR can be mapped: each access is a message. Slow, but closed BARs read as ones.
+    pub trap: bool,
+}
+
+impl CardOptions {
+    /// The default: BARs can be mapped.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets whether each access to a BAR is a message.
+    #[must_use]
+    pub fn trap(mut self, trap: bool) -> Self {
+        self.trap = trap;
+        self
+    }
+}
+
+/// A simulated card for one client after another.
+#[derive(Debug)]
+pub struct Card {
+    board: Arc<Board>,
+    options: CardOptions,
+    state: Mutex<State>,
+    /// The client has gone.
+    free: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    has_client: bool,
+    config: ConfigSpace,
+    windows: Windows,
+    /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does both.
+    has_msi_lines: bool,
+    error_line: Option<OwnedFd>,
+    request_line: Option<OwnedFd>,
+}
+
+impl Card {
+    /// Shows a board, which should [wait for its host](et_sim_device::BoardConfig::waits_for_host).
+    #[must_use]
+    pub fn new(board: Arc<Board>, options: CardOptions) -> Self {
+        let state = State {
+            // A card that nobody has set up.
+            config: ConfigSpace::new(),
+            has_client: false,
+            windows: Windows::default(),
+            has_msi_lines: false,
+            error_line: None,
+            request_line: None,
+        };
+        let card = Self { board, options, state: Mutex::new(state), free: Condvar::new() };
+        card.tell_board(&card.state());
+        card
+    }
+
+    /// Waits until no client uses the card; tells whether that came to be within the time.
+    pub fn wait_until_free(&self, within: Duration) -> bool {
+        let waited = self.free.wait_timeout_while(self.state(), within, |state| state.has_client);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Asks the client to let the card go, as a kernel does before it takes a device away; tells
+    /// whether the client has said that it wants to hear of this.
+    pub fn request_removal(&self) -> bool {
+        signal(self.state().request_line.as_ref())
+    }
+
+    /// Tells the client of an error that the card does not recover from by itself; tells whether
+    /// the client has said that it wants to hear of this.
+    pub fn report_bus_error(&self) -> bool {
+        signal(self.state().error_line.as_ref())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes on what the board can see of the configuration.
+    fn tell_board(&self, state: &State) {
+        let msi = state.has_msi_lines || state.config.msi_enabled();
+        let is_allowed = state.config.bus_master_enabled();
+        self.board.host_memory().set_bus_master(is_allowed);
+        self.board.interrupts().set_bus_master(is_allowed);
+        self.board.set_host_ready(state.config.memory_enabled() && msi);
+    }
+
+    /// Resets everything but the configuration space.
+    fn reset_board(&self) {
+        // A reset while one is in progress changes nothing.
+        let (Ok(_) | Err(_)) = self.board.begin_reset(MemoryAfterReset::Kept);
+    }
+
+    fn dram_area(&self) -> Area {
+        Area { offset: 0, len: (self.board.dram().size() - BEFORE_BAR0).min(BAR0_BYTES) }
+    }
+
+    fn memory(&self, bar: Bar) -> Option<RegionMemory> {
+        let (file, offset) = match bar {
+            DRAM_BAR => (self.board.dram().file(), BEFORE_BAR0),
+            _ => (self.board.page().file()?, 0),
+        };
+        let fd = file.try_clone().inspect_err(|error| {
+            tracing::warn!(error = error as &dyn std::error::Error, "BAR cannot be shared");
+        });
+        Some(RegionMemory { fd: Arc::new(fd.ok()?.into()), offset })
+    }
+
+    /// A BAR with one part that can be mapped.
+    fn bar(&self, bar: Bar, size: u64, area: Area) -> Region {
+        let memory = if self.options.trap { None } else { self.memory(bar) };
+        if bar == DRAM_BAR && memory.is_some() {
+            self.board.bar0_mapped();
+        }
+        let areas = if memory.is_some() { vec![area] } else { Vec::new() };
+        Region { size, access: Access::READ_WRITE, areas, memory }
+    }
+
+    fn is_open(&self) -> bool {
+        self.state().config.memory_enabled() && self.board.link(self.board.generation()) == Link::Up
+    }
+
+    fn read_bar(&self, bar: u32, at: u64, into: &mut [u8]) {
+        let done = self.is_open()
+            && match bar {
+                0 => self.board.dram().read(BAR0_DEVICE_ADDR.as_u64() + at, into).is_ok(),
+                // What is read speculatively of the doorbells does nothing, and is nothing.
+                _ if at >= DOORBELLS => false,
+                _ => read_page(self.board.page(), at, into),
+            };
+        if !done {
+            into.fill(0xff);
+        }
+    }
+
+    fn write_bar(&self, bar: u32, at: u64, from: &[u8]) {
+        if !self.is_open() {
+            return;
+        }
+        if bar == 0 {
+            if self.board.dram().write(BAR0_DEVICE_ADDR.as_u64() + at, from).is_ok() {
+                self.board.bar0_written();
+            }
+        } else if let Some(bell) = at.checked_sub(DOORBELLS) {
+            let width = Width::from_bytes(from.len() as u64);
+            if let Some(width) = width.filter(|width| bell.is_multiple_of(width.bytes())) {
+                self.board.ring(BarOffset::new(bell), width, number(from));
+            }
+        } else {
+            write_page(self.board.page(), at, from);
+        }
+    }
+
+    fn connect_msi(&self, state: &mut State, request: IrqRequest) -> Result<(), Errno> {
+        let interrupts = self.board.interrupts();
+        let vectors = Vector::ALL.iter().copied().skip(request.start as usize);
+        match request.data {
+            IrqData::None if request.count == 0 => {
+                Vector::ALL.iter().for_each(|&vector| interrupts.connect(vector, None));
+                state.has_msi_lines = false;
+            }
+            IrqData::None => {
+                vectors.take(request.count as usize).for_each(|vector| interrupts.trigger(vector));
+            }
+            IrqData::Bool(which) => {
+                for (vector, _) in vectors.zip(which).filter(|(_, is_meant)| *is_meant) {
+                    interrupts.trigger(vector);
+                }
+            }
+            IrqData::Eventfds(lines) => {
+                for (vector, line) in vectors.zip(lines) {
+                    state.has_msi_lines |= line.is_some();
+                    interrupts.connect(vector, line);
+                }
+            }
+        }
+        self.tell_board(state);
+        Ok(())
+    }
+}
+
+/// Registers are read as they are, whatever else is copied.
+fn read_page(page: &RegisterPage, at: u64, into: &mut [u8]) -> bool {
+    let offset = BarOffset::new(at);
+    match Width::from_bytes(into.len() as u64).filter(|width| at.is_multiple_of(width.bytes())) {
+        Some(width) => page.read(offset, width).is_ok_and(|value| {
+            into.copy_from_slice(&value.to_le_bytes()[..into.len()]);
+            true
+        }),
+        None => page.read_bytes(offset, into).is_ok(),
+    }
+}
+
+fn write_page(page: &RegisterPage, at: u64, from: &[u8]) {
+    let offset = BarOffset::new(at);
+    let register =
+        Width::from_bytes(from.len() as u64).filter(|width| at.is_multiple_of(width.bytes()));
+    let written = match register {
+        Some(Width::W64) => page.store_release_u64(offset, number(from)),
+        Some(width) => page.write(offset, width, number(from)),
+        None => page.write_bytes(offset, from),
+    };
+    if let Err(error) = written {
+        tracing::debug!(error = &error as &dyn std::error::Error, "write to the mailboxes is lost");
+    }
+}
+
+/// A little-endian number of at most 8 bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+fn signal(line: Option<&OwnedFd>) -> bool {
+    line.is_some_and(|line| rustix::io::write(line, &1_u64.to_le_bytes()).is_ok())
+}
+
+impl Device for Card {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { pci: true, resettable: true, regions: REGIONS, irqs: IRQS }
+    }
+
+    fn region(&self, index: u32) -> Option<Region> {
+        let region = match index {
+            0 => self.bar(DRAM_BAR, BAR0_BYTES, self.dram_area()),
+            2 => self.bar(MAILBOX_BAR, BAR2_BYTES, Area { offset: 0, len: DOORBELLS }),
+            CONFIG_REGION => Region::trapped(config_space::BYTES as u64, Access::READ_WRITE),
+            _ if index < REGIONS => Region::ABSENT,
+            _ => return None,
+        };
+        Some(region)
+    }
+
+    fn read(&self, region: u32, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
+        if region == CONFIG_REGION {
+            let at = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+            self.state().config.read(at, into);
+            return Ok(());
+        }
+        for (at, piece) in (offset..).step_by(PIECE_BYTES).zip(into.chunks_mut(PIECE_BYTES)) {
+            self.read_bar(region, at, piece);
+        }
+        Ok(())
+    }
+
+    fn write(&self, region: u32, offset: u64, from: &[u8]) -> Result<(), Errno> {
+        if region != CONFIG_REGION {
+            self.write_bar(region, offset, from);
+            return Ok(());
+        }
+        let at = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let mut state = self.state();
+        match state.config.write(at, from) {
+            Effect::Nothing => {}
+            Effect::Enables => self.tell_board(&state),
+            Effect::Reset => {
+                tracing::debug!("function-level reset");
+                self.reset_board();
+                self.tell_board(&state);
+            }
+        }
+        Ok(())
+    }
+
+    fn irq(&self, index: u32) -> IrqInfo {
+        let count = match index {
+            IRQ_MSI => MSIS,
+            IRQ_ERROR | IRQ_REQUEST => 1,
+            _ => 0,
+        };
+        IrqInfo { count, eventfd: count != 0, noresize: count != 0, ..IrqInfo::default() }
+    }
+
+    fn set_irqs(&self, request: IrqRequest) -> Result<(), Errno> {
+        let mut state = self.state();
+        if request.action != IrqAction::Trigger {
+            // As vfio-pci: only INTx can be masked, and there is none.
+            return Err(Errno::NOTTY);
+        }
+        let line = match request.index {
+            IRQ_MSI => return self.connect_msi(&mut state, request),
+            IRQ_ERROR => &mut state.error_line,
+            IRQ_REQUEST => &mut state.request_line,
+            _ => return Err(Errno::INVAL),
+        };
+        match request.data {
+            IrqData::None if request.count == 0 => *line = None,
+            IrqData::None => {
+                signal(line.as_ref());
+            }
+            IrqData::Bool(which) => {
+                if which.first() == Some(&true) {
+                    signal(line.as_ref());
+                }
+            }
+            IrqData::Eventfds(lines) => *line = lines.into_iter().next().flatten(),
+        }
+        Ok(())
+    }
+
+    fn io_fds(&self, region: u32) -> Result<Vec<IoFd>, Errno> {
+        if region != 2 || self.options.trap {
+            return Ok(Vec::new());
+        }
+        let failed = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let lines = self.board.doorbell_lines().map_err(failed)?;
+        // Value, width and place of the writes: spec §2.2
+        [(Endpoint::Management, 0), (Endpoint::Operations, 4)]
+            .into_iter()
+            .map(|(endpoint, at)| {
+                let fd = lines.line(endpoint).try_clone_to_owned().map_err(failed)?;
+                let (offset, kind) = (DOORBELLS + at, IoFdKind::Ioeventfd);
+                Ok(IoFd { offset, len: 4, fd: Arc::new(fd), kind, flags: DATAMATCH, data: 1 })
+            })
+            .collect()
+    }
+
+    fn dma_map(&self, window: DmaWindow, bus: &Arc<BusMaster>) -> Result<(), Errno> {
+        self.state().windows.map(self.board.host_memory(), window, bus)
+    }
+
+    fn dma_unmap(&self, address: u64, _len: u64) -> Result<(), Errno> {
+        let host = self.board.host_memory();
+        host.unmap(BusAddr::new(address)).map_err(|_| Errno::NOENT)?;
+        host.quiesce();
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<(), Errno> {
+        self.reset_board();
+        // Kernels put the configuration space back after a reset; here there is none in between.
+        self.tell_board(&self.state());
+        Ok(())
+    }
+
+    fn connected(&self) {
+        self.state().has_client = true;
+    }
+
+    fn disconnected(&self) {
+        let host = self.board.host_memory();
+        host.unmap_all();
+        host.quiesce();
+        let mut state = self.state();
+        Vector::ALL.iter().for_each(|&vector| self.board.interrupts().connect(vector, None));
+        state.has_client = false;
+        state.windows.clear();
+        state.config = ConfigSpace::new();
+        state.has_msi_lines = false;
+        state.error_line = None;
+        state.request_line = None;
+        self.reset_board();
+        self.tell_board(&state);
+        self.free.notify_all();
+    }
+}
+
+/// Only writes of the value count, as KVM numbers the flag.
+const DATAMATCH: u32 = 1;

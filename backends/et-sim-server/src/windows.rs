@@ -1,0 +1,127 @@
+//! Memory of the client, as the board's DMA engine reaches it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use et_hal::{BusAddr, DeviceAccess};
+use et_sim_device::{HostMemory, RemoteMemory};
+use et_vfio_user::{Access, BusMaster, DmaWindow, Errno};
+use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+use vm_memory::mmap::MmapRegionBuilder;
+use vm_memory::{FileOffset, MmapRegion};
+
+/// How long the client may take to answer an access.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// Which file: device and inode, and whether it can be written.
+type FileId = (u64, u64, bool);
+
+/// The files that windows are parts of, each mapped once.
+///
+/// A virtual machine offers its memory page by page, always from the same file: a mapping for each
+/// page would cost more than the copies.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    files: HashMap<FileId, Weak<MmapRegion>>,
+}
+
+impl Windows {
+    /// Makes a window known to the engine.
+    pub(crate) fn map(
+        &mut self,
+        host: &HostMemory,
+        window: DmaWindow,
+        bus: &Arc<BusMaster>,
+    ) -> Result<(), Errno> {
+        let access = match window.access {
+            Access { read: true, write: true } => DeviceAccess::ReadWrite,
+            Access { read: true, write: false } => DeviceAccess::Read,
+            Access { read: false, write: true } => DeviceAccess::Write,
+            Access { read: false, write: false } => return Err(Errno::INVAL),
+        };
+        let at = BusAddr::new(window.address);
+        let mapped = match window.file {
+            Some((fd, offset)) => match self.file(fd, window.access.write)? {
+                Ok(memory) => {
+                    let end = offset.checked_add(window.len).ok_or(Errno::INVAL)?;
+                    host.map_part(at, memory, offset..end, access)
+                }
+                Err(Unsealed) => host.map_remote(at, window.len, remote(bus), access),
+            },
+            None => host.map_remote(at, window.len, remote(bus), access),
+        };
+        mapped.map_err(|error| {
+            tracing::debug!(error = &error as &dyn std::error::Error, "window refused");
+            Errno::INVAL
+        })
+    }
+
+    /// Returns the mapping of a file.
+    fn file(
+        &mut self,
+        fd: OwnedFd,
+        writable: bool,
+    ) -> Result<Result<Arc<MmapRegion>, Unsealed>, Errno> {
+        let stat = rustix::fs::fstat(&fd)?;
+        let id = (stat.st_dev, stat.st_ino, writable);
+        if let Some(memory) = self.files.get(&id).and_then(Weak::upgrade) {
+            return Ok(Ok(memory));
+        }
+        // Who can shrink the file can kill this process with a fault.
+        let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Ok(Err(Unsealed));
+        }
+        let len = usize::try_from(stat.st_size).map_err(|_| Errno::INVAL)?;
+        let mut protection = ProtFlags::READ;
+        protection.set(ProtFlags::WRITE, writable);
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        let memory = MmapRegionBuilder::new(len)
+            .with_file_offset(FileOffset::new(File::from(fd), 0))
+            .with_mmap_prot(protection.bits().cast_signed())
+            .with_mmap_flags(flags.bits().cast_signed())
+            .build()
+            .map_err(|error| {
+                tracing::debug!(error = &error as &dyn std::error::Error, "file cannot be mapped");
+                Errno::NOMEM
+            })?;
+        let memory = Arc::new(memory);
+        self.files.retain(|_, memory| memory.strong_count() != 0);
+        self.files.insert(id, Arc::downgrade(&memory));
+        Ok(Ok(memory))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.files.clear();
+    }
+}
+
+/// The file can be made shorter at any time, so it is not mapped.
+#[derive(Debug)]
+struct Unsealed;
+
+fn remote(bus: &Arc<BusMaster>) -> Arc<dyn RemoteMemory> {
+    Arc::new(ByMessage(Arc::clone(bus)))
+}
+
+/// Memory behind the connection.
+#[derive(Debug)]
+struct ByMessage(Arc<BusMaster>);
+
+impl RemoteMemory for ByMessage {
+    fn read(&self, bus: BusAddr, into: &mut [u8]) -> bool {
+        self.0.read(bus.as_u64(), into, ANSWER).inspect_err(told).is_ok()
+    }
+
+    fn write(&self, bus: BusAddr, from: &[u8]) -> bool {
+        self.0.write(bus.as_u64(), from, ANSWER).inspect_err(told).is_ok()
+    }
+}
+
+fn told(error: &et_vfio_user::BusError) {
+    tracing::debug!(error = error as &dyn std::error::Error, "DMA by message");
+}

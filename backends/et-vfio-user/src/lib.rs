@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod bus;
+mod client;
+mod device;
+mod error;
+mod frame;
+mod limits;
+mod link;
+mod memory;
+mod region;
+mod server;
+mod session;
+mod stop;
+pub mod wire;
+
+pub use bus::BusMaster;
+pub use client::{Client, IrqSet};
+pub use device::{
+    Access, Area, Device, DeviceInfo, DmaWindow, IoFd, IoFdKind, IrqAction, IrqData, IrqInfo,
+    IrqRequest, Region, RegionMemory,
+};
+pub use error::{BusError, ClientError, Closed, ServerError};
+pub use limits::Limits;
+pub use memory::{HostMemory, NoHostMemory};
+pub use rustix::io::Errno;
+pub use server::{Ended, Server, StopHandle};
+pub use wire::Command;

@@ -1,0 +1,39 @@
+//! An event that stays raised.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+/// Can be raised once, looked at cheaply, and polled.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    raised: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Stop {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { raised: AtomicBool::new(false), event })
+    }
+
+    pub(crate) fn raise(&self) {
+        // Release: who sees the flag sees what was done before; pairs with `is_raised`.
+        if !self.raised.swap(true, Ordering::AcqRel) {
+            // The counter was 0 and nobody else writes it, so there is room for the 1.
+            let _ = rustix::io::write(&self.event, &1_u64.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

@@ -1,0 +1,412 @@
+//! One backend out of those compiled in, chosen at run time.
+
+#![expect(unsafe_code, reason = "forwards the unsafe traits of DMA buffers")]
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use embedded_dma::{ReadBuffer, WriteBuffer};
+use et_hal::{
+    AccessPath, Bar, BarOffset, BusAddr, DeviceAccess, Dma, DmaBuffer, DmaLimits, ErrorKind,
+    ErrorType, Generation, Hal, Loss, Mailbox, MailboxLayout, Mmio, OutOfRange, Pop, Push, QueueId,
+    Reset, ResetScope, ResetState, Ticket, Wake, Width, Widths,
+};
+#[cfg(feature = "sim")]
+use et_hal_sim::{SimBuffer, SimError, SimHal, SimMailbox, SimReset, SimWindow};
+#[cfg(feature = "vfio")]
+use et_hal_vfio::{VfioBuffer, VfioError, VfioHal, VfioMailbox, VfioReset, VfioWindow};
+
+/// Makes an enum with a variant for each backend.
+macro_rules! any {
+    ($(#[$attr:meta])* $vis:vis enum $name:ident { $sim:ty, $vfio:ty }) => {
+        $(#[$attr])*
+        $vis enum $name {
+            #[cfg(feature = "sim")]
+            /// Of the simulator.
+            Sim($sim),
+            #[cfg(feature = "vfio")]
+            /// Of the VFIO backend.
+            Vfio($vfio),
+        }
+    };
+}
+
+/// Does the same with whichever variant is there.
+macro_rules! each {
+    ($value:expr, $it:pat => $do:expr) => {
+        match $value {
+            #[cfg(feature = "sim")]
+            Inner::Sim($it) => $do,
+            #[cfg(feature = "vfio")]
+            Inner::Vfio($it) => $do,
+        }
+    };
+    ($of:ident, $value:expr, $it:pat => $do:expr) => {
+        match $value {
+            #[cfg(feature = "sim")]
+            $of::Sim($it) => $do,
+            #[cfg(feature = "vfio")]
+            $of::Vfio($it) => $do,
+        }
+    };
+}
+
+/// Calls a method that returns a part of the backend, and wraps part and error.
+macro_rules! wrap {
+    ($part:ident, $value:expr, $it:pat => $do:expr) => {
+        match $value {
+            #[cfg(feature = "sim")]
+            Inner::Sim($it) => $do.map($part::Sim).map_err(AnyError::Sim),
+            #[cfg(feature = "vfio")]
+            Inner::Vfio($it) => $do.map($part::Vfio).map_err(AnyError::Vfio),
+        }
+    };
+}
+
+/// Calls a method of a part, and wraps the error.
+macro_rules! call {
+    ($of:ident, $value:expr, $it:pat => $do:expr) => {
+        match $value {
+            #[cfg(feature = "sim")]
+            $of::Sim($it) => $do.map_err(AnyError::Sim),
+            #[cfg(feature = "vfio")]
+            $of::Vfio($it) => $do.map_err(AnyError::Vfio),
+        }
+    };
+}
+
+any! {
+    #[derive(Debug)]
+    enum Inner { SimHal, VfioHal }
+}
+
+/// The backend behind [`open`](crate::open).
+#[derive(Debug)]
+pub struct AnyHal {
+    /// Holds the backend, too.
+    dma: AnyDma,
+}
+
+any! {
+    /// A window of [`AnyHal`].
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum AnyWindow { SimWindow, VfioWindow }
+}
+
+/// The DMA memory of [`AnyHal`].
+#[derive(Debug)]
+pub struct AnyDma {
+    hal: Arc<Inner>,
+}
+
+any! {
+    /// A DMA buffer of [`AnyHal`].
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum AnyBuffer { SimBuffer, VfioBuffer }
+}
+
+any! {
+    /// A mailbox of [`AnyHal`].
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum AnyMailbox { SimMailbox, VfioMailbox }
+}
+
+any! {
+    /// Control over the resets of [`AnyHal`].
+    #[derive(Debug)]
+    #[non_exhaustive]
+    pub enum AnyReset { SimReset, VfioReset }
+}
+
+/// An error of [`AnyHal`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnyError {
+    /// Of the simulator.
+    #[cfg(feature = "sim")]
+    #[error(transparent)]
+    Sim(SimError),
+    /// Of the VFIO backend.
+    #[cfg(feature = "vfio")]
+    #[error(transparent)]
+    Vfio(VfioError),
+}
+
+impl et_hal::Error for AnyError {
+    fn kind(&self) -> ErrorKind {
+        each!(Self, self, error => error.kind())
+    }
+}
+
+impl AnyHal {
+    fn new(inner: Inner) -> Self {
+        Self { dma: AnyDma { hal: Arc::new(inner) } }
+    }
+
+    fn inner(&self) -> &Inner {
+        &self.dma.hal
+    }
+
+    /// Returns the simulator, if that is the backend.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn as_sim(&self) -> Option<&SimHal> {
+        match self.inner() {
+            Inner::Sim(hal) => Some(hal),
+            #[cfg(feature = "vfio")]
+            Inner::Vfio(_) => None,
+        }
+    }
+
+    /// Returns the VFIO backend, if that is the backend.
+    #[cfg(feature = "vfio")]
+    #[must_use]
+    pub fn as_vfio(&self) -> Option<&VfioHal> {
+        match self.inner() {
+            Inner::Vfio(hal) => Some(hal),
+            #[cfg(feature = "sim")]
+            Inner::Sim(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "sim")]
+impl From<SimHal> for AnyHal {
+    fn from(hal: SimHal) -> Self {
+        Self::new(Inner::Sim(hal))
+    }
+}
+
+#[cfg(feature = "vfio")]
+impl From<VfioHal> for AnyHal {
+    fn from(hal: VfioHal) -> Self {
+        Self::new(Inner::Vfio(hal))
+    }
+}
+
+impl ErrorType for AnyHal {
+    type Error = AnyError;
+}
+
+impl Hal for AnyHal {
+    type Mmio = AnyWindow;
+    type Dma = AnyDma;
+    type Mailbox = AnyMailbox;
+    type Reset = AnyReset;
+
+    fn window(&self, bar: Bar) -> Result<AnyWindow, AnyError> {
+        wrap!(AnyWindow, self.inner(), hal => hal.window(bar))
+    }
+
+    fn dma(&self) -> &AnyDma {
+        &self.dma
+    }
+
+    fn open_mailbox(&self, layout: &MailboxLayout) -> Result<AnyMailbox, AnyError> {
+        wrap!(AnyMailbox, self.inner(), hal => hal.open_mailbox(layout))
+    }
+
+    fn reset(&self) -> Result<AnyReset, AnyError> {
+        wrap!(AnyReset, self.inner(), hal => hal.reset())
+    }
+
+    fn generation(&self) -> Generation {
+        each!(self.inner(), hal => hal.generation())
+    }
+}
+
+impl ErrorType for AnyWindow {
+    type Error = AnyError;
+}
+
+impl Mmio for AnyWindow {
+    fn len_bytes(&self) -> u64 {
+        each!(Self, self, window => window.len_bytes())
+    }
+
+    fn widths(&self) -> Widths {
+        each!(Self, self, window => window.widths())
+    }
+
+    fn path(&self) -> AccessPath {
+        each!(Self, self, window => window.path())
+    }
+
+    #[inline]
+    fn read(&self, at: BarOffset, width: Width) -> Result<u64, AnyError> {
+        call!(Self, self, window => window.read(at, width))
+    }
+
+    #[inline]
+    fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), AnyError> {
+        call!(Self, self, window => window.write(at, width, value))
+    }
+
+    #[inline]
+    fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), AnyError> {
+        call!(Self, self, window => window.read_bytes(at, into))
+    }
+
+    #[inline]
+    fn write_bytes(&self, at: BarOffset, from: &[u8]) -> Result<(), AnyError> {
+        call!(Self, self, window => window.write_bytes(at, from))
+    }
+
+    #[inline]
+    fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, AnyError> {
+        call!(Self, self, window => window.load_acquire_u64(at))
+    }
+
+    #[inline]
+    fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), AnyError> {
+        call!(Self, self, window => window.store_release_u64(at, value))
+    }
+
+    fn flush(&self) -> Result<(), AnyError> {
+        call!(Self, self, window => window.flush())
+    }
+}
+
+impl ErrorType for AnyDma {
+    type Error = AnyError;
+}
+
+/// Passes buffer and allocator of the same backend on; a buffer of another one is none of its memory.
+macro_rules! sync {
+    ($dma:expr, $buffer:expr, $range:expr, $sync:ident) => {
+        match (&*$dma.hal, $buffer) {
+            #[cfg(feature = "sim")]
+            (Inner::Sim(hal), AnyBuffer::Sim(buffer)) => {
+                hal.dma().$sync(buffer, $range).map_err(AnyError::Sim)
+            }
+            #[cfg(feature = "vfio")]
+            (Inner::Vfio(hal), AnyBuffer::Vfio(buffer)) => {
+                hal.dma().$sync(buffer, $range).map_err(AnyError::Vfio)
+            }
+            #[cfg(all(feature = "sim", feature = "vfio"))]
+            (Inner::Sim(_), AnyBuffer::Vfio(_)) | (Inner::Vfio(_), AnyBuffer::Sim(_)) => {
+                // Nothing to make visible: that backend does not know the buffer.
+                Ok(())
+            }
+        }
+    };
+}
+
+impl Dma for AnyDma {
+    type Buffer = AnyBuffer;
+
+    fn limits(&self) -> DmaLimits {
+        each!(&*self.hal, hal => hal.dma().limits())
+    }
+
+    fn alloc(&self, len_bytes: usize, access: DeviceAccess) -> Result<AnyBuffer, AnyError> {
+        wrap!(AnyBuffer, &*self.hal, hal => hal.dma().alloc(len_bytes, access))
+    }
+
+    fn sync_for_device(&self, buffer: &AnyBuffer, range: Range<usize>) -> Result<(), AnyError> {
+        sync!(self, buffer, range, sync_for_device)
+    }
+
+    fn sync_for_cpu(&self, buffer: &AnyBuffer, range: Range<usize>) -> Result<(), AnyError> {
+        sync!(self, buffer, range, sync_for_cpu)
+    }
+}
+
+// SAFETY: the variant never changes, and that of the backend keeps the promise.
+unsafe impl ReadBuffer for AnyBuffer {
+    type Word = u8;
+
+    unsafe fn read_buffer(&self) -> (*const u8, usize) {
+        // SAFETY: the caller promises the same.
+        each!(Self, self, buffer => unsafe { buffer.read_buffer() })
+    }
+}
+
+// SAFETY: as above.
+unsafe impl WriteBuffer for AnyBuffer {
+    type Word = u8;
+
+    unsafe fn write_buffer(&mut self) -> (*mut u8, usize) {
+        // SAFETY: the caller promises the same.
+        each!(Self, self, buffer => unsafe { buffer.write_buffer() })
+    }
+}
+
+// SAFETY: as above; every method is that of the backend's buffer.
+unsafe impl DmaBuffer for AnyBuffer {
+    fn bus_addr(&self) -> BusAddr {
+        each!(Self, self, buffer => buffer.bus_addr())
+    }
+
+    fn len_bytes(&self) -> usize {
+        each!(Self, self, buffer => buffer.len_bytes())
+    }
+
+    fn copy_in(&mut self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
+        each!(Self, self, buffer => buffer.copy_in(offset, from))
+    }
+
+    fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
+        each!(Self, self, buffer => buffer.copy_out(offset, into))
+    }
+
+    fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<(), OutOfRange> {
+        each!(Self, self, buffer => buffer.fill(offset, len, byte))
+    }
+}
+
+impl ErrorType for AnyMailbox {
+    type Error = AnyError;
+}
+
+impl Mailbox for AnyMailbox {
+    fn max_message_bytes(&self, queue: QueueId) -> Result<usize, AnyError> {
+        call!(Self, self, mailbox => mailbox.max_message_bytes(queue))
+    }
+
+    fn push(&self, queue: QueueId, message: &[u8]) -> Result<Push, AnyError> {
+        call!(Self, self, mailbox => mailbox.push(queue, message))
+    }
+
+    fn kick(&self) -> Result<(), AnyError> {
+        call!(Self, self, mailbox => mailbox.kick())
+    }
+
+    fn pop(&self, into: &mut [u8]) -> Result<Pop, AnyError> {
+        call!(Self, self, mailbox => mailbox.pop(into))
+    }
+
+    fn ticket(&self) -> Ticket {
+        each!(Self, self, mailbox => mailbox.ticket())
+    }
+
+    fn wait(&self, seen: Ticket, timeout: Duration) -> Result<Wake, AnyError> {
+        call!(Self, self, mailbox => mailbox.wait(seen, timeout))
+    }
+
+    fn wake(&self) {
+        each!(Self, self, mailbox => mailbox.wake());
+    }
+}
+
+impl ErrorType for AnyReset {
+    type Error = AnyError;
+}
+
+impl Reset for AnyReset {
+    fn loss(&self, scope: ResetScope) -> Option<Loss> {
+        each!(Self, self, reset => reset.loss(scope))
+    }
+
+    fn begin(&mut self, scope: ResetScope) -> Result<(), AnyError> {
+        call!(Self, self, reset => reset.begin(scope))
+    }
+
+    fn poll(&mut self) -> Result<ResetState, AnyError> {
+        call!(Self, self, reset => reset.poll())
+    }
+}

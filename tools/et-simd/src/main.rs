@@ -1,0 +1,106 @@
+//! The simulated card as a process: serves it over vfio-user until told to stop.
+
+#![forbid(unsafe_code)]
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use et_hal_sim::SimConfig;
+use et_sim_device::Board;
+use et_sim_server::{Card, CardOptions};
+use et_vfio_user::{Device, Server, StopHandle};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+/// How long a client may take to let the card go when the process is told to stop.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Simulates an ET-SoC-1 and serves it as a PCIe function over vfio-user.
+///
+/// One client at a time; the next is served when the one before has gone, on a card that has been
+/// reset. SIGTERM and SIGINT ask the client to let the card go, then end the process; SIGUSR1
+/// reports a bus error to the client.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Unix socket to listen on; made, and removed at the end.
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// The board, as after `sim:`; for example `shires=4,dram=1GiB`.
+    #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
+    board: SimConfig,
+    /// Let no BAR be mapped: each access is a message, and closed BARs read as ones.
+    #[arg(long)]
+    trap: bool,
+    /// Open the BARs without waiting until the client has enabled memory space and MSIs.
+    #[arg(long)]
+    open_at_once: bool,
+    /// End when the first client has gone.
+    #[arg(long)]
+    once: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    let args = Args::parse();
+    let mut config = args.board.into_board();
+    config.waits_for_host = !args.open_at_once;
+    let board = Board::power_on(config).context("cannot power the board on")?;
+    let card = Arc::new(Card::new(board, CardOptions::new().trap(args.trap)));
+
+    remove_stale(&args.socket)?;
+    let server = Server::bind(&args.socket)?;
+    let signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).context("cannot handle signals")?;
+    let (stop, of_signals) = (server.stop_handle(), Arc::clone(&card));
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || handle(signals, &of_signals, &stop))
+        .context("cannot start a thread")?;
+
+    announce(&args.socket);
+    let device: Arc<dyn Device> = card;
+    if args.once {
+        server.serve_one(&device)?;
+    } else {
+        server.run(&device)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "whoever starts the process waits for this line")]
+fn announce(socket: &Path) {
+    println!("listening on {}", socket.display());
+}
+
+/// Removes what a process that was killed has left.
+fn remove_stale(socket: &Path) -> anyhow::Result<()> {
+    use std::io::ErrorKind;
+    match UnixStream::connect(socket) {
+        Ok(_) => bail!("another process already listens on {}", socket.display()),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(socket)
+            .with_context(|| format!("cannot remove the old {}", socket.display())),
+        // Not there; or what it is, `bind` will say.
+        Err(_) => Ok(()),
+    }
+}
+
+fn handle(mut signals: Signals, card: &Card, stop: &StopHandle) {
+    for signal in signals.forever() {
+        if signal == SIGUSR1 {
+            card.report_bus_error();
+            continue;
+        }
+        if card.request_removal() {
+            card.wait_until_free(FAREWELL);
+        }
+        stop.stop();
+        return;
+    }
+}

@@ -1,0 +1,246 @@
+//! What is run in which machine. Each boot is a fresh guest with a fresh simulator.
+
+use std::time::Duration;
+
+use super::boot::{Action, Reaction};
+use super::kernel::Kernel;
+use super::qemu::{Device, Iommu, Machine, Release};
+
+/// Limit of a boot; one takes about three seconds.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Limit of a boot in which the card is lost: the kernel alone waits 71 seconds for its reset.
+const LOSS_LIMIT: Duration = Duration::from_secs(180);
+
+/// One way from a program to the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layer {
+    pub(crate) name: &'static str,
+    pub(crate) stage: Stage,
+}
+
+/// Where a layer's programs run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    /// Beside the simulator. In a command, `{socket}` is where it listens.
+    Host { commands: &'static [&'static str] },
+    /// In guests.
+    Guest { qemu: Release, kernel: Kernel, machine: Machine, boots: &'static [Boot] },
+}
+
+/// One guest's work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Boot {
+    pub(crate) name: &'static str,
+    /// Run in this order; the first word is a program of the workspace.
+    pub(crate) commands: &'static [&'static str],
+    /// Fewer checks than these are a failure: some did not run.
+    pub(crate) at_least: u64,
+    pub(crate) limit: Duration,
+    pub(crate) reactions: &'static [Reaction],
+}
+
+const NO_REACTIONS: &[Reaction] = &[];
+const ON_KILL: &[Reaction] =
+    &[Reaction { marker: "READY-FOR-KILL", action: Action::KillSimulator }];
+const ON_AER: &[Reaction] = &[Reaction {
+    marker: "READY-FOR-AER",
+    action: Action::Monitor("pcie_aer_inject_error rp0 POISON_TLP"),
+}];
+
+const CARD: Machine = Machine { device: Device::Card, iommu: Iommu::Translating, cmdline: "" };
+const CARD_BARE: Machine = Machine {
+    device: Device::Card,
+    iommu: Iommu::Missing,
+    cmdline: "vfio.enable_unsafe_noiommu_mode=1 hugepages=32",
+};
+const EDU: Machine = Machine { device: Device::Edu, iommu: Iommu::Translating, cmdline: "" };
+
+/// Every layer, in the order in which they are run.
+pub(crate) const LAYERS: &[Layer] = &[
+    Layer {
+        name: "selftest",
+        stage: Stage::Host { commands: &["et-conformance --device vfio-user:{socket}"] },
+    },
+    Layer {
+        name: "group",
+        stage: Stage::Guest {
+            qemu: Release::Backports,
+            kernel: Kernel::Cloud,
+            machine: CARD,
+            boots: &[
+                Boot {
+                    name: "probe",
+                    commands: &[
+                        "et doctor 0000:01:00.0",
+                        "et --device vfio:0000:01:00.0 info",
+                        "et --device vfio:0000:01:00.0 demo",
+                    ],
+                    at_least: 28,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+                Boot {
+                    name: "aer",
+                    commands: &["et-vm-probe group 0000:01:00.0 aer"],
+                    at_least: 5,
+                    limit: LIMIT,
+                    reactions: ON_AER,
+                },
+                Boot {
+                    name: "remove",
+                    commands: &["et-vm-probe group 0000:01:00.0 remove"],
+                    at_least: 7,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+                Boot {
+                    name: "kill",
+                    commands: &["et-vm-probe group 0000:01:00.0 kill"],
+                    at_least: 3,
+                    limit: LOSS_LIMIT,
+                    reactions: ON_KILL,
+                },
+                Boot {
+                    name: "conformance",
+                    commands: &["et-conformance --device vfio:0000:01:00.0"],
+                    at_least: 1,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+            ],
+        },
+    },
+    Layer {
+        name: "cdev",
+        stage: Stage::Guest {
+            qemu: Release::Backports,
+            kernel: Kernel::Own,
+            machine: CARD,
+            boots: &[
+                Boot {
+                    name: "probe",
+                    // The modes exclude each other only while one of them has the device.
+                    commands: &[
+                        "et-vm-probe cdev 0000:01:00.0 basic",
+                        "et-vm-probe group 0000:01:00.0 basic",
+                    ],
+                    at_least: 56,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+                Boot {
+                    name: "aer",
+                    commands: &["et-vm-probe cdev 0000:01:00.0 aer"],
+                    at_least: 5,
+                    limit: LIMIT,
+                    reactions: ON_AER,
+                },
+                Boot {
+                    name: "remove",
+                    commands: &["et-vm-probe cdev 0000:01:00.0 remove"],
+                    at_least: 7,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+                Boot {
+                    name: "kill",
+                    commands: &["et-vm-probe cdev 0000:01:00.0 kill"],
+                    at_least: 3,
+                    limit: LOSS_LIMIT,
+                    reactions: ON_KILL,
+                },
+                Boot {
+                    name: "conformance",
+                    commands: &["et-conformance --device vfio:0000:01:00.0,mode=cdev"],
+                    at_least: 1,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+            ],
+        },
+    },
+    Layer {
+        name: "noiommu",
+        stage: Stage::Guest {
+            qemu: Release::Backports,
+            kernel: Kernel::Own,
+            machine: CARD_BARE,
+            boots: &[
+                Boot {
+                    name: "probe",
+                    commands: &["et-vm-probe noiommu 0000:01:00.0 basic"],
+                    at_least: 22,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+                Boot {
+                    name: "conformance",
+                    commands: &["et-conformance --device vfio:0000:01:00.0,mode=noiommu"],
+                    at_least: 1,
+                    limit: LIMIT,
+                    reactions: NO_REACTIONS,
+                },
+            ],
+        },
+    },
+    Layer {
+        name: "edu",
+        stage: Stage::Guest {
+            qemu: Release::Stable,
+            kernel: Kernel::Cloud,
+            machine: EDU,
+            boots: &[Boot {
+                name: "edu",
+                commands: &["et-vm-edu group 0000:01:00.0"],
+                at_least: 69,
+                limit: LIMIT,
+                reactions: NO_REACTIONS,
+            }],
+        },
+    },
+    Layer {
+        name: "edu-cdev",
+        stage: Stage::Guest {
+            qemu: Release::Stable,
+            kernel: Kernel::Own,
+            machine: EDU,
+            boots: &[Boot {
+                name: "edu",
+                commands: &["et-vm-edu cdev 0000:01:00.0"],
+                at_least: 69,
+                limit: LIMIT,
+                reactions: NO_REACTIONS,
+            }],
+        },
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{LAYERS, Stage};
+    use crate::vm::builds::PACKAGES;
+
+    #[test]
+    fn layers_have_names_of_their_own_and_known_programs() {
+        for (index, layer) in LAYERS.iter().enumerate() {
+            assert!(LAYERS[..index].iter().all(|other| other.name != layer.name), "{}", layer.name);
+            let commands: Vec<_> = match layer.stage {
+                Stage::Host { commands } => commands.to_vec(),
+                Stage::Guest { boots, .. } => {
+                    assert!(!boots.is_empty(), "{}", layer.name);
+                    for (index, boot) in boots.iter().enumerate() {
+                        // Logs are named after them.
+                        assert!(boots[..index].iter().all(|other| other.name != boot.name));
+                        assert!(boot.at_least != 0, "{} may check nothing", boot.name);
+                    }
+                    boots.iter().flat_map(|boot| boot.commands).copied().collect()
+                }
+            };
+            for command in commands {
+                let program = command.split(' ').next();
+                let known = PACKAGES.iter().any(|(name, _)| Some(*name) == program);
+                assert!(known, "{command}: no package is known to build it");
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `cargo xtask vm`: the real kernel's VFIO in virtual machines, without the card and without KVM.
+
+mod boot;
+mod builds;
+mod fetch;
+mod hindrance;
+mod image;
+mod kernel;
+mod layers;
+mod lines;
+mod monitor;
+mod program;
+mod qemu;
+mod report;
+mod selftest;
+mod simulator;
+mod stage;
+mod tally;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+
+use builds::Builds;
+use fetch::Cache;
+use hindrance::Hindrance;
+use layers::{LAYERS, Layer, Stage};
+use report::Report;
+use stage::Bench;
+use tally::Tally;
+
+use crate::shell::{root, write_json};
+
+/// What the command line says.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Writes the counts as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only this layer.
+    #[arg(long, value_name = "LAYER")]
+    only: Option<String>,
+    /// Where logs and images go.
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+    /// A simulator to run instead of the workspace's.
+    #[arg(long, value_name = "PROGRAM")]
+    simulator: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let chosen: Vec<&Layer> = LAYERS
+        .iter()
+        .filter(|layer| options.only.as_ref().is_none_or(|only| layer.name == only))
+        .collect();
+    let names: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
+    ensure!(!chosen.is_empty(), "no such layer; there are {}", names.join(", "));
+
+    let work = options.work.clone().unwrap_or_else(|| root().join("target-vm/work"));
+    fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
+    let work = work.canonicalize()?;
+    let mut bench = Bench {
+        cache: Cache::open()?,
+        builds: Builds::new()?,
+        simulator: options.simulator.clone(),
+        work: work.clone(),
+        report: Report::default(),
+    };
+    for layer in chosen {
+        let started = Instant::now();
+        println!("layer {}", layer.name);
+        let tally = outcome(&mut bench, layer, &work);
+        bench.report.add(layer.name, tally, started.elapsed());
+    }
+    bench.report.print();
+    write_json(options.json.as_deref(), &bench.report)?;
+    let failed = bench.report.failed();
+    ensure!(failed == 0, "{failed} checks failed; the logs are in {}", work.display());
+    Ok(())
+}
+
+fn outcome(bench: &mut Bench, layer: &Layer, work: &Path) -> Tally {
+    let folder = work.join(layer.name);
+    let ran =
+        fs::create_dir_all(&folder).map_err(Hindrance::from).and_then(|()| match layer.stage {
+            Stage::Host { commands } => selftest::run(bench, commands, &folder),
+            Stage::Guest { qemu, kernel, machine, boots } => {
+                stage::run(bench, qemu, kernel, &machine, boots, &folder)
+            }
+        });
+    ran.unwrap_or_else(|hindrance| {
+        let mut tally = Tally::default();
+        tally.hinder("the layer", &hindrance);
+        tally
+    })
+}
