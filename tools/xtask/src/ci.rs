@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::shell::{capture, cargo, execute, root, write_json};
-use crate::{layers, loom};
+use crate::{layers, loom, vm};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -62,6 +62,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     bare_metal(&mut counts)?;
     kernels(&mut counts)?;
     counts.check("loom", || loom::run(None));
+    machines(&mut counts);
     minimum_rust(&mut counts);
     println!("\n{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     for reason in &counts.reasons {
@@ -163,6 +164,26 @@ fn kernels(counts: &mut Counts) -> anyhow::Result<()> {
         false => bail!("{text}{}", String::from_utf8_lossy(&output.stderr)),
     });
     Ok(())
+}
+
+/// The virtual machines; every check in them counts.
+fn machines(counts: &mut Counts) {
+    match vm::measure(&vm::Options::default()) {
+        Ok((report, _)) => {
+            for row in report.layers {
+                counts.passed += row.passed;
+                counts.failed += row.failed;
+                counts.skipped += row.skipped;
+                let skipped =
+                    row.reasons.iter().filter(|reason| reason.contains(": skipped, because "));
+                counts.reasons.extend(skipped.map(|reason| format!("vm {}: {reason}", row.name)));
+            }
+        }
+        Err(error) => {
+            println!("vm: FAILED: {error:#}");
+            counts.failed += 1;
+        }
+    }
 }
 
 /// The oldest compiler the manifest promises, if it is installed.

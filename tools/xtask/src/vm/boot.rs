@@ -1,8 +1,9 @@
 //! One run of a guest, from power-on to power-off.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -12,7 +13,7 @@ use super::monitor;
 use super::simulator::Simulator;
 use super::tally::{Protocol, Tally};
 
-/// What the host does when the guest prints a line.
+/// What the host does when the guest prints a line; it answers with `HOST-DONE` then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaction {
     /// The whole line.
@@ -67,17 +68,18 @@ impl Run<'_> {
         mut qemu: Command,
         mut simulator: Option<Simulator>,
     ) -> anyhow::Result<Ended> {
-        qemu.stdin(Stdio::null()).stdout(Stdio::piped());
+        qemu.stdin(Stdio::piped()).stdout(Stdio::piped());
         qemu.stderr(File::create(self.log.with_extension("qemu"))?);
         let mut guest = Guest(qemu.spawn().context("starting QEMU")?);
         let lines = Lines::new(guest.0.stdout.take().context("its output is a pipe")?, self.log)?;
+        let mut answers = guest.0.stdin.take().context("its input is a pipe")?;
         let deadline = Instant::now() + self.limit;
         let mut protocol = Protocol::new(self.commands.iter().cloned());
         let end = loop {
             match lines.next_before(deadline) {
                 Next::Line(line) => {
                     protocol.take(&line);
-                    if let Err(error) = self.react(&line, simulator.as_mut()) {
+                    if let Err(error) = self.react(&line, simulator.as_mut(), &mut answers) {
                         protocol.tally.fail(format!("the host cannot react: {error:#}"));
                     }
                 }
@@ -92,14 +94,20 @@ impl Run<'_> {
         Ok(Ended { userspace: protocol.userspace, tally: protocol.finish(&end) })
     }
 
-    fn react(&self, line: &str, simulator: Option<&mut Simulator>) -> anyhow::Result<()> {
+    fn react(
+        &self,
+        line: &str,
+        simulator: Option<&mut Simulator>,
+        answers: &mut ChildStdin,
+    ) -> anyhow::Result<()> {
         let Some(reaction) = self.reactions.iter().find(|reaction| reaction.marker == line) else {
             return Ok(());
         };
         match reaction.action {
-            Action::KillSimulator => simulator.context("there is no simulator")?.kill(),
-            Action::Monitor(command) => monitor::command(self.monitor, command),
+            Action::KillSimulator => simulator.context("there is no simulator")?.kill()?,
+            Action::Monitor(command) => monitor::command(self.monitor, command)?,
         }
+        writeln!(answers, "HOST-DONE").context("answering the guest")
     }
 }
 
@@ -113,13 +121,24 @@ pub(crate) fn tail(path: &Path, count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
     use std::time::Duration;
 
-    use super::{Action, Ended, Reaction, Run};
+    use super::{Action, Ended, Reaction, Run, Simulator};
 
     /// Runs a shell script in QEMU's place.
     fn run(script: &str, limit: Duration, reactions: &[Reaction]) -> Ended {
+        run_with(script, limit, reactions, None)
+    }
+
+    fn run_with(
+        script: &str,
+        limit: Duration,
+        reactions: &[Reaction],
+        simulator: Option<Simulator>,
+    ) -> Ended {
         let folder = tempfile::tempdir().unwrap();
         let commands = ["a".to_owned()];
         let log = folder.path().join("log");
@@ -127,7 +146,7 @@ mod tests {
         let run = Run { commands: &commands, reactions, limit, monitor: &monitor, log: &log };
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
-        run.run(shell, None).unwrap()
+        run.run(shell, simulator).unwrap()
     }
 
     const LONG: Duration = Duration::from_secs(30);
@@ -154,6 +173,48 @@ mod tests {
         let ended = run("exit 0", LONG, &[]);
         assert!(!ended.userspace);
         assert_eq!(ended.tally.failed, 1);
+    }
+
+    #[test]
+    fn the_guest_is_told_what_was_done() {
+        let folder = tempfile::tempdir().unwrap();
+        let simulator = folder.path().join("simulator");
+        let script = "#!/bin/sh\necho listening on $2; exec sleep 600";
+        std::fs::write(&simulator, script).unwrap();
+        std::fs::set_permissions(&simulator, Permissions::from_mode(0o755)).unwrap();
+        let socket = folder.path().join("socket");
+        let simulator =
+            Simulator::start(&simulator, &[], &socket, &folder.path().join("simulator.log"))
+                .unwrap();
+        let reactions = [Reaction { marker: "DO-IT", action: Action::KillSimulator }];
+        let script = "echo GUEST-RUN a; echo DO-IT; read answer; echo \"test $answer ... ok\"
+                      echo GUEST-EXIT 0; echo GUEST-RC 0";
+        let ended = run_with(script, LONG, &reactions, Some(simulator));
+        assert_eq!((ended.tally.passed, ended.tally.failed), (1, 0), "{:?}", ended.tally.reasons);
+    }
+
+    #[test]
+    fn a_simulator_that_ends_by_itself_is_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let simulator = folder.path().join("simulator");
+        // It ends when its file is there, which the guest makes.
+        let end = folder.path().join("end");
+        let script =
+            format!("#!/bin/sh\nmkfifo {0}; echo listening on $2; exec cat {0}", end.display());
+        std::fs::write(&simulator, script).unwrap();
+        std::fs::set_permissions(&simulator, Permissions::from_mode(0o755)).unwrap();
+        let socket = folder.path().join("socket");
+        let log = folder.path().join("simulator.log");
+        let simulator = Simulator::start(&simulator, &[], &socket, &log).unwrap();
+        let process = simulator.process();
+        let script = format!(
+            "echo GUEST-RUN a; echo > {}; while ! grep -q '^State:.Z' /proc/{process}/status; do :; done
+             echo GUEST-EXIT 0; echo GUEST-RC 0",
+            end.display()
+        );
+        let ended = run_with(&script, LONG, &[], Some(simulator));
+        assert_eq!(ended.tally.failed, 1);
+        assert!(ended.tally.reasons[0].contains("by itself"), "{:?}", ended.tally.reasons);
     }
 
     #[test]

@@ -11,6 +11,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Limit of a boot in which the card is lost: the kernel alone waits 71 seconds for its reset.
 const LOSS_LIMIT: Duration = Duration::from_secs(180);
 
+/// Limit of a boot in which the whole suite runs.
+const SUITE_LIMIT: Duration = Duration::from_secs(400);
+
 /// One way from a program to the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layer {
@@ -37,9 +40,38 @@ pub(crate) struct Boot {
     pub(crate) at_least: u64,
     pub(crate) limit: Duration,
     pub(crate) reactions: &'static [Reaction],
+    /// More arguments of the simulator.
+    pub(crate) simulator: &'static [&'static str],
 }
 
-const NO_REACTIONS: &[Reaction] = &[];
+impl Boot {
+    const fn new(name: &'static str, at_least: u64, commands: &'static [&'static str]) -> Self {
+        Self { name, commands, at_least, limit: LIMIT, reactions: &[], simulator: &[] }
+    }
+
+    /// The host acts when the guest says so.
+    const fn with(mut self, reactions: &'static [Reaction]) -> Self {
+        self.reactions = reactions;
+        self
+    }
+
+    /// The card is lost in this boot.
+    ///
+    /// BARs that are mapped stay what they were when the card is gone, so its loss would not show in them.
+    const fn of_loss(mut self) -> Self {
+        self.limit = LOSS_LIMIT;
+        self.reactions = ON_KILL;
+        self.simulator = &["--trap", "--open-at-once"];
+        self
+    }
+
+    /// The whole suite; programs are emulated some fifty times slower than they run.
+    const fn long(mut self) -> Self {
+        self.limit = SUITE_LIMIT;
+        self
+    }
+}
+
 const ON_KILL: &[Reaction] =
     &[Reaction { marker: "READY-FOR-KILL", action: Action::KillSimulator }];
 const ON_AER: &[Reaction] = &[Reaction {
@@ -51,7 +83,7 @@ const CARD: Machine = Machine { device: Device::Card, iommu: Iommu::Translating,
 const CARD_BARE: Machine = Machine {
     device: Device::Card,
     iommu: Iommu::Missing,
-    cmdline: "vfio.enable_unsafe_noiommu_mode=1 hugepages=32",
+    cmdline: "vfio.enable_unsafe_noiommu_mode=1 hugepages=64",
 };
 const EDU: Machine = Machine { device: Device::Edu, iommu: Iommu::Translating, cmdline: "" };
 
@@ -68,45 +100,29 @@ pub(crate) const LAYERS: &[Layer] = &[
             kernel: Kernel::Cloud,
             machine: CARD,
             boots: &[
-                Boot {
-                    name: "probe",
-                    commands: &[
+                Boot::new("probe", 28, &["et-vm-probe group 0000:01:00.0 basic"]),
+                Boot::new("aer", 5, &["et-vm-probe group 0000:01:00.0 aer"]).with(ON_AER),
+                Boot::new("remove", 7, &["et-vm-probe group 0000:01:00.0 remove"]),
+                Boot::new("kill", 3, &["et-vm-probe group 0000:01:00.0 kill"]).of_loss(),
+                Boot::new(
+                    "et",
+                    9,
+                    &[
+                        "et list",
                         "et doctor 0000:01:00.0",
+                        "et unbind 0000:01:00.0",
+                        "et bind 0000:01:00.0",
+                        "et --json doctor 0000:01:00.0",
                         "et --device vfio:0000:01:00.0 info",
                         "et --device vfio:0000:01:00.0 demo",
+                        "et --device vfio:0000:01:00.0,mode=group run /kernels/memset.elf \
+                         --arg out:/tmp/z.npy:f32[16384] --arg u64:64 --arg u64:65536",
+                        "et --device vfio:0000:01:00.0,mode=group run /kernels/saxpy.elf \
+                         --arg in:/tmp/z.npy --arg inout:/tmp/z.npy --arg f32:2 --arg u64:16384",
+                        "et --device vfio:0000:01:00.0 demo",
                     ],
-                    at_least: 28,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
-                Boot {
-                    name: "aer",
-                    commands: &["et-vm-probe group 0000:01:00.0 aer"],
-                    at_least: 5,
-                    limit: LIMIT,
-                    reactions: ON_AER,
-                },
-                Boot {
-                    name: "remove",
-                    commands: &["et-vm-probe group 0000:01:00.0 remove"],
-                    at_least: 7,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
-                Boot {
-                    name: "kill",
-                    commands: &["et-vm-probe group 0000:01:00.0 kill"],
-                    at_least: 3,
-                    limit: LOSS_LIMIT,
-                    reactions: ON_KILL,
-                },
-                Boot {
-                    name: "conformance",
-                    commands: &["et-conformance --device vfio:0000:01:00.0"],
-                    at_least: 1,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
+                ),
+                Boot::new("conformance", 1, &["et-conformance --device vfio:0000:01:00.0"]).long(),
             ],
         },
     },
@@ -117,45 +133,34 @@ pub(crate) const LAYERS: &[Layer] = &[
             kernel: Kernel::Own,
             machine: CARD,
             boots: &[
-                Boot {
-                    name: "probe",
+                Boot::new(
+                    "probe",
+                    56,
                     // The modes exclude each other only while one of them has the device.
-                    commands: &[
+                    &[
                         "et-vm-probe cdev 0000:01:00.0 basic",
                         "et-vm-probe group 0000:01:00.0 basic",
                     ],
-                    at_least: 56,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
-                Boot {
-                    name: "aer",
-                    commands: &["et-vm-probe cdev 0000:01:00.0 aer"],
-                    at_least: 5,
-                    limit: LIMIT,
-                    reactions: ON_AER,
-                },
-                Boot {
-                    name: "remove",
-                    commands: &["et-vm-probe cdev 0000:01:00.0 remove"],
-                    at_least: 7,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
-                Boot {
-                    name: "kill",
-                    commands: &["et-vm-probe cdev 0000:01:00.0 kill"],
-                    at_least: 3,
-                    limit: LOSS_LIMIT,
-                    reactions: ON_KILL,
-                },
-                Boot {
-                    name: "conformance",
-                    commands: &["et-conformance --device vfio:0000:01:00.0,mode=cdev"],
-                    at_least: 1,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
+                ),
+                Boot::new("aer", 5, &["et-vm-probe cdev 0000:01:00.0 aer"]).with(ON_AER),
+                Boot::new("remove", 7, &["et-vm-probe cdev 0000:01:00.0 remove"]),
+                Boot::new("kill", 3, &["et-vm-probe cdev 0000:01:00.0 kill"]).of_loss(),
+                Boot::new(
+                    "et",
+                    4,
+                    &[
+                        "et doctor 0000:01:00.0",
+                        "et --device vfio:0000:01:00.0,mode=cdev demo",
+                        "et --device vfio:0000:01:00.0,mode=group demo",
+                        "et --device vfio:0000:01:00.0 demo",
+                    ],
+                ),
+                Boot::new(
+                    "conformance",
+                    1,
+                    &["et-conformance --device vfio:0000:01:00.0,mode=cdev"],
+                )
+                .long(),
             ],
         },
     },
@@ -166,20 +171,14 @@ pub(crate) const LAYERS: &[Layer] = &[
             kernel: Kernel::Own,
             machine: CARD_BARE,
             boots: &[
-                Boot {
-                    name: "probe",
-                    commands: &["et-vm-probe noiommu 0000:01:00.0 basic"],
-                    at_least: 22,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
-                Boot {
-                    name: "conformance",
-                    commands: &["et-conformance --device vfio:0000:01:00.0,mode=noiommu"],
-                    at_least: 1,
-                    limit: LIMIT,
-                    reactions: NO_REACTIONS,
-                },
+                Boot::new("probe", 22, &["et-vm-probe noiommu 0000:01:00.0 basic"]),
+                Boot::new("et", 1, &["et --device vfio:0000:01:00.0,mode=noiommu demo"]),
+                Boot::new(
+                    "conformance",
+                    1,
+                    &["et-conformance --device vfio:0000:01:00.0,mode=noiommu"],
+                )
+                .long(),
             ],
         },
     },
@@ -189,13 +188,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             qemu: Release::Stable,
             kernel: Kernel::Cloud,
             machine: EDU,
-            boots: &[Boot {
-                name: "edu",
-                commands: &["et-vm-edu group 0000:01:00.0"],
-                at_least: 69,
-                limit: LIMIT,
-                reactions: NO_REACTIONS,
-            }],
+            boots: &[Boot::new("edu", 69, &["et-vm-edu group 0000:01:00.0"])],
         },
     },
     Layer {
@@ -204,13 +197,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             qemu: Release::Stable,
             kernel: Kernel::Own,
             machine: EDU,
-            boots: &[Boot {
-                name: "edu",
-                commands: &["et-vm-edu cdev 0000:01:00.0"],
-                at_least: 69,
-                limit: LIMIT,
-                reactions: NO_REACTIONS,
-            }],
+            boots: &[Boot::new("edu", 69, &["et-vm-edu cdev 0000:01:00.0"])],
         },
     },
 ];

@@ -27,14 +27,14 @@ use builds::Builds;
 use fetch::Cache;
 use hindrance::Hindrance;
 use layers::{LAYERS, Layer, Stage};
-use report::Report;
+pub(crate) use report::Report;
 use stage::Bench;
 use tally::Tally;
 
 use crate::shell::{root, write_json};
 
 /// What the command line says.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// Writes the counts as JSON.
     #[arg(long, value_name = "FILE")]
@@ -51,6 +51,15 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let (report, work) = measure(options)?;
+    write_json(options.json.as_deref(), &report)?;
+    let failed = report.failed();
+    ensure!(failed == 0, "{failed} checks failed; the logs are in {}", work.display());
+    Ok(())
+}
+
+/// Runs the layers and prints what they came to.
+pub(crate) fn measure(options: &Options) -> anyhow::Result<(Report, PathBuf)> {
     let chosen: Vec<&Layer> = LAYERS
         .iter()
         .filter(|layer| options.only.as_ref().is_none_or(|only| layer.name == only))
@@ -75,10 +84,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         bench.report.add(layer.name, tally, started.elapsed());
     }
     bench.report.print();
-    write_json(options.json.as_deref(), &bench.report)?;
-    let failed = bench.report.failed();
-    ensure!(failed == 0, "{failed} checks failed; the logs are in {}", work.display());
-    Ok(())
+    Ok((bench.report, work))
 }
 
 fn outcome(bench: &mut Bench, layer: &Layer, work: &Path) -> Tally {

@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &mut Bench, commands: &[&str], folder: &Path) -> Result
     let socket = sockets.path().join("card");
     let log = folder.join("simulator.log");
     let mut tally = Tally::default();
-    let mut simulator = Simulator::start(&program, &socket, &log)?;
+    let mut simulator = Simulator::start(&program, &[], &socket, &log)?;
     // The second shows that it outlives its client.
     for client in ["first", "second"] {
         match negotiate(&socket) {
@@ -60,7 +60,7 @@ fn on_host(
 ) -> Result<Tally, Hindrance> {
     let name = command.split(' ').next().unwrap_or_default();
     let program = bench.builds.program(Place::Host, name)?;
-    let mut simulator = Simulator::start(simulator, socket, log)?;
+    let mut simulator = Simulator::start(simulator, &[], socket, log)?;
     let place = socket.to_str().context("the temporary folder's name is not text")?;
     let mut call = Command::new(program);
     call.args(command.split(' ').skip(1).map(|word| word.replace("{socket}", place)));

@@ -24,9 +24,14 @@ pub(crate) struct Simulator {
 
 impl Simulator {
     /// Starts it and waits until it listens; its output goes to `log` with two endings.
-    pub(crate) fn start(program: &Path, socket: &Path, log: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        program: &Path,
+        args: &[&str],
+        socket: &Path,
+        log: &Path,
+    ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
-        command.arg("--socket").arg(socket).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(args).arg("--socket").arg(socket).stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(File::create(log.with_extension("err"))?);
         let mut child =
             command.spawn().with_context(|| format!("starting {}", program.display()))?;
@@ -52,6 +57,12 @@ impl Simulator {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+
+    /// The number of its process.
+    #[cfg(test)]
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// How it ended, if the bench did not end it.

@@ -142,7 +142,7 @@ impl Parts<'_> {
         let monitor = sockets.path().join("monitor");
         let console = log.with_extension("console");
         let simulator = match &self.simulator {
-            Some(program) => Some(Simulator::start(program, &card, log)?),
+            Some(program) => Some(Simulator::start(program, boot.simulator, &card, log)?),
             None => None,
         };
         let files = Files {
