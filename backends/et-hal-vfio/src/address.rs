@@ -57,7 +57,7 @@ pub enum HugePages {
 /// | Key | Value |
 /// |---|---|
 /// | `mode` | `auto`, `group`, `cdev`, or `noiommu` (which [`VfioOptions`](crate::VfioOptions) must allow too) |
-/// | `iova-bits` | highest address bits the device may use, 32 to 64 |
+/// | `iova-bits` | highest address bits the device may use, 24 to 64 |
 /// | `hugepages` | `auto`, or `never` |
 ///
 /// # Examples
@@ -76,7 +76,7 @@ pub struct VfioAddress {
     pub bdf: Bdf,
     /// The way to it.
     pub mode: Mode,
-    /// Bus addresses end below 2 to the power of this, 32 to 64.
+    /// Bus addresses end below 2 to the power of this, 24 to 64.
     pub iova_bits: u32,
     /// Pages of DMA memory.
     pub huge_pages: HugePages,
@@ -105,8 +105,8 @@ impl VfioAddress {
                 self.mode = *mode;
             }
             "iova-bits" => {
-                let bits = value.parse().ok().filter(|bits| (32..=64).contains(bits));
-                self.iova_bits = bits.ok_or_else(|| bad("32 to 64"))?;
+                let bits = value.parse().ok().filter(|bits| (24..=64).contains(bits));
+                self.iova_bits = bits.ok_or_else(|| bad("24 to 64"))?;
             }
             "hugepages" => {
                 self.huge_pages = match value {
@@ -215,7 +215,7 @@ mod tests {
         assert!(error("01:00.0,mod=x").contains("keys are mode"));
         assert!(error("01:00.0,mode").contains("key=value"));
         assert!(error("01:00.0,mode=uio").contains("auto, group, cdev or noiommu"));
-        assert!(error("01:00.0,iova-bits=31").contains("32 to 64"));
+        assert!(error("01:00.0,iova-bits=23").contains("24 to 64"));
         assert!(error("01:00.0,hugepages=1").contains("auto or never"));
     }
 }

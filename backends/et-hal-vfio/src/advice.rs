@@ -1,6 +1,6 @@
 //! What an error number of the kernel means for each call, and what to do about it.
 
-use et_hal::{ErrorKind, LossReason, Resource};
+use et_hal::{ErrorKind, LossReason, ResetScope, Resource};
 use rustix::io::Errno;
 
 use crate::Call;
@@ -12,7 +12,9 @@ const NOT_YOURS: &str = "give the user this node with a udev rule \
 
 /// Returns the kind and the advice for a failed call.
 pub(crate) fn advice(call: Call, errno: Errno) -> (ErrorKind, &'static str) {
-    use ErrorKind::{Busy, Exhausted, Lost, Other, OutOfBounds, Permission, Unsupported};
+    use ErrorKind::{
+        Busy, Exhausted, Lost, NeedsReset, Other, OutOfBounds, Permission, Unsupported,
+    };
     let memory = Exhausted(Resource::HostMemory);
     match (call, errno) {
         (_, Errno::MFILE | Errno::NFILE) => {
@@ -95,8 +97,8 @@ pub(crate) fn advice(call: Call, errno: Errno) -> (ErrorKind, &'static str) {
             (Lost(LossReason::Removed), "the device was removed: plug it in or bind it again")
         }
         (Call::Region, Errno::IO) => (
-            Lost(LossReason::LinkDown),
-            "memory decode is off or the device does not answer: reset it",
+            NeedsReset(ResetScope::Function),
+            "memory decode is off, or the device refused: reset it",
         ),
         (Call::PageMap, _) => (Permission, "physical addresses need CAP_SYS_ADMIN"),
         (Call::Memory, Errno::NOMEM | Errno::NOSPC) => {

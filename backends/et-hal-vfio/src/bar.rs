@@ -31,6 +31,8 @@ const TRAPPED_BYTES: usize = 4096;
 /// the reservation, the rest is reached through calls. The mapping keeps the device open.
 #[derive(Debug)]
 pub(crate) struct Bar {
+    /// Dropped first: whatever holds the device open last waits for its close, and only a descriptor waits with a limit.
+    reserved: Option<Mapping>,
     shared: Arc<Shared>,
     region: Region,
     /// What is mapped, or will be: whole pages.
@@ -38,7 +40,6 @@ pub(crate) struct Bar {
     pieces: Box<[AtomicBool]>,
     /// Held while a piece is mapped.
     mapping: Mutex<()>,
-    reserved: Option<Mapping>,
 }
 
 // SAFETY: the pointer inside `reserved` is used only for volatile accesses to device registers, which any thread may

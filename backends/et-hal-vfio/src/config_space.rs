@@ -20,6 +20,10 @@ pub(crate) const MEMORY: u16 = 1 << 1;
 /// The device may reach memory.
 pub(crate) const BUS_MASTER: u16 = 1 << 2;
 
+/// Bits of the command register that are always 0. The register of a dead device reads as ones, except for bits that the
+/// kernel makes up; the ids may be made up altogether.
+const COMMAND_RESERVED: u16 = 0xf800;
+
 const PCI_EXPRESS: u8 = 0x10;
 /// Bit of the device capabilities, 4 bytes into the PCI Express capability.
 const FLR: u32 = 1 << 28;
@@ -51,29 +55,36 @@ impl ConfigSpace {
         self.read(at).map(u16::from_le_bytes)
     }
 
-    /// Returns vendor and device id; all ones if the device does not answer.
+    /// Returns vendor and device id.
+    ///
+    /// # Errors
+    /// `Lost` if the device does not answer.
     pub(crate) fn ids(&self) -> Result<(u16, u16), VfioError> {
-        Ok((self.u16(VENDOR)?, self.u16(DEVICE)?))
+        match (self.u16(VENDOR)?, self.u16(DEVICE)?) {
+            (u16::MAX, _) => Err(VfioError::Lost(LostBecause::LinkDown)),
+            ids => Ok(ids),
+        }
     }
 
     /// Returns the command register.
+    ///
+    /// # Errors
+    /// `Lost` if the device does not answer.
     pub(crate) fn command(&self) -> Result<u16, VfioError> {
-        self.u16(COMMAND)
+        let command = self.u16(COMMAND)?;
+        if command & COMMAND_RESERVED != 0 {
+            return Err(VfioError::Lost(LostBecause::LinkDown));
+        }
+        Ok(command)
     }
 
     /// Changes bits of the command register and reads them back: when this returns, no write of the device that
     /// was sent before is still on its way.
     pub(crate) fn set_command(&self, set: u16, clear: u16) -> Result<(), VfioError> {
         let old = self.command()?;
-        if old == u16::MAX {
-            return Err(VfioError::Lost(LostBecause::LinkDown));
-        }
         let written = (old | set) & !clear;
         self.transport.write(&self.region, COMMAND, &written.to_le_bytes())?;
         let found = self.command()?;
-        if found == u16::MAX {
-            return Err(VfioError::Lost(LostBecause::LinkDown));
-        }
         if (found ^ written) & (set | clear) != 0 {
             return Err(VfioError::CommandRegister { written, found });
         }

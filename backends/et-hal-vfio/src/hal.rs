@@ -11,6 +11,7 @@ use et_devapi::mailbox::RingMailbox;
 use et_devapi::pci::{DEVICE_ID, DEVICE_ID_EMULATION, MAILBOX_BAR, VENDOR_ID, Vector};
 use et_hal::{Bar, Error, ErrorKind, ErrorType, Generation, Hal, MailboxLayout, ResetScope};
 
+use crate::HugePages;
 use crate::bar::Bar as MappedBar;
 use crate::config_space::{BUS_MASTER, MEMORY};
 use crate::irq::Interrupts;
@@ -23,8 +24,8 @@ use crate::sync::lock;
 use crate::sys::{Linux, Sys};
 use crate::transport::{IrqIndex, Transport, connect, open};
 use crate::{
-    HugePages, LostBecause, Mode, ResetAtOpen, VfioAddress, VfioDma, VfioError, VfioOptions,
-    VfioReset, VfioSignal, VfioWindow,
+    Mode, ResetAtOpen, VfioAddress, VfioDma, VfioError, VfioOptions, VfioReset, VfioSignal,
+    VfioWindow,
 };
 
 /// A mailbox of the card.
@@ -137,7 +138,7 @@ impl VfioHal {
         let transport = Arc::new(connect(path)?);
         let name = path.display().to_string();
         let memory = (HugePages::IfFree, u64::BITS);
-        Self::with_transport(&sys, transport, name, memory, options, Owner::nobody(), None)
+        Self::with_transport(&sys, transport, name, memory, options, Owner::unknown(), None)
     }
 
     /// Takes a connected device over.
@@ -152,10 +153,8 @@ impl VfioHal {
     ) -> Result<Self, VfioError> {
         let shared = Arc::new(Shared::new(name, sys, transport)?);
         let (vendor, device) = shared.config.ids()?;
-        if vendor == u16::MAX {
-            return Err(VfioError::Lost(LostBecause::LinkDown));
-        }
-        if vendor != VENDOR_ID || ![DEVICE_ID, DEVICE_ID_EMULATION].contains(&device) {
+        let is_card = vendor == VENDOR_ID && [DEVICE_ID, DEVICE_ID_EMULATION].contains(&device);
+        if !is_card && !options.also.contains(&(vendor, device)) {
             let address = shared.name.clone();
             return Err(VfioError::NotOurs { address, vendor, device });
         }

@@ -7,7 +7,7 @@ use et_hal::{BusAddr, DeviceAccess};
 
 use crate::config_space::BUS_MASTER;
 use crate::pool::Pool;
-use crate::{LostBecause, Mode, VfioError};
+use crate::{LostBecause, VfioError};
 
 /// Keeps memory of the caller mapped for the device; see [`VfioDma::import`](crate::VfioDma::import).
 #[derive(Debug)]
@@ -27,15 +27,15 @@ impl Imported {
         len_bytes: usize,
         access: DeviceAccess,
     ) -> Result<Self, VfioError> {
-        let mode = pool.shared().transport.mode();
-        if mode == Mode::NoIommu {
+        if pool.is_physical() {
+            let mode = pool.shared().transport.mode();
             return Err(VfioError::NotInMode { what: "importing memory", mode });
         }
         let page = usize::try_from(pool.page_bytes()).unwrap_or(usize::MAX);
         if len_bytes == 0 {
             return Err(VfioError::BufferSize { len: 0, max: pool.max_buffer_bytes() });
         }
-        if address.addr().get() % page != 0 || len_bytes % page != 0 {
+        if !address.addr().get().is_multiple_of(page) || !len_bytes.is_multiple_of(page) {
             return Err(VfioError::ImportAlignment { page });
         }
         let address = address.as_ptr().expose_provenance() as u64;

@@ -24,9 +24,16 @@ impl IovaSpace {
     pub(crate) fn new(ranges: &[(u64, u64)], page: u64, bits: u32) -> Self {
         let limit = 1_u64.checked_shl(bits).unwrap_or(u64::MAX) & !(page - 1);
         let mut space = Self { free: BTreeMap::new(), next: 0, page };
-        for &(first, last) in ranges {
-            let start = first.max(FIRST).checked_next_multiple_of(page).unwrap_or(u64::MAX);
+        let mut ranges = ranges.to_vec();
+        ranges.sort_unstable();
+        for (first, last) in ranges {
+            let mut start = first.max(FIRST).checked_next_multiple_of(page).unwrap_or(u64::MAX);
             let end = last.saturating_add(1).min(limit) & !(page - 1);
+            // The kernel takes no mapping across the border of two ranges, even if they touch.
+            let touches = |&stop: &u64| stop == start;
+            if space.free.values().any(touches) {
+                start = start.saturating_add(page);
+            }
             // Ranges that overlap are a kernel's mistake; the first one counts.
             let taken = |space: &Self| {
                 space.free.range(..end).next_back().is_some_and(|(_, &stop)| stop > start)
@@ -79,11 +86,11 @@ impl IovaSpace {
     }
 
     fn insert(&mut self, mut start: u64, mut end: u64) {
-        if let Some((&before, &stop)) = self.free.range(..start).next_back() {
-            if stop == start {
-                self.free.remove(&before);
-                start = before;
-            }
+        if let Some((&before, &stop)) = self.free.range(..start).next_back()
+            && stop == start
+        {
+            self.free.remove(&before);
+            start = before;
         }
         if let Some(after) = self.free.remove(&end) {
             end = after;
@@ -104,7 +111,9 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = 4096;
-    const RANGES: [(u64, u64); 2] = [(0, 0x3f_ffff), (0x50_0000, 0xff_ffff)];
+    /// The last two touch.
+    const RANGES: [(u64, u64); 3] =
+        [(0, 0x3f_ffff), (0x50_0000, 0x9f_ffff), (0xa0_0000, 0xff_ffff)];
 
     #[derive(Clone, Copy, Debug)]
     enum Step {

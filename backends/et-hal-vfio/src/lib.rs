@@ -6,7 +6,6 @@ mod advice;
 mod bar;
 mod barrier;
 mod config_space;
-
 mod dma;
 mod error;
 mod hal;

@@ -9,15 +9,14 @@ use crate::{Call, VfioError};
 /// Bytes of a huge page.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeroed shared memory, all pages present. Taken out of this process on drop, the mapping before its file.
+/// Zeroed shared memory, all pages present. Taken out of this process on drop, the mapping before its file. `dma` says why
+/// threads may share it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     mapping: Mapping,
     file: Handle,
     pages: Pages,
 }
-
-// SAFETY note: `Mapping` holds a pointer and is made `Send` and `Sync` where it is used, in `dma`.
 
 impl Memory {
     /// Makes memory of small pages.

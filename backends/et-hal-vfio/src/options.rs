@@ -20,12 +20,14 @@ pub enum ResetAtOpen {
 #[must_use]
 pub struct VfioOptions {
     pub(crate) unsafe_no_iommu: bool,
+    pub(crate) also: Vec<(u16, u16)>,
     pub(crate) sysfs: PathBuf,
     pub(crate) dev: PathBuf,
     pub(crate) owner_dir: Option<PathBuf>,
     pub(crate) reset_at_open: ResetAtOpen,
     pub(crate) reset_timeout: Duration,
     pub(crate) boot_timeout: Duration,
+    pub(crate) close_timeout: Duration,
     pub(crate) spin: Duration,
 }
 
@@ -33,12 +35,14 @@ impl Default for VfioOptions {
     fn default() -> Self {
         Self {
             unsafe_no_iommu: false,
+            also: Vec::new(),
             sysfs: "/sys".into(),
             dev: "/dev".into(),
             owner_dir: Some("/run/lock".into()),
             reset_at_open: ResetAtOpen::IfUnclean,
             reset_timeout: Duration::from_secs(30),
             boot_timeout: Duration::from_secs(100),
+            close_timeout: Duration::from_secs(5),
             spin: Duration::from_micros(20),
         }
     }
@@ -54,6 +58,12 @@ impl VfioOptions {
     /// memory of the machine.
     pub fn allow_unsafe_no_iommu(mut self) -> Self {
         self.unsafe_no_iommu = true;
+        self
+    }
+
+    /// Accepts one more vendor and device id, for boards and device models that answer by other ids than the card.
+    pub fn also_accept(mut self, vendor: u16, device: u16) -> Self {
+        self.also.push((vendor, device));
         self
     }
 
@@ -86,6 +96,12 @@ impl VfioOptions {
     /// Sets how long boot status may take to appear after a reset before the device counts as lost. Spec: §4
     pub fn boot_timeout(mut self, timeout: Duration) -> Self {
         self.boot_timeout = timeout;
+        self
+    }
+
+    /// Sets how long closing waits for the kernel, which resets the device then; the kernel goes on by itself after that.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.close_timeout = timeout;
         self
     }
 

@@ -72,7 +72,9 @@ impl Claim {
     pub(crate) fn new(sys: &Arc<dyn Sys>, bdf: Bdf) -> Option<Self> {
         // All users of the kernel share one entry for each device; each fake kernel of the tests has its own.
         let key = (sys.identity(), bdf);
-        lock(&CLAIMS).insert(key).then_some(Self { key })
+        // Made only when it counts: dropping one gives the device up.
+        let free = lock(&CLAIMS).insert(key);
+        free.then(|| Self { key })
     }
 }
 
@@ -95,14 +97,14 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Keeps no books: somebody else sees to it that there is one owner.
-    pub(crate) fn nobody() -> Self {
+    /// For a device that has no owner file.
+    pub(crate) fn unknown() -> Self {
         Self { file: None, holder: None, unclean: false }
     }
 
     /// Looks at the owner file, and locks it if nobody has.
     pub(crate) fn look(sys: &Arc<dyn Sys>, directory: Option<&Path>, bdf: Bdf) -> Self {
-        let nobody = Self::nobody();
+        let nobody = Self::unknown();
         let Some(directory) = directory else { return nobody };
         let path = directory.join(format!("et-hal-vfio-{bdf}.owner"));
         let found = match sys.owner_file(&path) {

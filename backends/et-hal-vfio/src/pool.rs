@@ -12,7 +12,7 @@ use crate::slab::{Piece, SLAB_BYTES, Slab};
 use crate::sync::lock;
 use crate::sys::{Errno, Fd};
 use crate::transport::{Addressing, DmaRequest};
-use crate::{Call, HugePages, Mode, VfioError};
+use crate::{Call, HugePages, VfioError};
 
 /// Buffers above this have a mapping of their own.
 const LARGEST_IN_SLAB: usize = SLAB_BYTES / 4;
@@ -54,6 +54,8 @@ pub(crate) struct Pool {
     shared: Arc<Shared>,
     huge_pages: HugePages,
     page: u64,
+    /// Bus addresses are physical ones.
+    physical: bool,
     state: Mutex<State>,
 }
 
@@ -89,6 +91,7 @@ impl Pool {
                 (Space::Ours(IovaSpace::new(&ranges, page, iova_bits)), page, entries)
             }
         };
+        let physical = matches!(space, Space::Physical);
         let state = State {
             space,
             slabs: BTreeMap::new(),
@@ -100,7 +103,13 @@ impl Pool {
             limbo: Vec::new(),
             closed: false,
         };
-        Ok(Self { shared: Arc::clone(shared), huge_pages, page, state: Mutex::new(state) })
+        Ok(Self {
+            shared: Arc::clone(shared),
+            huge_pages,
+            page,
+            physical,
+            state: Mutex::new(state),
+        })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -111,8 +120,8 @@ impl Pool {
         self.page
     }
 
-    fn is_physical(&self) -> bool {
-        self.shared.transport.mode() == Mode::NoIommu
+    pub(crate) fn is_physical(&self) -> bool {
+        self.physical
     }
 
     /// Largest buffer in bytes: without an IOMMU, what lies together in memory.
@@ -160,10 +169,11 @@ impl Pool {
     fn memory(&self, len: usize) -> Result<Memory, VfioError> {
         let sys = &self.shared.sys;
         let wanted = self.huge_pages == HugePages::IfFree || self.is_physical();
-        if wanted && len >= HUGE_PAGE_BYTES {
-            if let Some(memory) = Memory::huge(sys, len) {
-                return Ok(memory);
-            }
+        if wanted
+            && len >= HUGE_PAGE_BYTES
+            && let Some(memory) = Memory::huge(sys, len)
+        {
+            return Ok(memory);
         }
         if self.is_physical() {
             return Err(VfioError::call(Call::Memory, "a huge page of 2 MiB", Errno::NOMEM));
@@ -208,7 +218,8 @@ impl Pool {
                 return Err(VfioError::MappingEntries { in_use });
             }
             let Space::Ours(space) = &mut state.space else {
-                return Err(VfioError::NotInMode { what: "mapping", mode: Mode::NoIommu });
+                let mode = self.shared.transport.mode();
+                return Err(VfioError::NotInMode { what: "mapping memory", mode });
             };
             let iova = space.take(len, align).ok_or(VfioError::NoBusAddresses { len })?;
             state.mappings.insert(iova, len);

@@ -139,10 +139,10 @@ impl Device {
     /// Gives the device memory decoding, interrupts and bus mastering, in this order.
     pub(crate) fn set_up(&self) -> Result<(), VfioError> {
         let shared = &self.shared;
-        if shared.config.ids()?.0 == u16::MAX {
-            return Err(shared.lose(LostBecause::LinkDown));
+        match shared.config.ids().and_then(|_| shared.config.set_command(MEMORY, 0)) {
+            Err(VfioError::Lost(because)) => return Err(shared.lose(because)),
+            outcome => outcome?,
         }
-        shared.config.set_command(MEMORY, 0)?;
         self.interrupts.arm(&*shared.transport)?;
         shared.config.set_command(BUS_MASTER, 0)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use et_devapi::pci::{MAILBOX_BAR, MGMT_DIR, OPS_DIR};
-use et_hal::Generation;
+use et_hal::{Error, ErrorKind, Generation, LossReason};
 
 use crate::config_space::ConfigSpace;
 use crate::sys::Sys;
@@ -210,18 +210,23 @@ impl Shared {
         self.alive.store(true, Ordering::Relaxed);
     }
 
-    /// Decides what a read of all ones means.
+    /// Decides what a read of all ones, or an access that failed, means.
     ///
-    /// The vendor id can never be all ones, but somebody between us and the device may answer for it; so a device
-    /// that has answered before must also show a boot status.
+    /// Configuration space must answer sensibly. Somebody between us and the device may answer for all of it; so a device that
+    /// has answered before must also show a boot status.
     ///
     /// # Errors
     /// `Lost`.
     #[cold]
     pub(crate) fn confirm(&self) -> Result<(), VfioError> {
-        match self.config.ids() {
-            Ok((u16::MAX, _)) | Err(_) => return Err(self.lose(LostBecause::LinkDown)),
-            Ok(_) => {}
+        let answer = self.config.ids().and_then(|_| self.config.command());
+        if let Err(error) = answer {
+            let removed = error.kind() == ErrorKind::Lost(LossReason::Removed);
+            return Err(self.lose(if removed {
+                LostBecause::RemovalRequested
+            } else {
+                LostBecause::LinkDown
+            }));
         }
         if self.alive.load(Ordering::Relaxed) && !self.shows_boot_status() {
             return Err(self.lose(LostBecause::LinkDown));
@@ -231,10 +236,12 @@ impl Shared {
 
     /// Tells whether an endpoint shows a boot status other than all ones, by reads that cannot fault.
     pub(crate) fn shows_boot_status(&self) -> bool {
-        BOOT_STATUS.iter().any(|&at| {
-            let mut bytes = [0xff; 2];
-            let read = self.transport.read(&self.mailbox_region, at, &mut bytes);
-            read.is_ok() && bytes != [0xff; 2]
-        })
+        // A device that is no card, accepted by its ids, has none to show.
+        self.mailbox_region.size == 0
+            || BOOT_STATUS.iter().any(|&at| {
+                let mut bytes = [0xff; 2];
+                let read = self.transport.read(&self.mailbox_region, at, &mut bytes);
+                read.is_ok() && bytes != [0xff; 2]
+            })
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{AccessPath, BarOffset, ErrorType, Mmio, Width, Widths};
 
-use crate::VfioError;
 use crate::bar::Bar;
 use crate::barrier::{read_barrier, write_barrier};
 use crate::shared::{Shared, Stamp};
+use crate::{Call, VfioError};
 
 /// Start of the doorbells in the mailbox BAR; they reach to its end. Spec: §1
 const DOORBELLS: u64 = 0x2000;
@@ -63,6 +63,15 @@ impl VfioWindow {
         Ok(())
     }
 
+    /// Looks into accesses that the kernel refused: is it the access, or is the device gone?
+    #[inline]
+    fn believe<T>(&self, outcome: Result<T, VfioError>) -> Result<T, VfioError> {
+        if let Err(VfioError::Call { call: Call::Region, .. }) = &outcome {
+            self.shared.confirm()?;
+        }
+        outcome
+    }
+
     /// Checks a range that is not to touch the doorbells: a read may take a pending interrupt away from the device.
     #[inline]
     fn check_readable(&self, at: BarOffset, len: u64) -> Result<(), VfioError> {
@@ -99,7 +108,7 @@ impl Mmio for VfioWindow {
         self.check_usable()?;
         self.check_register(at, width)?;
         self.check_readable(at, width.bytes())?;
-        let value = self.bar.read(at.as_u64(), width)?;
+        let value = self.believe(self.bar.read(at.as_u64(), width))?;
         if value == width.max_value() && width != Width::W8 {
             self.shared.confirm()?;
         }
@@ -115,13 +124,13 @@ impl Mmio for VfioWindow {
         }
         // A register may be a doorbell: the device must see in memory what was written before it.
         write_barrier();
-        self.bar.write(at.as_u64(), width, value)
+        self.believe(self.bar.write(at.as_u64(), width, value))
     }
 
     fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), VfioError> {
         self.check_usable()?;
         self.check_readable(at, into.len() as u64)?;
-        self.bar.read_bytes(at.as_u64(), into)?;
+        self.believe(self.bar.read_bytes(at.as_u64(), into))?;
         if into.len() >= 4 && into.iter().all(|&byte| byte == 0xff) {
             self.shared.confirm()?;
         }
@@ -132,7 +141,7 @@ impl Mmio for VfioWindow {
     fn write_bytes(&self, at: BarOffset, from: &[u8]) -> Result<(), VfioError> {
         self.check_usable()?;
         self.check_readable(at, from.len() as u64)?;
-        self.bar.write_bytes(at.as_u64(), from)
+        self.believe(self.bar.write_bytes(at.as_u64(), from))
     }
 
     #[inline]
@@ -140,7 +149,7 @@ impl Mmio for VfioWindow {
         self.check_usable()?;
         self.check_register(at, Width::W64)?;
         self.check_readable(at, 8)?;
-        let value = self.bar.read_index(at.as_u64())?;
+        let value = self.believe(self.bar.read_index(at.as_u64()))?;
         if value == u64::MAX {
             self.shared.confirm()?;
         }
@@ -154,13 +163,17 @@ impl Mmio for VfioWindow {
         self.check_register(at, Width::W64)?;
         self.check_readable(at, 8)?;
         write_barrier();
-        self.bar.write_index(at.as_u64(), value)
+        self.believe(self.bar.write_index(at.as_u64(), value))
     }
 
     fn flush(&self) -> Result<(), VfioError> {
         self.check_usable()?;
         // A read of the function pushes the writes before it. Through configuration space it meets no register
         // with side effects.
-        self.shared.config.command().map(|_| ())
+        let read = self.believe(self.shared.config.command());
+        match read {
+            Err(VfioError::Lost(because)) => Err(self.shared.lose(because)),
+            read => read.map(|_| ()),
+        }
     }
 }

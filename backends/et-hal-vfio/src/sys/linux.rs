@@ -5,7 +5,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
@@ -166,8 +166,17 @@ impl Sys for Linux {
     fn owner_file(&self, path: &Path) -> Result<OwnerFile, Errno> {
         let mut options = OpenOptions::new();
         // The directory may be writable for everybody: a link put there by somebody else is not followed.
-        options.read(true).write(true).create(true).truncate(false).mode(0o644);
-        let file = options.custom_flags(libc::O_NOFOLLOW).open(path);
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        // What others have made there may be opened, but not with a wish to create it (`fs.protected_regular`).
+        let file = options.open(path).or_else(|error| {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                return Err(error);
+            }
+            let file = options.create(true).truncate(false).open(path)?;
+            // The next owner may be another user.
+            file.set_permissions(fs::Permissions::from_mode(0o666))?;
+            Ok(file)
+        });
         let mut file = file.map_err(|error| of_io(&error))?;
         let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let mut bytes = Vec::new();

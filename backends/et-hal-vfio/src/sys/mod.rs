@@ -12,7 +12,8 @@ pub(crate) mod fake;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) use linux::Linux;
@@ -160,12 +161,39 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
 pub(crate) struct Handle {
     sys: Arc<dyn Sys>,
     fd: Fd,
+    /// How long to wait for the close; `None` where it takes no time.
+    patience: Option<Duration>,
 }
 
 impl Handle {
     /// Takes a descriptor over.
     pub(crate) fn new(sys: &Arc<dyn Sys>, fd: Fd) -> Self {
-        Self { sys: Arc::clone(sys), fd }
+        Self { sys: Arc::clone(sys), fd, patience: None }
+    }
+
+    /// Lets a close that takes longer end by itself.
+    pub(crate) fn closing_within(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Closes on a thread of its own.
+    fn close_patiently(&self, patience: Duration) {
+        let (sys, fd) = (Arc::clone(&self.sys), self.fd);
+        let (done, closed) = mpsc::channel();
+        let work = move || {
+            sys.close(fd);
+            // Nobody listens any more if it took too long.
+            let _ = done.send(());
+        };
+        let spawned = thread::Builder::new().name("et-vfio-close".into()).spawn(work);
+        if spawned.is_err() {
+            self.sys.close(fd);
+        } else if closed.recv_timeout(patience).is_err() {
+            tracing::warn!(
+                "the kernel takes long to close the device, which nobody can open meanwhile"
+            );
+        }
     }
 
     pub(crate) fn open(sys: &Arc<dyn Sys>, path: &Path) -> Result<Self, Errno> {
@@ -231,7 +259,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.sys.close(self.fd);
+        match self.patience {
+            Some(patience) => self.close_patiently(patience),
+            None => self.sys.close(self.fd),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use et_hal::DeviceAccess;
 use vfio_bindings::bindings::vfio::{vfio_device_attach_iommufd_pt, vfio_device_bind_iommufd};
@@ -56,6 +57,7 @@ pub(crate) fn open(
     dev: &Path,
     bdf: Bdf,
     node: &str,
+    close_timeout: Duration,
 ) -> Result<Kernel<Ioas>, VfioError> {
     let path = dev.join("vfio/devices").join(node);
     let failed = |call| move |errno| VfioError::call(call, bdf.to_string(), errno);
@@ -79,7 +81,7 @@ pub(crate) fn open(
     let mut record = Record::new(offset_of!(vfio_device_attach_iommufd_pt, pasid));
     record.put_u32(offset_of!(vfio_device_attach_iommufd_pt, pt_id), id);
     device.ask_record(Request::AttachPageTable, &mut record).map_err(failed(Call::Attach))?;
-    Kernel::new(bdf, device, Ioas { iommufd, id })
+    Kernel::new(bdf, device, Ioas { iommufd, id }, close_timeout)
 }
 
 impl Ioas {

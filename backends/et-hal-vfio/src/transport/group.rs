@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use et_hal::DeviceAccess;
 use vfio_bindings::bindings::vfio::{
@@ -137,6 +138,7 @@ pub(crate) fn open(
     dev: &Path,
     bdf: Bdf,
     group: u32,
+    close_timeout: Duration,
 ) -> Result<Kernel<Type1>, VfioError> {
     let kind = vfio::VFIO_TYPE1v2_IOMMU;
     let container = Container::open(sys, &dev.join("vfio/vfio"), kind)?;
@@ -144,7 +146,7 @@ pub(crate) fn open(
     let group = Group::open(sys, &path, group, Call::OpenGroup)?;
     let container = container.with_group(&group, kind)?;
     let device = group.device(&container, bdf)?;
-    Kernel::new(bdf, device, Type1 { group, container })
+    Kernel::new(bdf, device, Type1 { group, container }, close_timeout)
 }
 
 impl Type1 {

@@ -64,7 +64,16 @@ pub(crate) struct Kernel<I> {
 
 impl<I: Iommu> Kernel<I> {
     /// Asks the device what it is.
-    pub(crate) fn new(bdf: Bdf, device: Handle, iommu: I) -> Result<Self, VfioError> {
+    ///
+    /// The kernel resets a device when it is closed, which takes more than a minute if the device is dead; hence
+    /// `close_timeout`.
+    pub(crate) fn new(
+        bdf: Bdf,
+        device: Handle,
+        iommu: I,
+        close_timeout: Duration,
+    ) -> Result<Self, VfioError> {
+        let device = device.closing_within(close_timeout);
         let record = Record::new(offset_of!(vfio_device_info, cap_offset));
         let record = device
             .ask_sized(Request::DeviceInfo, record)
@@ -239,9 +248,12 @@ impl<I: Iommu> Transport for Kernel<I> {
         let mut record = Self::irq_request(index, vfio::VFIO_IRQ_SET_DATA_EVENTFD, count, events);
         let answer = self.device.ask_record(Request::SetIrqs, &mut record);
         // A positive answer is no success: it is the number that could have been had, and nothing is enabled.
-        match answer.map_err(self.failed(Call::SetIrqs))? {
-            0 => Ok(Vectors::Enabled),
-            only => Ok(Vectors::Only(only)),
+        match answer {
+            Ok(0) => Ok(Vectors::Enabled),
+            Ok(only) => Ok(Vectors::Only(only)),
+            // Not even one.
+            Err(Errno::NOSPC) => Ok(Vectors::Only(0)),
+            Err(errno) => Err(self.failed(Call::SetIrqs)(errno)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vfio_bindings::bindings::vfio;
 
@@ -25,6 +26,7 @@ pub(crate) fn open(
     dev: &Path,
     bdf: Bdf,
     group: u32,
+    close_timeout: Duration,
 ) -> Result<Kernel<Unprotected>, VfioError> {
     let kind = vfio::VFIO_NOIOMMU_IOMMU;
     let container = Container::open(sys, &dev.join("vfio/vfio"), kind)?;
@@ -32,7 +34,7 @@ pub(crate) fn open(
     let group = Group::open(sys, &path, group, Call::OpenUnprotectedGroup)?;
     let container = container.with_group(&group, kind)?;
     let device = group.device(&container, bdf)?;
-    Kernel::new(bdf, device, Unprotected { group, container })
+    Kernel::new(bdf, device, Unprotected { group, container }, close_timeout)
 }
 
 impl Iommu for Unprotected {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Transport, cdev, group, noiommu};
 use crate::sys::{Errno, Sys};
@@ -15,21 +16,24 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Transport>, VfioError> {
     let bdf = address.bdf;
     let dev = options.dev.as_path();
+    let patience = options.close_timeout;
     let function = options.sysfs.join("bus/pci/devices").join(bdf.to_string());
     let transport: Arc<dyn Transport> = match address.mode {
-        Mode::Cdev => Arc::new(cdev::open(sys, dev, bdf, &node(sys, &function)?)?),
-        Mode::Group => Arc::new(group::open(sys, dev, bdf, group_number(sys, &function)?)?),
+        Mode::Cdev => Arc::new(cdev::open(sys, dev, bdf, &node(sys, &function)?, patience)?),
+        Mode::Group => {
+            Arc::new(group::open(sys, dev, bdf, group_number(sys, &function)?, patience)?)
+        }
         Mode::NoIommu => {
             if !options.unsafe_no_iommu {
                 return Err(VfioError::NoIommuNotAllowed { address: bdf });
             }
             tracing::warn!(%bdf, "no IOMMU: the device can write to all memory of this machine");
-            Arc::new(noiommu::open(sys, dev, bdf, group_number(sys, &function)?)?)
+            Arc::new(noiommu::open(sys, dev, bdf, group_number(sys, &function)?, patience)?)
         }
         Mode::User => {
             return Err(VfioError::NotInMode { what: "opening by address", mode: Mode::User });
         }
-        Mode::Auto => automatic(sys, dev, bdf, &function)?,
+        Mode::Auto => automatic(sys, dev, bdf, &function, patience)?,
     };
     tracing::debug!(%bdf, mode = %transport.mode(), "connected");
     Ok(transport)
@@ -41,20 +45,22 @@ fn automatic(
     dev: &Path,
     bdf: Bdf,
     function: &Path,
+    patience: Duration,
 ) -> Result<Arc<dyn Transport>, VfioError> {
     if let Ok(node) = node(sys, function) {
-        match cdev::open(sys, dev, bdf, &node) {
+        match cdev::open(sys, dev, bdf, &node, patience) {
             Ok(kernel) => return Ok(Arc::new(kernel)),
-            // The nodes are missing: a kernel with one half of the interface, or a container without it.
+            // The nodes are missing or closed to this user: a kernel with one half of the interface, a container without
+            // it, or an administrator who gave away the group only.
             Err(VfioError::Call {
                 call: Call::OpenDevice | Call::OpenIommufd,
-                errno: Errno::NOENT | Errno::NODEV | Errno::NXIO,
+                errno: Errno::NOENT | Errno::NODEV | Errno::NXIO | Errno::ACCESS | Errno::PERM,
                 ..
             }) => tracing::debug!(%bdf, "no iommufd, trying the group"),
             Err(error) => return Err(error),
         }
     }
-    Ok(Arc::new(group::open(sys, dev, bdf, group_number(sys, function)?)?))
+    Ok(Arc::new(group::open(sys, dev, bdf, group_number(sys, function)?, patience)?))
 }
 
 /// Name of the device's own node.

@@ -188,7 +188,10 @@ pub(crate) const LAYERS: &[Layer] = &[
             qemu: Release::Stable,
             kernel: Kernel::Cloud,
             machine: EDU,
-            boots: &[Boot::new("edu", 69, &["et-vm-edu group 0000:01:00.0"])],
+            boots: &[
+                Boot::new("edu", 69, &["et-vm-edu group 0000:01:00.0"]),
+                Boot::new("hal", 31, &["et-vm-hal 0000:01:00.0,mode=group"]),
+            ],
         },
     },
     Layer {
@@ -197,7 +200,10 @@ pub(crate) const LAYERS: &[Layer] = &[
             qemu: Release::Stable,
             kernel: Kernel::Own,
             machine: EDU,
-            boots: &[Boot::new("edu", 69, &["et-vm-edu cdev 0000:01:00.0"])],
+            boots: &[
+                Boot::new("edu", 69, &["et-vm-edu cdev 0000:01:00.0"]),
+                Boot::new("hal", 31, &["et-vm-hal 0000:01:00.0,mode=cdev"]),
+            ],
         },
     },
 ];

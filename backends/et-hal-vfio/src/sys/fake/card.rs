@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::{Errno, Fd, Linux, Pages, Sys};
 
-pub(crate) const BAR2_BYTES: u64 = 0x4000;
-const BAR0_BYTES: u64 = 0x1_0000_0000;
+const BAR2_BYTES: u64 = 0x4000;
+const BAR0_BYTES: u64 = 0x8_0000_0000;
 const CONFIG: u32 = 7;
 const COMMAND: usize = 4;
 
@@ -35,6 +35,10 @@ pub(crate) struct Card {
     pub(crate) slot_groups: Vec<u32>,
     /// In mode cdev: the kernel says that all of them are ours.
     pub(crate) slot_owned: bool,
+    /// It was opened and closed.
+    pub(crate) was_open: bool,
+    /// Its command register means nothing.
+    pub(crate) dead: bool,
     /// The card is unplugged: calls say so.
     pub(crate) unplugged: bool,
 }
@@ -70,6 +74,8 @@ impl Card {
             slot_resets: 0,
             slot_groups: vec![super::GROUP],
             slot_owned: true,
+            was_open: false,
+            dead: false,
             unplugged: false,
         }
     }
@@ -101,6 +107,15 @@ impl Card {
         if config_too {
             self.config.fill(0xff);
         }
+    }
+
+    /// Dies behind a kernel that answers for part of its configuration space, as one was seen to do.
+    pub(crate) fn die_behind(&mut self, linux: &Linux) {
+        self.die(linux, false);
+        self.config[4..].fill(0xff);
+        self.stuck_command = 0xfbff;
+        self.dead = true;
+        self.config[5] = 0xfb;
     }
 
     /// Writes device memory behind the host's back.

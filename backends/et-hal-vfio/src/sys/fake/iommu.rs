@@ -58,7 +58,7 @@ impl Iommu {
 
     pub(crate) fn map(&mut self, iova: u64, pin: Pin) -> Result<(), Errno> {
         let end = iova.checked_add(pin.len).ok_or(Errno::INVAL)?;
-        let aligned = iova % 4096 == 0 && pin.len % 4096 == 0 && pin.address % 4096 == 0;
+        let aligned = [iova, pin.len, pin.address].iter().all(|at| at.is_multiple_of(4096));
         let in_range = self.ranges.iter().any(|&(first, last)| first <= iova && end - 1 <= last);
         if !aligned || pin.len == 0 || !in_range {
             return Err(Errno::INVAL);

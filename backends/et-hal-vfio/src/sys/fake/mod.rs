@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-pub(crate) use card::{BAR2_BYTES, Card};
+pub(crate) use card::Card;
 pub(crate) use iommu::{Iommu, Pin};
 
 use super::{Arg, Errno, Fd, Linux, MapRequest, OwnerFile, Pages, Request, Sys};
@@ -72,6 +72,8 @@ pub(crate) struct State {
     pub(crate) may_see_frames: bool,
     /// A reset does not return before this is cleared.
     pub(crate) hang_resets: bool,
+    /// Nor does closing the device.
+    pub(crate) hang_close: bool,
 }
 
 /// The kernel.
@@ -105,6 +107,7 @@ impl Fake {
             owner_locked_by_other: false,
             may_see_frames: true,
             hang_resets: false,
+            hang_close: false,
         };
         let identity = IDENTITIES.fetch_add(1, Ordering::Relaxed);
         let (state, released) = (Mutex::new(state), Condvar::new());
@@ -131,7 +134,7 @@ impl Fake {
 
     /// Lets a hanging reset return.
     pub(crate) fn release_resets(&self) {
-        self.with(|state| state.hang_resets = false);
+        self.with(|state| (state.hang_resets, state.hang_close) = (false, false));
         self.released.notify_all();
     }
 
@@ -152,7 +155,26 @@ impl Fake {
             assert!(state.fds.is_empty(), "descriptors left {when}: {:?}", state.fds);
             assert!(state.mappings.is_empty(), "mappings left {when}: {:x?}", state.mappings);
             assert!(state.iommu.pins.is_empty(), "pins left {when}: {:x?}", state.iommu.pins);
-            assert!(!state.card.is_bus_master(), "bus mastering left on {when}");
+            let stopped = !state.card.was_open || state.card.dead || !state.card.is_bus_master();
+            assert!(stopped, "bus mastering left on {when}");
+        });
+    }
+
+    /// Fails if anything is left but memory that the device may still write to: without an IOMMU and without certainty that
+    /// it is silent, nobody else may get that memory.
+    pub(crate) fn wait_until_clean_but_memory(&self) {
+        let memory = |state: &State| state.fds.values().all(|&node| node == Node::Memory);
+        for _ in 0..1_000_000 {
+            if self.with(|state| memory(state)) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.with(|state| {
+            assert!(memory(state), "more than memory is left: {:?}", state.fds);
+            assert_eq!(state.mappings.len(), state.fds.len(), "{:x?}", state.mappings);
+            let told = state.fds.is_empty() || state.owner_text.starts_with("open");
+            assert!(told, "the next opener learns of it");
         });
     }
 
@@ -219,6 +241,14 @@ impl Sys for Fake {
     }
 
     fn close(&self, fd: Fd) {
+        let state = lock(&self.state);
+        if state.hang_close && state.device(fd).is_ok() {
+            let wait = Duration::from_secs(8);
+            let hung = self.released.wait_timeout_while(state, wait, |state| state.hang_close);
+            drop(hung);
+        } else {
+            drop(state);
+        }
         let node = self.with(|state| {
             let node = state.fds.remove(&fd).expect("closed once");
             state.closed(node);
@@ -334,8 +364,10 @@ impl Sys for Fake {
                 None
             }
             Some((fd, offset)) => {
-                let node = self.with(|state| state.node(fd))?;
-                self.call(format!("map {node:?} {:#x}", request.len))?;
+                let (node, huge) = self.with(|state| (state.node(fd), state.huge.contains(&fd)));
+                let node = node?;
+                let pages = if huge { "Huge" } else { "" };
+                self.call(format!("map {node:?} {pages}{:#x}", request.len))?;
                 Some(self.with(|state| state.mapped_file(node, fd, offset, request.len))?)
             }
         };

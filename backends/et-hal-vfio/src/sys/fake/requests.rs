@@ -21,6 +21,7 @@ impl State {
                 // The last close of the device stops it.
                 self.card.config[4] &= !4;
                 self.card.irqs.clear();
+                self.card.was_open = true;
                 self.iommu.bound = false;
                 self.iommu.attached = false;
             }
@@ -232,7 +233,10 @@ impl State {
             }
             (Request::SetIrqs, Arg::Record(record)) => self.set_irqs(linux, record),
             (Request::DeviceReset, Arg::None) => {
-                assert!(!self.card.is_bus_master(), "reset with bus mastering on");
+                assert!(
+                    self.card.dead || !self.card.is_bus_master(),
+                    "reset with bus mastering on"
+                );
                 if !self.card.has_reset {
                     return Err(Errno::NOTTY);
                 }
@@ -252,7 +256,10 @@ impl State {
                 Ok(0)
             }
             (Request::HotReset, Arg::Record(record)) => {
-                assert!(!self.card.is_bus_master(), "reset with bus mastering on");
+                assert!(
+                    self.card.dead || !self.card.is_bus_master(),
+                    "reset with bus mastering on"
+                );
                 let proven = match record.u32(8) {
                     0 => self.iommu.bound && self.card.slot_owned,
                     1 => {
@@ -326,7 +333,7 @@ impl State {
                     return Err(Errno::INVAL);
                 }
                 if count > have {
-                    return Ok(have);
+                    return if have == 0 { Err(Errno::NOSPC) } else { Ok(have) };
                 }
                 let fds: Vec<Fd> = (0..count as usize)
                     .map(|vector| record.u32(20 + 4 * vector).cast_signed())
