@@ -351,8 +351,8 @@ impl Mmio for Reentrant<'_> {
     fn widths(&self) -> Widths {
         self.inner.widths()
     }
-    fn path(&self) -> AccessPath {
-        self.inner.path()
+    fn path(&self, at: BarOffset, len: u64) -> AccessPath {
+        self.inner.path(at, len)
     }
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, ErrorKind> {
         self.inner.read(at, width)

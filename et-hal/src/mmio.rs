@@ -105,8 +105,8 @@ pub trait Mmio: ErrorType {
     /// Returns the widths [`read`](Mmio::read) and [`write`](Mmio::write) accept.
     fn widths(&self) -> Widths;
 
-    /// Returns how an access reaches the device.
-    fn path(&self) -> AccessPath;
+    /// Returns how accesses to `len` bytes reach the device: the slower way, if parts of the range differ.
+    fn path(&self, at: BarOffset, len: u64) -> AccessPath;
 
     /// Reads one register; the value is zero-extended.
     ///
@@ -169,8 +169,8 @@ macro_rules! forward {
             fn widths(&self) -> Widths {
                 T::widths(self)
             }
-            fn path(&self) -> AccessPath {
-                T::path(self)
+            fn path(&self, at: BarOffset, len: u64) -> AccessPath {
+                T::path(self, at, len)
             }
             fn read(&self, at: BarOffset, width: Width) -> Result<u64, Self::Error> {
                 T::read(self, at, width)

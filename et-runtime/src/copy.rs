@@ -66,11 +66,13 @@ impl<H: Hal> Turn<'_, H> {
         if len != to.len_bytes() {
             return Err(Error::LengthMismatch { from: len, to: to.len_bytes() });
         }
+        // First whose they are: addresses of other devices mean nothing here.
+        self.check(from)?;
+        self.check(to)?;
         if len != 0 && from.overlaps(to) {
             return Err(Error::Overlap { src: from.addr(), dst: to.addr(), len });
         }
-        self.check(from)?;
-        self.check(to)
+        Ok(())
     }
 
     /// Waits for a staging chunk.

@@ -363,8 +363,15 @@ impl<H: Hal> Stream<H> {
         let is_done = || lane.operations.load(Ordering::Acquire) == 0;
         let mut asked = None;
         while !is_done() {
-            let in_queue = shared.queues[lane.queue].outstanding.load(Ordering::Acquire);
-            let own = lane.outstanding.load(Ordering::Acquire);
+            let (mut in_queue, mut own) = (0u32, 0u32);
+            shared.table.for_each(|_, command| {
+                if command.queue == lane.queue {
+                    in_queue += 1;
+                    let is_own =
+                        command.operation.as_ref().is_some_and(|it| Arc::ptr_eq(&it.lane, lane));
+                    own += u32::from(is_own);
+                }
+            });
             if own != 0 && in_queue == own {
                 shared.send_high(lane.queue, CommandFlags::EMPTY, &Wire::Abort, deadline)?;
             } else if let Some(tag) = shared.running_launch(lane).filter(|tag| asked != Some(*tag))

@@ -232,8 +232,8 @@ impl Mmio for AnyWindow {
         each!(Self, self, window => window.widths())
     }
 
-    fn path(&self) -> AccessPath {
-        each!(Self, self, window => window.path())
+    fn path(&self, at: BarOffset, len: u64) -> AccessPath {
+        each!(Self, self, window => window.path(at, len))
     }
 
     #[inline]

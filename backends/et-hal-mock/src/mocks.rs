@@ -24,7 +24,7 @@ mock! {
     impl Mmio for Mmio {
         fn len_bytes(&self) -> u64;
         fn widths(&self) -> Widths;
-        fn path(&self) -> AccessPath;
+        fn path(&self, at: BarOffset, len: u64) -> AccessPath;
         fn read(&self, at: BarOffset, width: Width) -> Result<u64, MockError>;
         fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), MockError>;
         fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), MockError>;

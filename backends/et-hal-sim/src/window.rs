@@ -124,7 +124,7 @@ impl Mmio for SimWindow {
         Widths::ALL
     }
 
-    fn path(&self) -> AccessPath {
+    fn path(&self, _: BarOffset, _: u64) -> AccessPath {
         AccessPath::Direct
     }
 

@@ -46,7 +46,8 @@ impl VfioSignal {
         interrupts: bool,
     ) -> Self {
         // Where a look is a call, a sleep costs no more than it.
-        let spin = if window.path() == AccessPath::Direct { spin } else { Duration::ZERO };
+        let spin =
+            if window.path(completion, 16) == AccessPath::Direct { spin } else { Duration::ZERO };
         Self {
             shared: Arc::clone(shared),
             window,

@@ -93,15 +93,16 @@ impl Mmio for VfioWindow {
     }
 
     fn widths(&self) -> Widths {
-        match self.path() {
+        // Doorbells may be trapped where the rest is not; only what holds everywhere can be promised for the whole.
+        match self.path(BarOffset::new(0), self.bar.len()) {
             AccessPath::Direct => Widths::ALL,
             AccessPath::Trapped => self.shared.transport.unsplit_widths(),
         }
     }
 
-    fn path(&self) -> AccessPath {
-        // The doorbells may be trapped where the rest is not; only the slower way can be promised for the whole.
-        if self.bar.is_direct(0, self.bar.len()) { AccessPath::Direct } else { AccessPath::Trapped }
+    fn path(&self, at: BarOffset, len: u64) -> AccessPath {
+        let end = at.as_u64().saturating_add(len);
+        if self.bar.is_direct(at.as_u64(), end) { AccessPath::Direct } else { AccessPath::Trapped }
     }
 
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, VfioError> {

@@ -188,7 +188,7 @@ impl Mmio for RegisterPage {
         Widths::ALL
     }
 
-    fn path(&self) -> AccessPath {
+    fn path(&self, _: BarOffset, _: u64) -> AccessPath {
         AccessPath::Direct
     }
 

@@ -85,7 +85,8 @@ fn window<H: Hal>(shared: &Shared<H>) -> Option<(H::Mmio, u64)> {
     let region = region(shared)?;
     let window = shared.hal.window(Bar::new(region.bar)?).ok()?;
     let origin = region.bar_offset.wrapping_sub(region.device_addr.as_u64());
-    (window.path() == AccessPath::Direct).then_some((window, origin))
+    let path = window.path(BarOffset::new(region.bar_offset), region.len_bytes);
+    (path == AccessPath::Direct).then_some((window, origin))
 }
 
 impl<H: Hal> CoresPort<H> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::run::RunShared;
@@ -53,6 +53,8 @@ impl fmt::Debug for Pool {
 
 /// How long a run may make no progress until a waiter that has stepped aside schedules again.
 const WATCH: Duration = Duration::from_micros(500);
+/// How long a waiter whose time is over tries to find out what is being worked on.
+const ASK: Duration = Duration::from_millis(20);
 /// How long a closing executor waits for kernels to end by themselves.
 const CLOSE: Duration = Duration::from_secs(5);
 /// Looks between two looks at the clock.
@@ -342,7 +344,17 @@ impl Pool {
     }
 
     fn timed_out(&self, run: &RunShared, after: Duration) -> RunError {
-        let busy = match self.engine.hold() {
+        // The background thread leaves when somebody wants to schedule; another waiter does not.
+        self.wanting.fetch_add(1, Ordering::Relaxed);
+        let end = Instant::now() + ASK;
+        let engine = loop {
+            match self.engine.hold() {
+                None if Instant::now() < end => sync::yield_now(),
+                held => break held,
+            }
+        };
+        self.wanting.fetch_sub(1, Ordering::Relaxed);
+        let busy = match engine {
             Some(engine) => {
                 let busy = engine.describe();
                 let mut after = After::default();

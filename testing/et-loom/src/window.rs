@@ -46,7 +46,7 @@ impl Mmio for LoomWindow {
     fn widths(&self) -> Widths {
         Widths::only(Width::W64)
     }
-    fn path(&self) -> AccessPath {
+    fn path(&self, _: BarOffset, _: u64) -> AccessPath {
         AccessPath::Direct
     }
     fn read(&self, at: BarOffset, _: Width) -> Result<u64, ErrorKind> {

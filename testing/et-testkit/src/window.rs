@@ -100,7 +100,7 @@ impl Mmio for TestWindow {
         Widths::ALL
     }
 
-    fn path(&self) -> AccessPath {
+    fn path(&self, _: BarOffset, _: u64) -> AccessPath {
         AccessPath::Direct
     }
 

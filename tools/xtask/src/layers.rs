@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 19] = [
+const LAYERS: [(&str, u32); 20] = [
     ("et-hal", 0),
     ("et-devapi", 1),
     ("et-sim-cores", 1),
@@ -26,6 +26,7 @@ const LAYERS: [(&str, u32); 19] = [
     ("et-vm-edu", 5),
     ("xtask", 5),
     ("et-testkit", 1),
+    ("et-conformance", 5),
     ("et-loom", 4),
     ("et-shuttle", 4),
 ];

@@ -21,7 +21,10 @@ fn accesses_reach_the_card_without_calls() {
     let fake = kernel("group");
     let hal = open(&fake, "group").unwrap();
     let window = hal.window(MAILBOX_BAR).unwrap();
-    assert_eq!((window.len_bytes(), window.path()), (0x4000, AccessPath::Direct));
+    assert_eq!(
+        (window.len_bytes(), window.path(BarOffset::new(0), 0x4000)),
+        (0x4000, AccessPath::Direct)
+    );
     assert_eq!(window.widths(), Widths::ALL);
     let calls = fake.calls();
     let value = 0x8877_6655_4433_2211_u64;
@@ -132,7 +135,7 @@ fn what_cannot_be_mapped_is_reached_by_calls() {
         });
         let hal = open(&fake, "group").unwrap();
         let window = hal.window(MAILBOX_BAR).unwrap();
-        assert_eq!(window.path(), AccessPath::Trapped);
+        assert_eq!(window.path(BarOffset::new(0), 8), AccessPath::Trapped);
         assert!(!window.widths().contains(Width::W64) && window.widths().contains(Width::W32));
         window.write(at(8), Width::W32, 0xdead_beef).unwrap();
         assert_eq!(window.read(at(8), Width::W16).unwrap(), 0xbeef);
@@ -156,7 +159,8 @@ fn only_listed_areas_are_mapped() {
     fake.with(|state| state.card.sparse.insert(2, vec![(0x1000, 0x1000), (0x3000, 0x1000)]));
     let hal = open(&fake, "group").unwrap();
     let window = hal.window(MAILBOX_BAR).unwrap();
-    assert_eq!(window.path(), AccessPath::Trapped, "the slower way is promised for the whole");
+    let whole = window.path(BarOffset::new(0), window.len_bytes());
+    assert_eq!(whole, AccessPath::Trapped, "the slower way is promised for the whole");
     let calls = fake.calls();
     window.write(at(0x1ff8), Width::W64, 3).unwrap();
     window.write(at(0x3000), Width::W32, 4).unwrap();

@@ -1,0 +1,187 @@
+//! Waiting for operations, in each way.
+
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use et_hal::Hal;
+use et_runtime::{Drain, Error, Launch};
+
+use super::bench::Bench;
+use crate::check::{check, check_eq, check_matches, same};
+use crate::{Failure, Need, Rig};
+
+crate::case::group! { Runtime, "runtime::events":
+    an_event_is_polled_and_keeps_its_outcome,
+    a_deadline_says_what_was_waited_for [Need::Compute, Need::Abort],
+    callbacks_come_without_anybody_waiting,
+    events_are_futures,
+    a_device_can_be_used_without_a_thread_of_its_own,
+    times_of_host_and_device_are_in_order [Need::Compute],
+    profiles_have_every_operation,
+}
+
+fn an_event_is_polled_and_keeps_its_outcome<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let buffer = bench.device.alloc(100_000)?;
+    let event = bench.stream().fill(&buffer, 0x42)?;
+    crate::check::until("the fill", bench.patience, || Ok(event.is_done()))?;
+    let first = event.wait(Duration::ZERO)?;
+    check_eq!(event.outcome().transpose()?, Some(first), "the outcome");
+    check_eq!(event.clone().wait(Duration::ZERO)?, first, "the outcome of a clone");
+    let other = bench.stream().barrier()?;
+    check!(other.id() != event.id(), "two operations have the number {}", event.id());
+    bench.done(&other)?;
+    same("the buffer", &bench.download::<u8>(&buffer)?, &[0x42; 100_000])
+}
+
+fn a_deadline_says_what_was_waited_for<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let short = Duration::from_millis(20);
+    let bench = Bench::open(rig)?;
+    let hang = bench.load("hang")?;
+    let buffer = bench.zeroed(4096)?;
+    let stream = bench.device.stream();
+    let event = stream.launch(&Launch::new(&hang).shires(bench.one_shire()))?;
+    let behind = stream.barrier()?;
+    let after = |outcome: Result<(), Error>, what: &str| -> Result<(), Failure> {
+        let Err(Error::Timeout { op, after }) = &outcome else {
+            return Err(Failure::new(format!("{what}: {outcome:?} behind an endless kernel")));
+        };
+        check_eq!(*after, short, "the limit of {what}");
+        check!(op.contains(what), "a wait for {what} says it was for {op}");
+        let text = Error::Timeout { op, after: *after }.to_string();
+        check!(text.contains(what) && text.contains("20ms"), "{text}");
+        Ok(())
+    };
+    let started = Instant::now();
+    after(event.wait(short).map(drop), "launch")?;
+    after(behind.wait(short).map(drop), "barrier")?;
+    after(stream.synchronize(short), "synchronize")?;
+    after(stream.read(&buffer, &mut [0u8; 4096], short), "read")?;
+    let took = started.elapsed();
+    check!(took >= short * 4 && took < bench.patience, "four waits of {short:?} took {took:?}");
+    bench.device.abort_launch(&event, bench.patience)?;
+    bench.done(&behind)?;
+    check!(event.wait(bench.patience).is_err(), "an aborted kernel succeeded");
+    bench.works()
+}
+
+fn callbacks_come_without_anybody_waiting<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let (sender, receiver) = mpsc::channel();
+    let count = rig.times(100, 20);
+    for number in 0..count {
+        let sender = sender.clone();
+        bench.stream().barrier()?.on_done(move |outcome| {
+            // Without a receiver the case has failed already.
+            let _ = sender.send((number, outcome.is_ok()));
+        });
+    }
+    let mut seen = vec![false; count];
+    for _ in 0..count {
+        let (number, is_ok) = receiver.recv_timeout(bench.patience)?;
+        check!(is_ok, "barrier {number} failed");
+        check!(!std::mem::replace(&mut seen[number], true), "callback {number} came twice");
+    }
+    // At once, if it is over.
+    let event = bench.stream().barrier()?;
+    bench.done(&event)?;
+    event.on_done(move |outcome| {
+        let _ = sender.send((usize::MAX, outcome.is_ok()));
+    });
+    check_eq!(receiver.recv_timeout(bench.patience)?, (usize::MAX, true), "the late callback");
+    Ok(())
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn events_are_futures<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    for _ in 0..rig.times(50, 10) {
+        let mut future = pin!(bench.stream().barrier()?.into_future());
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(outcome) => {
+                    let timeline = outcome?;
+                    check!(timeline.sent <= timeline.completed, "{timeline:?}");
+                    break;
+                }
+                Poll::Pending => std::thread::park_timeout(bench.patience),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn a_device_can_be_used_without_a_thread_of_its_own<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open_with(rig, rig.config().drain(Drain::Caller))?;
+    let buffer = bench.device.alloc(4096)?;
+    let event = bench.stream().fill(&buffer, 0x17)?;
+    crate::check::until("the fill", bench.patience, || {
+        bench.device.poll();
+        Ok(event.outcome().is_some())
+    })?;
+    bench.done(&event)?;
+    same("the buffer", &bench.download::<u8>(&buffer)?, &[0x17; 4096])?;
+    bench.device.close();
+    Ok(())
+}
+
+fn times_of_host_and_device_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("spin_int")?;
+    let harts = 64;
+    let out = bench.zeroed(8 * harts)?;
+    let mut cycles = Vec::new();
+    for iterations in [100, 1000] {
+        let launch = Launch::new(&kernel).u64(iterations).buffer(&out).shires(bench.one_shire());
+        let timeline = bench.stream().launch(&launch)?.wait(bench.patience)?;
+        check!(
+            timeline.queued <= timeline.sent && timeline.sent <= timeline.completed,
+            "{timeline:?}"
+        );
+        let device = timeline.device.ok_or_else(|| Failure::new("no times of the device"))?;
+        cycles.push(device.execute);
+        same("iterations", &bench.download::<u64>(&out)?, &vec![iterations; 64])?;
+    }
+    check_matches!(cycles[..], [few, many] if *few > 0 && *many > 0, "execution times");
+    Ok(())
+}
+
+fn profiles_have_every_operation<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    bench.done(&stream.barrier()?)?;
+    bench.device.profiler().start();
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        let event = stream.barrier()?;
+        ids.push(event.id());
+        bench.done(&event)?;
+    }
+    let profile = bench.device.profiler().stop();
+    bench.done(&stream.barrier()?)?;
+    let mut recorded: Vec<_> = profile.records.iter().map(|record| record.id).collect();
+    recorded.sort_unstable();
+    check_eq!(recorded, ids, "the recorded operations");
+    for record in &profile.records {
+        check_eq!((record.name, record.stream), ("barrier", stream.id()), "a record");
+    }
+    let mut json = Vec::new();
+    profile.write_chrome_json(&mut json, Some(600))?;
+    let value: serde_json::Value = serde_json::from_slice(&json)?;
+    let text = value.to_string();
+    check!(text.contains("traceEvents") && text.contains("barrier"), "{text}");
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Graphs that do not go well.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use et_hal::Hal;
+use et_runtime::executor::{Place, RunError, RunOptions, TaskFailure, TaskState};
+use et_runtime::graph::{Graph, GraphBuilder, Task, TaskId};
+
+use super::bench::Bench;
+use super::graphs::{executor, places, works};
+use crate::check::{check, check_eq, check_matches};
+use crate::{Failure, Need, Rig};
+
+use TaskState::{Cancelled, Complete, DependencyFailed, Failed};
+
+crate::case::group! { Runtime, "runtime::graphs":
+    a_kernel_that_traps_fails_its_dependents_only [Need::Compute, Need::Abort],
+    a_kernel_that_returns_an_error_fails_its_dependents_only [Need::Compute],
+    a_kernel_that_never_ends_is_given_up_at_the_deadline [Need::Compute, Need::Abort],
+    a_wait_that_runs_out_says_what_it_waits_for [Need::Compute, Need::Abort],
+    cancelling_a_graph_ends_it [Need::Compute],
+    an_executor_that_goes_ends_its_runs [Need::Compute],
+}
+
+/// A task that misbehaves between two that do not, and some beside it.
+struct Bad {
+    graph: Graph,
+    /// Before it, itself, behind it, the last one beside it.
+    tasks: [TaskId; 4],
+}
+
+impl Bad {
+    fn new<H: Hal>(
+        rig: &Rig<H>,
+        bench: &Bench<H>,
+        name: &str,
+        task: impl FnOnce(Task) -> Task,
+    ) -> Result<Self, Failure> {
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&bench.load("task_nop")?);
+        let bad = builder.kernel(&bench.load(name)?);
+        let first = builder.add(Task::new(nop))?;
+        let bad = builder.add(task(Task::new(bad).name("bad")).after(first))?;
+        let behind = builder.add(Task::new(nop).after(bad))?;
+        let mut beside = builder.add(Task::new(nop).after(first))?;
+        for _ in 0..rig.times(100, 5) {
+            beside = builder.add(Task::new(nop).after(beside))?;
+        }
+        Ok(Self { graph: builder.build()?, tasks: [first, bad, behind, beside] })
+    }
+}
+
+fn a_kernel_that_traps_fails_its_dependents_only<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let bad = Bad::new(rig, &bench, "task_trap", |task| task.u64(1))?;
+        let outcome = executor.launch(&bad.graph)?.wait(bench.patience)?;
+        let states = bad.tasks.map(|task| outcome.state(task));
+        check_eq!(states, [Complete, Failed, DependencyFailed, Complete], "the states in {place}");
+        check_eq!(outcome.root_cause(bad.tasks[2]), Some(bad.tasks[1]), "the root cause");
+        let [(task, failure)] = outcome.failures() else {
+            return Err(Failure::new(format!("{place}: {:?}", outcome.failures())));
+        };
+        check_eq!(*task, bad.tasks[1], "the task that failed");
+        let text = failure.to_string();
+        check!(text.contains("hart ") && text.contains("task_trap.c:"), "{place}: {text}");
+        if place != Place::Streams {
+            check_matches!(failure, TaskFailure::Trapped { .. }, "the failure in {place}");
+        }
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+fn a_kernel_that_returns_an_error_fails_its_dependents_only<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let value = (-7_i64).cast_unsigned();
+        let bad = Bad::new(rig, &bench, "task_fail", |task| task.u64(value))?;
+        let outcome = executor.launch(&bad.graph)?.wait(bench.patience)?;
+        let states = bad.tasks.map(|task| outcome.state(task));
+        check_eq!(states, [Complete, Failed, DependencyFailed, Complete], "the states in {place}");
+        let [(task, failure)] = outcome.failures() else {
+            return Err(Failure::new(format!("{place}: {:?}", outcome.failures())));
+        };
+        check_eq!(*task, bad.tasks[1], "the task that failed");
+        if place != Place::Streams {
+            check_matches!(failure, TaskFailure::Returned { value: -7, .. }, "in {place}");
+        }
+        let error = outcome.check().err().map(|error| error.to_string()).unwrap_or_default();
+        check!(error.contains("\"bad\" failed"), "{place}: {error}");
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+fn a_kernel_that_never_ends_is_given_up_at_the_deadline<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let word = bench.zeroed(64)?;
+        let bad = Bad::new(rig, &bench, "task_hang", |task| task.u64(1).in_out(word.whole()))?;
+        let options = RunOptions::new().deadline(rig.short(Duration::from_millis(300)));
+        let run = executor.launch_with(&bad.graph, options)?;
+        let outcome = run.wait(bench.patience)?;
+        check_eq!(outcome.state(bad.tasks[0]), Complete, "the task before it in {place}");
+        check_eq!(outcome.state(bad.tasks[1]), Failed, "the endless task in {place}");
+        check!(outcome.state(bad.tasks[2]).is_final(), "the task behind it in {place} is open");
+        check_matches!(outcome.check(), Err(RunError::Deadline { .. }), "the run in {place}");
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+fn a_wait_that_runs_out_says_what_it_waits_for<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let word = bench.zeroed(64)?;
+        let bad = Bad::new(rig, &bench, "task_hang", |task| task.u64(1).in_out(word.whole()))?;
+        let options = RunOptions::new().deadline(rig.short(Duration::from_millis(400)));
+        let run = executor.launch_with(&bad.graph, options)?;
+        let short = rig.short(Duration::from_millis(100));
+        let outcome = run.wait(short);
+        let Err(RunError::Timeout { after, finished, tasks, .. }) = &outcome else {
+            return Err(Failure::new(format!("a wait for an endless task gave {outcome:?}")));
+        };
+        check_eq!((*after, *tasks), (short, bad.graph.len()), "what the error says in {place}");
+        check!(finished < tasks, "{finished} of {tasks} tasks are done");
+        let text = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+        // Where the device schedules, the host knows only how many tasks it has; and whoever finds another thread at work
+        // says that.
+        let expected = if place == Place::Resident { "harts have 1 task" } else { "bad" };
+        let is_named = text.contains(expected) || text.contains("another thread schedules");
+        check!(is_named, "{place}: no word of the endless task in \"{text}\"");
+        check!(run.wait(bench.patience)?.check().is_err(), "an endless run in {place} succeeded");
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+fn cancelling_a_graph_ends_it<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&bench.load("task_nop")?);
+        let mut last = builder.add(Task::new(nop))?;
+        let count = rig.times(20_000, 5000);
+        for _ in 0..count {
+            last = builder.add(Task::new(nop).after(last))?;
+        }
+        let run = executor.launch(&builder.build()?)?;
+        run.cancel();
+        let outcome = run.wait(bench.patience)?;
+        let (complete, cancelled) = (outcome.count(Complete), outcome.count(Cancelled));
+        check_eq!(complete + cancelled, count + 1, "the tasks that ended in {place}");
+        check!(cancelled > 0 && outcome.state(last) != Complete, "{place}: nothing was cancelled");
+        check_matches!(outcome.check(), Err(RunError::Cancelled { .. }), "the run in {place}");
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+fn an_executor_that_goes_ends_its_runs<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let going = executor(&bench, place)?;
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&bench.load("task_nop")?);
+        let mut last = builder.add(Task::new(nop))?;
+        let count = rig.times(5000, 1000);
+        for _ in 0..count {
+            last = builder.add(Task::new(nop).after(last))?;
+        }
+        let run = going.launch(&builder.build()?)?;
+        let (sender, receiver) = mpsc::channel();
+        run.on_done(move |outcome| {
+            // Without a receiver the case has failed already.
+            let _ = sender.send((outcome.count(Complete), outcome.count(Cancelled)));
+        });
+        drop(going);
+        let (complete, cancelled) = receiver.recv_timeout(bench.patience)?;
+        // Some tasks may have been complete by then, or all of them.
+        check_eq!(complete + cancelled, count + 1, "the tasks that ended in {place}");
+        works(&bench, &executor(&bench, place)?)?;
+    }
+    Ok(())
+}

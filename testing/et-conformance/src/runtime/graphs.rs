@@ -1,0 +1,285 @@
+//! Graphs, in every place the device offers.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small numbers"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use et_hal::Hal;
+use et_runtime::executor::{
+    DeviceExecutor, ExecutorConfig, Place, RunError, RunOptions, TaskState,
+};
+use et_runtime::graph::{CoreSet, Graph, GraphBuilder, HostData, Task, TaskId};
+use et_runtime::{DeviceBuffer, Error, Launch};
+
+use super::bench::Bench;
+use crate::check::{check, check_eq, check_matches, same};
+use crate::{Failure, Need, Rig};
+
+crate::case::group! { Runtime, "runtime::graphs":
+    a_formula_has_the_same_result_in_every_place [Need::Compute],
+    long_chains_and_wide_graphs_complete [Need::Compute],
+    streams_are_for_kernels_that_need_many_harts [Need::Compute],
+    host_functions_and_kernels_mix [Need::Compute],
+    kernels_stay_on_their_cores [Need::Compute, Need::DirectBars],
+    streams_of_the_device_work_beside_executors [Need::Compute],
+    what_cannot_run_is_refused_before_anything_is_launched [Need::Compute],
+}
+
+const N: u64 = 4096;
+
+/// The places this device has.
+pub(super) fn places<H: Hal>(rig: &Rig<H>) -> Result<Vec<Place>, Failure> {
+    let mut places = vec![Place::Streams, Place::Resident];
+    if rig.missing(&[Need::DirectBars])?.is_none() {
+        places.push(Place::Cores);
+    }
+    Ok(places)
+}
+
+pub(super) fn executor<H: Hal>(
+    bench: &Bench<H>,
+    place: Place,
+) -> Result<DeviceExecutor<H>, Failure> {
+    Ok(bench.device.executor(&ExecutorConfig::new().place(place).cores(8))?)
+}
+
+/// f = (a + b + 1)(a + b + 2), as four tasks with copies at both ends.
+pub(super) struct Formula {
+    graph: Graph,
+    result: HostData,
+    output: DeviceBuffer,
+    tasks: [TaskId; 4],
+    _others: Vec<DeviceBuffer>,
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn expected() -> Vec<f32> {
+    (0..N).map(|n| (n as f32 + 0.5 + 1.0) * (n as f32 + 0.5 + 2.0)).collect()
+}
+
+impl Formula {
+    pub(super) fn new<H: Hal>(bench: &Bench<H>) -> Result<Self, Failure> {
+        let mut buffers = Vec::new();
+        for _ in 0..6 {
+            buffers.push(bench.zeroed(4 * N)?);
+        }
+        let [a, b, s, p, q, f] = [0, 1, 2, 3, 4, 5].map(|index: usize| buffers[index].whole());
+        let a_values: Vec<f32> = (0..N).map(|n| n as f32).collect();
+        let result = HostData::zeroed(4 * N as usize);
+        let mut builder = GraphBuilder::new();
+        let add = builder.kernel(&bench.load("add")?);
+        let add_scalar = builder.kernel(&bench.load("add_scalar")?);
+        let mul = builder.kernel(&bench.load("mul")?);
+        let sum = Task::new(add)
+            .stage_in(&HostData::new(bytes(&a_values)), a.clone())
+            .stage_in(&HostData::new(bytes(&vec![0.5; N as usize])), b.clone())
+            .name("sum")
+            .input(a)
+            .input(b)
+            .output(s.clone())
+            .u64(N);
+        let sum = builder.add(sum)?;
+        let plus = |to: &et_runtime::DeviceSlice, by: f32| {
+            Task::new(add_scalar).input(s.clone()).output(to.clone()).f32(by).u64(N)
+        };
+        let plus_1 = builder.add(plus(&p, 1.0))?;
+        let plus_2 = builder.add(plus(&q, 2.0))?;
+        let product =
+            Task::new(mul).input(p).input(q).output(f.clone()).u64(N).stage_out(f, &result);
+        let product = builder.add(product)?;
+        let graph = builder.build()?;
+        let output = buffers.remove(5);
+        let tasks = [sum, plus_1, plus_2, product];
+        Ok(Self { graph, result, output, tasks, _others: buffers })
+    }
+
+    fn check(&self, place: Place) -> Result<(), Failure> {
+        let result = self.result.to_vec();
+        same(&format!("the result of {place}"), &result, &bytes(&expected()))
+    }
+}
+
+/// The executor still computes.
+pub(super) fn works<H: Hal>(bench: &Bench<H>, executor: &DeviceExecutor<H>) -> Result<(), Failure> {
+    let formula = Formula::new(bench)?;
+    executor.launch(&formula.graph)?.finish(bench.patience)?;
+    formula.check(executor.place())
+}
+
+fn a_formula_has_the_same_result_in_every_place<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)?.into_iter().chain([Place::Auto]) {
+        let executor = executor(&bench, place)?;
+        let formula = Formula::new(&bench)?;
+        for _ in 0..3 {
+            formula.result.with_mut(|result| result.fill(0));
+            let run = executor.launch_with(&formula.graph, RunOptions::new().trace(true))?;
+            let outcome = run.finish(bench.patience)?;
+            formula.check(place)?;
+            if place != Place::Auto {
+                check_eq!(outcome.place(), place.name(), "where it ran");
+            }
+            for task in formula.tasks {
+                check_eq!(outcome.state(task), TaskState::Complete, "task {task:?} in {place}");
+            }
+            let trace = outcome.trace().ok_or_else(|| Failure::new("no trace"))?;
+            check!(!trace.spans().is_empty(), "an empty trace of {place}");
+        }
+        let output = bench.download::<f32>(&formula.output)?;
+        same("device memory", &output, &expected())?;
+    }
+    bench.device.close();
+    Ok(())
+}
+
+/// Each task of a chain adds 1 to what the one before has left; those of a row work on lines of their own.
+fn long_chains_and_wide_graphs_complete<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let add_scalar = bench.load("add_scalar")?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let count = rig.times(if place == Place::Streams { 200 } else { 1000 }, 20);
+        let chain = bench.zeroed(64)?;
+        let row = bench.zeroed(64 * count as u64)?;
+        let mut builder = GraphBuilder::new();
+        let function = builder.kernel(&add_scalar);
+        for number in 0..count as u64 {
+            let line = || chain.whole();
+            builder.add(Task::new(function).input(line()).output(line()).f32(1.0).u64(16))?;
+            let line = row.slice(64 * number..64 * number + 64)?;
+            let task = Task::new(function).input(line.clone()).output(line);
+            builder.add(task.f32(number as f32).u64(16))?;
+        }
+        let outcome = executor.launch(&builder.build()?)?.finish(bench.patience)?;
+        check_eq!(outcome.count(TaskState::Complete), 2 * count, "the tasks done in {place}");
+        let sum = bench.download::<f32>(&chain)?;
+        same(&format!("the chain in {place}"), &sum, &[count as f32; 16])?;
+        let expected: Vec<f32> = (0..count).flat_map(|number| [number as f32; 16]).collect();
+        same(&format!("the row in {place}"), &bench.download::<f32>(&row)?, &expected)?;
+    }
+    Ok(())
+}
+
+fn streams_are_for_kernels_that_need_many_harts<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let executor = executor(&bench, Place::Auto)?;
+    let values: Vec<u64> = (1..=N / 2).collect();
+    let x = bench.upload(&values)?;
+    let out = bench.zeroed(32)?;
+    let mut builder = GraphBuilder::new();
+    let reduce = builder.kernel(&bench.load("reduce")?);
+    builder.add(Task::new(reduce).input(x.whole()).u64(N / 2).output(out.whole()))?;
+    let graph = builder.build()?;
+    let outcome = executor.launch(&graph)?.finish(bench.patience)?;
+    check_eq!(outcome.place(), "streams", "where it ran");
+    let sum = bench.download::<u64>(&out)?[0];
+    check_eq!(sum, values.iter().sum::<u64>(), "the sum");
+    let forced = bench.device.executor(&ExecutorConfig::new().place(Place::Resident))?;
+    let refused = forced.launch(&graph).map(drop);
+    let text = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    check!(text.contains("\"reduce\" has no function et_task"), "a forced place says \"{text}\"");
+    Ok(())
+}
+
+fn host_functions_and_kernels_mix<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let without_functions = Place::Resident;
+    let places = places(rig)?.into_iter().filter(|place| *place != without_functions);
+    for place in places.chain([Place::Auto]) {
+        let executor = executor(&bench, place)?;
+        let buffer = bench.device.alloc(4 * N)?;
+        let data = HostData::new(bytes(&vec![1.0; N as usize]));
+        let mut builder = GraphBuilder::new();
+        let add_scalar = builder.kernel(&bench.load("add_scalar")?);
+        builder.copy_in(&data, buffer.whole())?;
+        let task = Task::new(add_scalar).input(buffer.whole()).output(buffer.whole()).f32(2.0);
+        builder.add(task.u64(N))?;
+        let result = HostData::zeroed(4 * N as usize);
+        let copy = builder.copy_out(buffer.whole(), &result)?;
+        let sum = Arc::new(AtomicU64::new(0));
+        let (its, from) = (Arc::clone(&sum), result.clone());
+        let function = builder.function(move |_| {
+            let total: f32 = from.with(|bytes| {
+                let (words, _) = bytes.as_chunks::<4>();
+                words.iter().map(|word| f32::from_le_bytes(*word)).sum()
+            });
+            its.store(total as u64, Ordering::Relaxed);
+            Ok(())
+        });
+        builder.add(Task::new(function).reads(&result).after(copy))?;
+        executor.launch(&builder.build()?)?.finish(bench.patience)?;
+        check_eq!(sum.load(Ordering::Relaxed), 3 * N, "the sum in {place}");
+    }
+    Ok(())
+}
+
+fn kernels_stay_on_their_cores<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let executor = executor(&bench, Place::Cores)?;
+    let nop = bench.load("task_nop")?;
+    let on = |core: u32, count: usize| -> Result<Graph, Failure> {
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&nop);
+        for _ in 0..count {
+            builder.add(Task::new(nop).cores(CoreSet::of([core])))?;
+        }
+        Ok(builder.build()?)
+    };
+    let run = executor.launch_with(&on(5, 50)?, RunOptions::new().trace(true))?;
+    let outcome = run.finish(bench.patience)?;
+    check_eq!(outcome.count(TaskState::Complete), 50, "the tasks done");
+    // There are eight, from 0 on.
+    let outcome = executor.launch(&on(8, 1)?)?.wait(bench.patience)?;
+    check_eq!(outcome.count(TaskState::Failed), 1, "the tasks of a core that is not there");
+    works(&bench, &executor)
+}
+
+fn streams_of_the_device_work_beside_executors<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        works(&bench, &executor)?;
+        // The harts are let go after a while, so that an ordinary launch finds them free.
+        bench.works()?;
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+fn what_cannot_run_is_refused_before_anything_is_launched<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let first = Bench::open(rig)?;
+    let foreign = Formula::new(&first)?;
+    first.device.close();
+    let bench = Bench::open(rig)?;
+    let executor = executor(&bench, Place::Auto)?;
+    let outcome = executor.launch(&foreign.graph).map(drop);
+    check_matches!(outcome, Err(RunError::OtherDevice), "a graph of another device");
+    let mask = bench.device.properties().shire_mask;
+    let missing = 1u64 << 40;
+    let mut builder = GraphBuilder::new();
+    let nop = builder.kernel(&bench.load("task_nop")?);
+    builder.add(Task::new(nop).shires(missing))?;
+    let outcome = executor.launch(&builder.build()?).map(drop);
+    let Err(RunError::Device(Error::ShireMask { asked, available })) = outcome else {
+        return Err(Failure::new(format!("shires that are not there gave {outcome:?}")));
+    };
+    check_eq!((asked, available), (missing, mask), "the masks in the error");
+    for config in [ExecutorConfig::new().cores(64), ExecutorConfig::new().shires(missing)] {
+        let outcome = bench.device.executor(&config).map(drop);
+        check!(outcome.is_err(), "an executor with {config:?}");
+    }
+    works(&bench, &executor)?;
+    let launch = Launch::new(&bench.load("task_nop")?);
+    bench.run(&launch)
+}

@@ -1,0 +1,36 @@
+//! The promises of the runtime on this backend.
+
+mod bench;
+mod bits;
+mod copies;
+mod environment;
+mod events;
+mod failures;
+mod flow;
+mod graph_failures;
+mod graphs;
+mod mistakes;
+mod resets;
+mod streams;
+
+use et_hal::Hal;
+
+use crate::Case;
+
+/// All cases of the level.
+pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
+    [
+        copies::cases(),
+        streams::cases(),
+        events::cases(),
+        flow::cases(),
+        bits::cases(),
+        environment::cases(),
+        mistakes::cases(),
+        failures::cases(),
+        graphs::cases(),
+        graph_failures::cases(),
+        resets::cases(),
+    ]
+    .concat()
+}

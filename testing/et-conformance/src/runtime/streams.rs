@@ -1,0 +1,195 @@
+//! Order within streams and between them.
+
+use et_hal::Hal;
+use et_runtime::{KernelArgs, Launch};
+
+use super::bench::{Bench, pattern};
+use crate::check::{check, check_eq, same};
+use crate::{Failure, Need, Rig};
+
+crate::case::group! { Runtime, "runtime::streams":
+    operations_of_a_stream_are_in_order,
+    streams_that_wait_for_each_other_are_in_order [Need::Compute],
+    kernels_and_copies_of_a_stream_are_in_order [Need::Compute],
+    two_streams_work_at_the_same_time,
+    arguments_of_all_sizes_arrive_while_launches_are_in_flight [Need::Compute],
+    many_threads_may_use_one_stream_and_one_event,
+    thousands_of_streams_come_and_go,
+    memory_is_freed_when_the_last_command_is_done_and_not_before [Need::Compute, Need::Abort],
+}
+
+/// Each operation would be seen by the next one if it came late.
+fn operations_of_a_stream_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    let len = 10_000usize;
+    let (a, b) = (bench.zeroed(len as u64)?, bench.zeroed(len as u64)?);
+    let mut seen = vec![0; len];
+    for round in 1..=rig.times(40, 8) {
+        let byte = u8::try_from(round)?;
+        let first = stream.copy_to_device(&vec![byte; len], &a)?;
+        let second = stream.copy_on_device(&a, &b)?;
+        let third = stream.fill(&a, 0xff)?;
+        // Nothing was waited for: the read is behind all of them.
+        stream.read(&b, &mut seen, bench.patience)?;
+        same("the second buffer", &seen, &vec![byte; len])?;
+        stream.read(&a, &mut seen, bench.patience)?;
+        same("the first buffer", &seen, &vec![0xff; len])?;
+        for event in [first, second, third] {
+            check!(event.is_done(), "{event:?} is not done, what came later is");
+            bench.done(&event)?;
+        }
+    }
+    check!(stream.is_idle(), "a stream with nothing to do");
+    Ok(())
+}
+
+/// Every step adds 1 to what the step before has left, each on the next stream.
+fn streams_that_wait_for_each_other_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("add_scalar")?;
+    let streams: Vec<_> = (0..3).map(|_| bench.device.stream()).collect();
+    let buffer = bench.zeroed(4096)?;
+    let steps = rig.times(60, 9);
+    let mut last = streams[0].barrier()?;
+    for stream in streams.iter().cycle().take(steps) {
+        stream.wait_for(&last);
+        let launch = Launch::new(&kernel).buffer(&buffer).buffer(&buffer).f32(1.0).u64(1024);
+        last = stream.launch(&launch)?;
+    }
+    bench.done(&last)?;
+    let expected = f32::from(u16::try_from(steps)?);
+    same("the sum", &bench.download::<f32>(&buffer)?, &[expected; 1024])
+}
+
+fn kernels_and_copies_of_a_stream_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    let memset = bench.load("memset")?;
+    let buffer = bench.zeroed(8192)?;
+    let mut seen = vec![0u8; 8192];
+    for round in 0..u8::try_from(rig.times(30, 5))? {
+        let launch = Launch::new(&memset).buffer(&buffer).u64(u64::from(round)).u64(8192);
+        let kernel = stream.launch(&launch)?;
+        let part = buffer.slice(1024..2048)?;
+        let copy = stream.copy_to_device(&[round ^ 0x80; 1024], &part)?;
+        stream.read(&buffer, &mut seen, bench.patience)?;
+        same("what the kernel wrote", &seen[..1024], &[round; 1024])?;
+        same("what was copied over it", &seen[1024..2048], &[round ^ 0x80; 1024])?;
+        same("what the kernel wrote", &seen[2048..], &[round; 8192 - 2048])?;
+        bench.done(&kernel)?;
+        bench.done(&copy)?;
+    }
+    Ok(())
+}
+
+/// Copies of two streams, one thread each, both checked all the time.
+fn two_streams_work_at_the_same_time<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let rounds = rig.times(40, 6);
+    let work = |seed: usize| -> Result<(), Failure> {
+        let stream = bench.device.stream();
+        for round in 0..rounds {
+            let len = 1 + (round * 7919 + seed * 104_729) % 200_000;
+            let data: Vec<u8> = pattern(len + seed).split_off(seed);
+            let buffer = bench.device.alloc(len as u64)?;
+            let event = stream.copy_to_device(&data, &buffer)?;
+            let mut back = vec![0; len];
+            stream.read(&buffer, &mut back, bench.patience)?;
+            same("what came back", &back, &data)?;
+            bench.done(&event)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| work(1));
+        let own = work(2);
+        own.and(other.join().map_err(|_| Failure::new("a thread panicked"))?)
+    })
+}
+
+/// Short ones travel in the message, long ones are copied first; both must be kept until the kernel has read them.
+fn arguments_of_all_sizes_arrive_while_launches_are_in_flight<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("memset")?;
+    let out = bench.zeroed(64 * 9)?;
+    let stream = bench.device.stream();
+    let mut events = Vec::new();
+    // The first three words are what the kernel reads; the rest only makes the block longer.
+    for (slot, extra) in (0u64..).zip([0usize, 96, 104, 112, 1000, 4072, 4080, 5000, 100_000]) {
+        let part = out.slice(slot * 64..slot * 64 + 64)?;
+        let args =
+            KernelArgs::new().addr(part.addr()).u64(slot + 1).u64(64).bytes(&vec![0xee; extra], 1);
+        events.push(stream.launch(&Launch::new(&kernel).args(args).keep(part))?);
+    }
+    for event in &events {
+        bench.done(event)?;
+    }
+    for (slot, part) in (1u8..).zip(bench.download::<u8>(&out)?.chunks(64)) {
+        same(&format!("the part of launch {slot}"), part, &[slot; 64])?;
+    }
+    Ok(())
+}
+
+fn many_threads_may_use_one_stream_and_one_event<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    const THREADS: usize = 8;
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("task_nop")?;
+    let stream = bench.device.stream();
+    let launch = Launch::new(&kernel).shires(bench.one_shire());
+    let in_threads = |work: &(dyn Fn() -> Result<(), Failure> + Sync)| {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().map_err(|_| Failure::new("a thread panicked"))?
+            })
+        })
+    };
+    let rounds = rig.times(200, 5);
+    in_threads(&|| (0..rounds).try_for_each(|_| bench.done(&stream.launch(&launch)?)))?;
+    let event = stream.launch(&launch)?;
+    in_threads(&|| bench.done(&event))?;
+    check_eq!(bench.device.counters().stray_responses, 0, "stray responses");
+    check_eq!(bench.device.counters().unknown_messages, 0, "unknown messages");
+    Ok(())
+}
+
+fn thousands_of_streams_come_and_go<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let mut last = bench.device.stream().barrier()?;
+    for _ in 0..rig.times(10_000, 500) {
+        let stream = bench.device.stream();
+        last = stream.barrier()?;
+    }
+    bench.done(&last)?;
+    Ok(bench.stream().synchronize(bench.patience)?)
+}
+
+fn memory_is_freed_when_the_last_command_is_done_and_not_before<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    const BYTES: u64 = 1 << 20;
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("hang")?;
+    let used = || bench.device.memory_stats().used_bytes;
+    let before = used();
+    let buffer = bench.device.alloc(BYTES)?;
+    let launch = Launch::new(&kernel).buffer(&buffer).shires(bench.one_shire());
+    let event = bench.stream().launch(&launch)?;
+    drop((buffer, launch));
+    check!(used() >= before + BYTES, "memory is free while a kernel has its address");
+    let (kernel, error) = match kernel.unload() {
+        Err(refused) => refused,
+        Ok(()) => return Err(Failure::new("a running kernel was unloaded")),
+    };
+    crate::check::check_matches!(error, et_runtime::Error::KernelInUse { .. }, "unloading");
+    bench.device.abort_launch(&event, bench.patience)?;
+    check!(event.wait(bench.patience).is_err(), "an aborted kernel succeeded");
+    bench.stream().synchronize(bench.patience)?;
+    // What reports of failures need may stay.
+    check!(used() - before < BYTES, "{} bytes are still used", used() - before);
+    kernel.unload().map_err(|(_, error)| error)?;
+    Ok(())
+}

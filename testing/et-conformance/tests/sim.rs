@@ -1,0 +1,41 @@
+//! The simulator passes everything, on a small board and on the one that is simulated by default.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::{Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use et_conformance::runner::Suite;
+use et_conformance::{Rig, harness};
+use et_hal_sim::{SimConfig, SimHal};
+
+/// A board that only one at a time can have, as it is with a card: cases must close it before they open it again.
+fn board(text: &str) -> Rig<SimHal> {
+    let config: SimConfig = text.parse().unwrap();
+    let last = Mutex::new(Weak::new());
+    let open = move || {
+        let mut last = last.lock().unwrap();
+        // Its threads may need a moment to leave it.
+        let started = Instant::now();
+        while last.strong_count() != 0 {
+            if started.elapsed() > Duration::from_secs(5) {
+                return Err(io::Error::other("somebody still has the board"));
+            }
+            std::thread::yield_now();
+        }
+        let hal = SimHal::open(config.clone()).map_err(io::Error::other)?;
+        *last = std::sync::Arc::downgrade(hal.board());
+        Ok(hal)
+    };
+    Rig::new(open).counts_commands(|hal| hal.board().counters().commands)
+}
+
+fn suite(name: &'static str, text: &str) -> Suite<SimHal> {
+    Suite::new(name, board(text)).complete()
+}
+
+fn main() -> ExitCode {
+    harness(vec![suite("small", "shires=4,dram=1GiB"), suite("default", "")])
+}
