@@ -28,6 +28,12 @@ pub trait Signal: ErrorType {
 
     /// Makes every present wait return.
     fn wake(&self);
+
+    /// Looks whether the device is still there, after a queue was found corrupt: the reason may be that it is not.
+    ///
+    /// # Errors
+    /// `Stale`; `Lost`.
+    fn verify(&self) -> Result<(), Self::Error>;
 }
 
 /// What is wrong with a mailbox.
@@ -213,6 +219,23 @@ fn is_fatal<E>(error: &RingError<E>) -> bool {
     )
 }
 
+impl<M, S, E> RingMailbox<M, S, E>
+where
+    M: Mmio,
+    S: Signal<Error = M::Error>,
+    E: From<MailboxError<M::Error>>,
+{
+    /// Passes an outcome on; a queue that is found corrupt may be that of a device that is gone, which is then the error.
+    fn judged<T>(&self, outcome: Result<T, MailboxError<M::Error>>) -> Result<T, E> {
+        if let Err(MailboxError::Ring(error)) = &outcome
+            && is_fatal(error)
+        {
+            self.signal.verify().map_err(MailboxError::Access)?;
+        }
+        Ok(outcome?)
+    }
+}
+
 impl<M, S, E> ErrorType for RingMailbox<M, S, E>
 where
     M: Mmio,
@@ -242,7 +265,7 @@ where
             }
             (outcome, producer.indices())
         });
-        Ok(outcome?)
+        self.judged(outcome)
     }
 
     fn kick(&self) -> Result<(), E> {
@@ -263,7 +286,7 @@ where
             }
             (outcome, consumer.indices())
         });
-        Ok(outcome?)
+        self.judged(outcome)
     }
 
     fn ticket(&self) -> Ticket {

@@ -11,8 +11,8 @@ use et_devapi::msg::ops::{Completion, encode_abort, encode_echo};
 use et_devapi::msg::{CommandFlags, Header, Tag, command_bytes};
 use et_devapi::ring::{Consumer, Producer, Ring, RingError};
 use et_hal::{
-    AccessPath, BarOffset, Doorbell, Endpoint, Error, ErrorKind, ErrorType, Mailbox, MailboxLayout,
-    Mmio, Pop, Push, QueueId, RingSet, Ticket, Wake, Width, Widths,
+    AccessPath, BarOffset, Doorbell, Endpoint, Error, ErrorKind, ErrorType, LossReason, Mailbox,
+    MailboxLayout, Mmio, Pop, Push, QueueId, RingSet, Ticket, Wake, Width, Widths,
 };
 use et_testkit::{RegisterWrite, TestWindow};
 use zerocopy::IntoBytes;
@@ -46,7 +46,13 @@ impl Signal for TestSignal {
     fn wake(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+    fn verify(&self) -> Result<(), ErrorKind> {
+        if self.ticket() == GONE { Err(ErrorKind::Lost(LossReason::Removed)) } else { Ok(()) }
+    }
 }
+
+/// Ticket of a device that is not there any more.
+const GONE: Ticket = Ticket(u64::MAX);
 
 /// The error of a backend whose bundle has one of its own.
 #[derive(Debug)]
@@ -266,6 +272,15 @@ fn a_corrupt_index_poisons_the_queue() {
     for index in [1504, 5000, u64::MAX] {
         poisons(ErrorKind::Protocol, |window| head(window, index), |window| head(window, 0));
     }
+}
+
+#[test]
+fn a_queue_of_a_device_that_is_gone_is_not_called_corrupt() {
+    let window = window();
+    let signal = TestSignal(AtomicU64::new(GONE.0));
+    let mailbox: Box<'_, _> = RingMailbox::attach(&window, signal, LAYOUT).unwrap();
+    head(&window, u64::MAX);
+    assert_eq!(kind(mailbox.pop(&mut [0; 64])), ErrorKind::Lost(LossReason::Removed));
 }
 
 #[test]

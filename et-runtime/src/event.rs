@@ -240,9 +240,10 @@ impl<H: Hal> Transfer<H> {
             Err(error @ Error::Timeout { .. }) if !self.event.operation.cell.is_done() => {
                 Err(TransferError { error, remains: Remains::Transfer(self) })
             }
-            Err(error @ (Error::Lost { .. } | Error::Stale | Error::Closed)) => {
-                Err(TransferError { error, remains: Remains::Nothing })
-            }
+            // Not the device's answer: it may still be at work on what it got.
+            Err(
+                error @ (Error::Lost { .. } | Error::Hal { .. } | Error::Stale | Error::Closed),
+            ) => Err(TransferError { error, remains: Remains::Nothing }),
             Err(error) => {
                 let remains = self.lease.take().map_or(Remains::Nothing, Remains::Buffer);
                 Err(TransferError { error, remains })

@@ -36,7 +36,9 @@ fn a_card_of_another_process_does_all_that_a_card_does() {
     let rig = Rig::new(small());
     let device = rig.open();
     let mailbox = window(&device, MAILBOX_BAR);
-    assert_eq!(mailbox.path(), AccessPath::Trapped, "the doorbells are");
+    let path = |at, len| mailbox.path(BarOffset::new(at), len);
+    assert_eq!(path(0, 0x2000), AccessPath::Direct, "the rings are mapped");
+    assert_eq!(path(0x2000, 4), AccessPath::Trapped, "the doorbells are not");
     assert_eq!(device.hal().as_vfio().unwrap().facts().unwrap().vectors, 4);
     work::everything(&device);
     let did = rig.board.counters();
@@ -52,7 +54,9 @@ fn a_card_of_another_process_does_all_that_a_card_does() {
 fn a_card_whose_bars_cannot_be_mapped_does_the_same() {
     let rig = trapped(small());
     let device = rig.open();
-    assert_eq!(window(&device, DRAM_BAR).path(), AccessPath::Trapped);
+    let memory = window(&device, DRAM_BAR);
+    assert_eq!(memory.path(BarOffset::new(0), 8), AccessPath::Trapped);
+    drop(memory);
     work::everything(&device);
     drop(device);
     rig.check_left();

@@ -85,4 +85,11 @@ impl Signal for SimSignal {
     fn wake(&self) {
         self.event().raise();
     }
+
+    fn verify(&self) -> Result<(), SimError> {
+        match self.board.link(self.generation) {
+            Link::Stale => Err(SimError::Stale),
+            Link::Up | Link::Down => Ok(()),
+        }
+    }
 }

@@ -408,7 +408,9 @@ impl et_hal::Error for VfioError {
             Self::BadWidth { .. } => ErrorKind::BadWidth,
             Self::ValueTooLarge { .. } | Self::BufferSize { .. } => ErrorKind::TooLarge,
             Self::Stale => ErrorKind::Stale,
-            Self::Lost(LostBecause::RemovalRequested) => ErrorKind::Lost(LossReason::Removed),
+            Self::Lost(LostBecause::RemovalRequested | LostBecause::Disconnected) => {
+                ErrorKind::Lost(LossReason::Removed)
+            }
             Self::Lost(LostBecause::Closed) => ErrorKind::Lost(LossReason::Closed),
             Self::Lost(_) => ErrorKind::Lost(LossReason::LinkDown),
             Self::ResetHitsOthers(_) => ErrorKind::Permission,

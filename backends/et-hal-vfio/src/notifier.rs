@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
-use crate::sys::{Errno, Fd, Handle, Sys};
+use crate::sys::{Errno, Fd, Handle, Sys, retry};
 use crate::{Call, LostBecause, VfioError};
 
 /// How a wait ended.
@@ -110,20 +110,33 @@ impl Notifier {
         }
     }
 
-    fn poll(&self, timeout: Duration) -> Result<Heard, VfioError> {
-        let alarms = [
-            (&self.alarms.request, LostBecause::RemovalRequested),
-            (&self.alarms.error, LostBecause::BusError),
+    /// The counters that say that the device is gone, and why.
+    fn alarms(&self) -> Vec<(Fd, LostBecause)> {
+        let Alarms { error, request, gone } = &*self.alarms;
+        let fd = |alarm: &Option<Handle>| alarm.as_ref().map(Handle::fd);
+        let all = [
+            (fd(request), LostBecause::RemovalRequested),
+            (fd(error), LostBecause::BusError),
+            (*gone, LostBecause::Disconnected),
         ];
+        all.into_iter().filter_map(|(fd, because)| Some((fd?, because))).collect()
+    }
+
+    /// Tells whether the device is gone, without taking notifications away.
+    pub(crate) fn alarm(&self) -> Result<Option<LostBecause>, VfioError> {
+        let alarms = self.alarms();
+        let fds: Vec<_> = alarms.iter().map(|(fd, _)| *fd).collect();
+        let ready = retry(|| self.sys.poll(&fds, Duration::ZERO))
+            .map_err(|errno| VfioError::call(Call::Poll, "interrupts", errno))?;
+        let raised = alarms.iter().enumerate().find(|(index, _)| ready >> index & 1 != 0);
+        Ok(raised.map(|(_, (_, because))| *because))
+    }
+
+    fn poll(&self, timeout: Duration) -> Result<Heard, VfioError> {
         let mut fds: Vec<_> = self.events.iter().map(|event| event.fd()).collect();
         fds.push(self.wake.fd());
         let ordinary = fds.len();
-        let gone = self.alarms.gone.map(|fd| (fd, LostBecause::Disconnected));
-        let reasons: Vec<_> = alarms
-            .iter()
-            .filter_map(|(alarm, because)| Some((alarm.as_ref()?.fd(), *because)))
-            .chain(gone)
-            .collect();
+        let reasons = self.alarms();
         fds.extend(reasons.iter().map(|(fd, _)| *fd));
         let ready = match self.sys.poll(&fds, timeout) {
             // The wait goes on if there is time.

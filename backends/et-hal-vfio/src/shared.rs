@@ -221,12 +221,14 @@ impl Shared {
     pub(crate) fn confirm(&self) -> Result<(), VfioError> {
         let answer = self.config.ids().and_then(|_| self.config.command());
         if let Err(error) = answer {
-            let removed = error.kind() == ErrorKind::Lost(LossReason::Removed);
-            return Err(self.lose(if removed {
-                LostBecause::RemovalRequested
-            } else {
-                LostBecause::LinkDown
-            }));
+            let because = match error {
+                VfioError::Lost(because) => because,
+                _ if error.kind() == ErrorKind::Lost(LossReason::Removed) => {
+                    LostBecause::RemovalRequested
+                }
+                _ => LostBecause::LinkDown,
+            };
+            return Err(self.lose(because));
         }
         if self.alive.load(Ordering::Relaxed) && !self.shows_boot_status() {
             return Err(self.lose(LostBecause::LinkDown));

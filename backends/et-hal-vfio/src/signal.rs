@@ -134,4 +134,12 @@ impl Signal for VfioSignal {
     fn wake(&self) {
         self.notifier.wake();
     }
+
+    fn verify(&self) -> Result<(), VfioError> {
+        if let Some(because) = self.notifier.alarm()? {
+            return Err(self.shared.lose(because));
+        }
+        self.window.check_usable()?;
+        self.shared.confirm()
+    }
 }

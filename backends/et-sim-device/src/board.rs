@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use et_hal::{BarOffset, Endpoint, Generation, Width};
@@ -11,7 +12,9 @@ use et_sim_cores::Dram;
 use crate::compute::{self, Compute};
 use crate::firmware::Firmware;
 use crate::interrupt::{Bell, DoorbellLines};
-use crate::{BoardConfig, BoardError, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy};
+use crate::{
+    BoardConfig, BoardError, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy, Waited,
+};
 
 /// What a host access to a BAR meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,8 @@ pub(crate) struct Slot {
     control: AtomicU32,
     /// Generation whose firmware runs; behind that of `link` while a reset is in progress.
     running: AtomicU32,
+    /// Raised when that changes.
+    reset_over: Event,
 }
 
 /// Statistics with one writer, the firmware thread.
@@ -156,6 +161,7 @@ impl Slot {
     /// Publishes that the firmware of the present generation runs.
     pub(crate) fn reset_finished(&self, generation: Generation) {
         self.running.store(generation.0, Ordering::Release);
+        self.reset_over.raise();
     }
 
     /// Makes the whole memory read as zero.
@@ -249,6 +255,7 @@ impl Board {
             accesses_left: AtomicU32::new(0),
             control: AtomicU32::new(0),
             running: AtomicU32::new(0),
+            reset_over: Event::new(),
             config,
         });
         let firmware = Firmware::new(Arc::clone(&slot), compute);
@@ -383,6 +390,23 @@ impl Board {
     #[must_use]
     pub fn resetting(&self) -> bool {
         self.slot.running.load(Ordering::Acquire) != self.generation().0
+    }
+
+    /// Waits until no reset is in progress; tells whether that came to be within the time.
+    pub fn wait_reset(&self, within: Duration) -> bool {
+        let deadline = Instant::now().checked_add(within);
+        loop {
+            let seen = self.slot.reset_over.epoch();
+            if !self.resetting() {
+                return true;
+            }
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if self.slot.reset_over.wait(seen, left) == Waited::TimedOut {
+                return !self.resetting();
+            }
+        }
     }
 
     /// Returns what the board has done so far.

@@ -30,6 +30,8 @@ const IRQ_REQUEST: u32 = 4;
 const DOORBELLS: u64 = 0x2000;
 /// Device memory before BAR0. Spec: §1, §12.1
 const BEFORE_BAR0: u64 = BAR0_DEVICE_ADDR.as_u64() - et_sim_device::Dram::BASE;
+/// Limit of what a reset does before the boot; kernels are stopped first.
+const RESET: Duration = Duration::from_secs(5);
 /// Longest access by message that is made at once.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -69,6 +71,8 @@ pub struct Card {
 #[derive(Debug)]
 struct State {
     has_client: bool,
+    /// Clients so far.
+    clients: u64,
     config: ConfigSpace,
     windows: Windows,
     /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does both.
@@ -85,6 +89,7 @@ impl Card {
             // A card that nobody has set up.
             config: ConfigSpace::new(),
             has_client: false,
+            clients: 0,
             windows: Windows::default(),
             has_msi_lines: false,
             error_line: None,
@@ -93,6 +98,12 @@ impl Card {
         let card = Self { board, options, state: Mutex::new(state), free: Condvar::new() };
         card.tell_board(&card.state());
         card
+    }
+
+    /// Returns how many clients have used the card.
+    #[must_use]
+    pub fn clients(&self) -> u64 {
+        self.state().clients
     }
 
     /// Waits until no client uses the card; tells whether that came to be within the time.
@@ -130,6 +141,10 @@ impl Card {
     fn reset_board(&self) {
         // A reset while one is in progress changes nothing.
         let (Ok(_) | Err(_)) = self.board.begin_reset(MemoryAfterReset::Kept);
+        // What is mapped must not show the time before the reset to whoever looks after it.
+        if !self.board.wait_reset(RESET) {
+            tracing::warn!("the board does not finish its reset");
+        }
     }
 
     fn dram_area(&self) -> Area {
@@ -374,7 +389,9 @@ impl Device for Card {
     }
 
     fn connected(&self) {
-        self.state().has_client = true;
+        let mut state = self.state();
+        state.has_client = true;
+        state.clients += 1;
     }
 
     fn disconnected(&self) {

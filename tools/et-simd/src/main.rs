@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use clap::Parser;
 use et_hal_sim::SimConfig;
 use et_sim_device::Board;
 use et_sim_server::{Card, CardOptions};
-use et_vfio_user::{Device, Server, StopHandle};
+use et_vfio_user::{Device, Ended, Server, StopHandle};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -31,7 +32,7 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
     /// The board, as after `sim:`; for example `shires=4,dram=1GiB`.
-    #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
+    #[arg(long, value_name = "KEY=VALUE,…", default_value = "", value_parser = board)]
     board: SimConfig,
     /// Let no BAR be mapped: each access is a message, and closed BARs read as ones.
     #[arg(long)]
@@ -42,6 +43,11 @@ struct Args {
     /// End when the first client has gone.
     #[arg(long)]
     once: bool,
+}
+
+/// Reads the board's text form; errors with all they say.
+fn board(text: &str) -> Result<SimConfig, String> {
+    text.parse::<SimConfig>().map_err(|error| format!("{:#}", anyhow::Error::new(error)))
 }
 
 fn main() -> anyhow::Result<()> {
@@ -65,9 +71,10 @@ fn main() -> anyhow::Result<()> {
         .context("cannot start a thread")?;
 
     announce(&args.socket);
-    let device: Arc<dyn Device> = card;
+    let device: Arc<dyn Device> = Arc::clone(&card) as _;
     if args.once {
-        server.serve_one(&device)?;
+        // Who only looks whether somebody listens is no client.
+        while server.serve_one(&device)? != Ended::Stopped && card.clients() == 0 {}
     } else {
         server.run(&device)?;
     }
@@ -84,8 +91,15 @@ fn remove_stale(socket: &Path) -> anyhow::Result<()> {
     use std::io::ErrorKind;
     match UnixStream::connect(socket) {
         Ok(_) => bail!("another process already listens on {}", socket.display()),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(socket)
-            .with_context(|| format!("cannot remove the old {}", socket.display())),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            // So is whoever connects to an ordinary file.
+            let found = std::fs::symlink_metadata(socket);
+            if !found.is_ok_and(|found| found.file_type().is_socket()) {
+                bail!("{} is there and no socket", socket.display());
+            }
+            std::fs::remove_file(socket)
+                .with_context(|| format!("cannot remove the old {}", socket.display()))
+        }
         // Not there; or what it is, `bind` will say.
         Err(_) => Ok(()),
     }
