@@ -31,7 +31,7 @@ enum Command {
     },
     /// Measures the figures of the documentation, each beside a floor of the same run.
     Bench {
-        /// `graph` for task graphs; without it, everything else.
+        /// `graph` for task graphs, `vfio` for a card in another process; without it, everything but `graph`.
         #[arg(value_enum)]
         what: Option<What>,
         /// Writes the figures as JSON.
@@ -40,6 +40,15 @@ enum Command {
         /// Only figures whose name contains this.
         #[arg(long)]
         only: Option<String>,
+    },
+    /// The other process of a measurement.
+    #[command(hide = true)]
+    BenchPeer {
+        /// The processor to run on.
+        #[arg(long)]
+        cpu: Option<usize>,
+        #[command(subcommand)]
+        role: bench::Role,
     },
     /// Runs the loom models, and shows that they catch seeded mutants.
     Loom {
@@ -55,13 +64,18 @@ enum Command {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum What {
     Graph,
+    Vfio,
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ci { json } => ci::run(json.as_deref()),
         Command::Bench { what: Some(What::Graph), json, .. } => bench::run_graph(json.as_deref()),
+        Command::Bench { what: Some(What::Vfio), json, only } => {
+            bench::run_vfio(json.as_deref(), only.as_deref())
+        }
         Command::Bench { what: None, json, only } => bench::run(json.as_deref(), only.as_deref()),
+        Command::BenchPeer { cpu, role } => bench::play(&role, cpu),
         Command::Loom { json } => loom::run(json.as_deref()),
         Command::Vm(options) => vm::run(&options),
     }

@@ -8,6 +8,7 @@ mod copies;
 mod floor;
 mod graph;
 mod host;
+mod vfio;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -15,6 +16,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::shell::write_json;
+
+pub(crate) use vfio::{Role, play};
 
 /// One row of the result.
 #[derive(Clone, Debug, Serialize)]
@@ -77,6 +80,21 @@ pub(crate) fn run(json: Option<&Path>, only: Option<&str>) -> anyhow::Result<()>
         print(&figure);
         figures.push(figure);
     }
+    vfio::figures(only, |figure| {
+        print(&figure);
+        figures.push(figure);
+    })?;
+    write_json(json, &figures)
+}
+
+/// `cargo xtask bench vfio`.
+pub(crate) fn run_vfio(json: Option<&Path>, only: Option<&str>) -> anyhow::Result<()> {
+    print_head();
+    let mut figures = Vec::new();
+    vfio::figures(only, |figure| {
+        print(&figure);
+        figures.push(figure);
+    })?;
     write_json(json, &figures)
 }
 

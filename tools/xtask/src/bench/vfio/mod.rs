@@ -1,0 +1,57 @@
+//! `cargo xtask bench vfio`: a card in another process, over vfio-user, beside what the machine itself needs for the same.
+//!
+//! Value and floor alternate, run by run, so that what else the machine does meets both.
+
+mod calls;
+mod commands;
+mod copies;
+mod mappings;
+mod peer;
+mod processor;
+mod registers;
+mod trips;
+
+use std::time::Duration;
+
+use super::Figure;
+
+pub(crate) use peer::{Role, play};
+
+/// Limit of everything that another process is waited for.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Takes figures as they are made.
+type Take<'a> = &'a mut dyn FnMut(Figure);
+
+/// Figures that are measured together: the start of their names, and how to make them.
+type Group = (&'static str, fn(Take<'_>) -> anyhow::Result<()>);
+
+const GROUPS: [Group; 5] = [
+    ("vfio_trip", trips::figures),
+    ("vfio_write", registers::figures),
+    ("vfio_copy", copies::figures),
+    ("vfio_map", mappings::figures),
+    ("vfio_submit", calls::figures),
+];
+
+/// Makes the figures; with `only`, those of groups whose names fit.
+pub(crate) fn figures(only: Option<&str>, mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
+    for (group, figures) in GROUPS {
+        if only.is_none_or(|only| group.contains(only) || only.contains(group)) {
+            figures(&mut take)?;
+        }
+    }
+    Ok(())
+}
+
+/// The middle one of several values.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// Says why a figure is not there.
+fn skip(name: &str, because: &str) {
+    println!("{name:<26} skipped, because {because}");
+}
