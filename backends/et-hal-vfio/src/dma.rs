@@ -83,8 +83,10 @@ impl Dma for VfioDma {
         let place = self.pool.take(len_bytes, access)?;
         let handle = self.pool.shared().handle();
         let mut buffer = VfioBuffer { pool: Arc::clone(&self.pool), place, len: len_bytes, handle };
-        // A piece of a slab has been used before; the bytes up to the next buffer are ours too.
-        buffer.zero();
+        // A piece of a slab has been used before; the bytes up to the next buffer are ours too. A new file is zero.
+        if buffer.place.is_part() {
+            buffer.zero();
+        }
         Ok(buffer)
     }
 

@@ -9,7 +9,7 @@ use et_hal::Endpoint;
 use crate::notifier::{Alarms, Notifier};
 use crate::sys::{Fd, Handle, Sys};
 use crate::transport::{IrqIndex, Transport, Vectors};
-use crate::{Call, VfioError};
+use crate::{Call, Mode, VfioError};
 
 /// Event counters for all vectors, and who waits for them.
 ///
@@ -44,13 +44,31 @@ impl Interrupts {
         let error = alarm(IrqIndex::Error)?;
         let request = alarm(IrqIndex::Request)?;
         let alarms = Arc::new(Alarms { error, request, gone: transport.gone() });
-        let mut events = Vec::new();
-        for _ in Vector::ALL {
-            events.push(Arc::new(event(sys)?));
+        // A process that simulates a device signals what it has to say of an endpoint at once, if there is one counter for it.
+        // Kernels complain when vectors share one.
+        let shares = transport.mode() == Mode::User;
+        let mut events: Vec<Arc<Handle>> = Vec::new();
+        for vector in Vector::ALL {
+            let partner = match vector {
+                Vector::MgmtCompletion => Some(Vector::MgmtSubmission),
+                Vector::OpsCompletion => Some(Vector::OpsSubmission),
+                _ => None,
+            };
+            let shared = partner.filter(|_| shares).and_then(|with| events.get(with as usize));
+            events.push(match shared {
+                Some(shared) => Arc::clone(shared),
+                None => Arc::new(event(sys)?),
+            });
         }
         let notifier = |vectors: &[Vector]| {
-            let events = vectors.iter().map(|&vector| Arc::clone(&events[vector as usize]));
-            Notifier::new(sys, events.collect(), &alarms)
+            let mut heard: Vec<Arc<Handle>> = Vec::new();
+            for &vector in vectors {
+                let event = &events[vector as usize];
+                if !heard.iter().any(|other| Arc::ptr_eq(other, event)) {
+                    heard.push(Arc::clone(event));
+                }
+            }
+            Notifier::new(sys, heard, &alarms)
                 .map(Arc::new)
                 .map_err(|errno| VfioError::call(Call::Event, "interrupts", errno))
         };

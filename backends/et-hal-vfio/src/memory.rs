@@ -1,9 +1,11 @@
 //! Memory that can be shown to a device: a file in memory, so that a device in another process can get it by descriptor.
 
+#![expect(unsafe_code, reason = "computes an address inside a reservation")]
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::sys::{Errno, Handle, MapRequest, Mapping, Pages, Sys};
+use crate::sys::{Errno, Handle, MapRequest, Mapping, Pages, Sys, retry};
 use crate::{Call, VfioError};
 
 /// Bytes of a huge page.
@@ -13,7 +15,10 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// threads may share it.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    mapping: Mapping,
+    /// What `base` is in; taken away as a whole.
+    _mapping: Mapping,
+    base: NonNull<u8>,
+    len: usize,
     file: Handle,
     pages: Pages,
 }
@@ -35,17 +40,35 @@ impl Memory {
 
     fn of(sys: &Arc<dyn Sys>, len: usize, pages: Pages) -> Result<Self, Errno> {
         let file = Handle::new(sys, sys.memory_file(len, pages)?);
-        let request = MapRequest { len, file: Some((file.fd(), 0)), over: None, populate: true };
-        let mapping = Mapping::new(sys, request)?;
-        Ok(Self { mapping, file, pages })
+        let whole = MapRequest { len, file: Some((file.fd(), 0)), over: None, populate: true };
+        if pages == Pages::Huge || len < HUGE_PAGE_BYTES {
+            let mapping = Mapping::new(sys, whole)?;
+            let base = mapping.base();
+            return Ok(Self { _mapping: mapping, base, len, file, pages });
+        }
+        // Huge pages need their place: reserve more, and map over an aligned part of it.
+        let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
+        let reserve = MapRequest { len: room, file: None, over: None, populate: false };
+        let mapping = Mapping::new(sys, reserve)?;
+        let lead = mapping.base().as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // SAFETY: the lead is less than a huge page, and the reservation is longer by one.
+        let base = unsafe { mapping.base().add(lead) };
+        retry(|| sys.map(MapRequest { over: Some(base), populate: false, ..whole }))?;
+        sys.keep_from_children(base, len)?;
+        if retry(|| sys.populate(base, len)).is_err() {
+            // A kernel that does not know the request populates when it maps.
+            retry(|| sys.map(MapRequest { over: Some(base), ..whole }))?;
+            sys.keep_from_children(base, len)?;
+        }
+        Ok(Self { _mapping: mapping, base, len, file, pages })
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
-        self.mapping.base()
+        self.base
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.mapping.len()
+        self.len
     }
 
     pub(crate) fn file(&self) -> &Handle {
@@ -53,6 +76,6 @@ impl Memory {
     }
 
     pub(crate) fn is_huge(&self) -> bool {
-        self.pages == Pages::Huge
+        self.pages == Pages::Huge || self.len >= HUGE_PAGE_BYTES
     }
 }

@@ -28,6 +28,15 @@ pub(crate) struct Alarms {
     pub(crate) gone: Option<Fd>,
 }
 
+/// Who waits.
+#[derive(Debug, Default)]
+struct Waiters {
+    /// Somebody polls.
+    polling: bool,
+    /// So many others wait until that one has heard something.
+    others: usize,
+}
+
 /// Turns event counters into notifications with a number.
 ///
 /// One waiter at a time polls the counters; when it hears something it clears them, counts on, and wakes the others. An
@@ -40,8 +49,7 @@ pub(crate) struct Notifier {
     wake: Handle,
     alarms: Arc<Alarms>,
     epoch: AtomicU64,
-    /// Somebody polls.
-    polling: Mutex<bool>,
+    waiters: Mutex<Waiters>,
     change: Condvar,
 }
 
@@ -57,7 +65,7 @@ impl Notifier {
             wake: Handle::event(sys)?,
             alarms: Arc::clone(alarms),
             epoch: AtomicU64::new(0),
-            polling: Mutex::new(false),
+            waiters: Mutex::default(),
             change: Condvar::new(),
         })
     }
@@ -80,7 +88,7 @@ impl Notifier {
                 deadline.saturating_duration_since(Instant::now())
             })
         };
-        let mut polling = lock(&self.polling);
+        let mut waiters = lock(&self.waiters);
         let mut looked = false;
         loop {
             if self.epoch() != seen {
@@ -91,18 +99,23 @@ impl Notifier {
                 return Ok(Heard::Nothing);
             }
             looked = true;
-            if *polling {
-                let waited = self.change.wait_timeout(polling, left);
-                (polling, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if waiters.polling {
+                waiters.others += 1;
+                let waited = self.change.wait_timeout(waiters, left);
+                (waiters, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                waiters.others -= 1;
                 continue;
             }
-            *polling = true;
-            drop(polling);
+            waiters.polling = true;
+            drop(waiters);
             let heard = self.poll(left);
-            polling = lock(&self.polling);
-            *polling = false;
-            // The others look at the epoch; if it has not changed, one of them polls on.
-            self.change.notify_all();
+            waiters = lock(&self.waiters);
+            waiters.polling = false;
+            // The others look at the epoch; if it has not changed, one of them polls on. To notify is a system call even if
+            // nobody waits.
+            if waiters.others != 0 {
+                self.change.notify_all();
+            }
             match heard? {
                 Heard::Nothing => {}
                 heard => return Ok(heard),

@@ -69,6 +69,13 @@ pub(crate) struct Place {
     kind: Kind,
 }
 
+impl Place {
+    /// Tells whether others have used or may use the memory.
+    pub(crate) fn is_part(&self) -> bool {
+        matches!(self.kind, Kind::Part(..))
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// All of a mapping of this length.

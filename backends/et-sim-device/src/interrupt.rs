@@ -2,8 +2,8 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -25,12 +25,37 @@ pub struct Interrupts {
     management: CachePadded<Event>,
     raised: CachePadded<[AtomicU64; 4]>,
     /// Eventfds of another process, by vector.
-    lines: Mutex<[Option<OwnedFd>; 4]>,
+    lines: Mutex<[Option<Line>; 4]>,
     has_lines: AtomicBool,
+    /// Vectors raised since the last [`flush`](Self::flush), as bits.
+    unsent: AtomicU8,
     /// The device may not master the bus, and an MSI is a write on the bus.
     is_muted: AtomicBool,
     faults: Option<InterruptFaults>,
 }
+
+/// An eventfd of another process.
+#[derive(Debug)]
+struct Line {
+    fd: OwnedFd,
+    /// The kernel's number of the eventfd behind the descriptor, where it tells.
+    id: Option<u64>,
+}
+
+impl Line {
+    fn new(fd: OwnedFd) -> Self {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
+        let id = info.ok().and_then(|info| {
+            let id = info.lines().find_map(|line| line.strip_prefix("eventfd-id:"))?;
+            id.trim().parse().ok()
+        });
+        Self { fd, id }
+    }
+}
+
+/// Vectors in the order in which lines are signalled: whoever hears of a completion first finds it at once.
+const SIGNALLED: [Vector; 4] =
+    [Vector::OpsCompletion, Vector::MgmtCompletion, Vector::OpsSubmission, Vector::MgmtSubmission];
 
 #[derive(Debug)]
 struct InterruptFaults {
@@ -57,6 +82,7 @@ impl Interrupts {
             raised: CachePadded::default(),
             lines: Mutex::default(),
             has_lines: AtomicBool::new(false),
+            unsent: AtomicU8::new(0),
             is_muted: AtomicBool::new(false),
             faults: any.then_some(InterruptFaults { spurious, lost, count: AtomicU32::new(0) }),
         }
@@ -80,7 +106,7 @@ impl Interrupts {
     /// Connects a vector to an eventfd, or disconnects it.
     pub fn connect(&self, vector: Vector, line: Option<OwnedFd>) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines[vector as usize] = line;
+        lines[vector as usize] = line.map(Line::new);
         let any = lines.iter().any(Option::is_some);
         // Under the lock, so that the flag says what is connected.
         self.has_lines.store(any, Ordering::Release);
@@ -95,7 +121,7 @@ impl Interrupts {
     pub fn trigger(&self, vector: Vector) {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = &lines[vector as usize] {
-            signal(line);
+            signal(&line.fd);
         }
     }
 
@@ -115,7 +141,29 @@ impl Interrupts {
             Vector::OpsSubmission | Vector::OpsCompletion => self.operations.raise(),
         }
         if self.has_lines.load(Ordering::Acquire) && !self.is_muted.load(Ordering::Relaxed) {
-            self.trigger(vector);
+            // Relaxed, and no read-modify-write: only this thread uses it.
+            self.unsent
+                .store(self.unsent.load(Ordering::Relaxed) | 1 << vector as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Signals the eventfds of what was raised since the last time: each once, and none before the device has
+    /// published what it says. To signal takes longer than to execute a small command.
+    pub(crate) fn flush(&self) {
+        let unsent = self.unsent.load(Ordering::Relaxed);
+        if unsent == 0 {
+            return;
+        }
+        self.unsent.store(0, Ordering::Relaxed);
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done: [Option<u64>; 4] = [None; 4];
+        for (vector, done_at) in SIGNALLED.into_iter().zip(0..) {
+            let Some(line) = lines[vector as usize].as_ref() else { continue };
+            if unsent & 1 << vector as u8 == 0 || line.id.is_some() && done.contains(&line.id) {
+                continue;
+            }
+            signal(&line.fd);
+            done[done_at] = line.id;
         }
     }
 
@@ -153,6 +201,9 @@ fn drain(line: &OwnedFd) -> u64 {
     }
 }
 
+/// Sleeps as long as this end by an event or not at all.
+const FAR: Duration = Duration::from_secs(1000);
+
 /// Doorbells as eventfds, for a host in another process.
 #[derive(Debug)]
 pub struct DoorbellLines {
@@ -181,16 +232,19 @@ impl DoorbellLines {
         }
     }
 
-    /// Waits until one of the eventfds is signalled, or for `timeout`.
-    fn poll(&self, timeout: Duration) {
-        let limit = Timespec {
+    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations, management
+    /// and what happens on this side.
+    fn poll(&self, timeout: Duration) -> [bool; 3] {
+        // A limit that far away is none, and saves the kernel a timer.
+        let limit = (timeout < FAR).then(|| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
-        };
+        });
         let fd = |line| PollFd::new(line, PollFlags::IN);
         let mut fds = [fd(&self.operations), fd(&self.management), fd(&self.wake)];
         // An interruption is as good as a timeout: the caller looks.
-        let (Ok(_) | Err(_)) = poll(&mut fds, Some(&limit));
+        let (Ok(_) | Err(_)) = poll(&mut fds, limit.as_ref());
+        fds.map(|fd| !fd.revents().is_empty())
     }
 }
 
@@ -256,23 +310,28 @@ impl Bell {
 
     /// Counts the doorbells that another process has rung; tells whether there were any.
     pub(crate) fn look(&self) -> bool {
+        // Each is asked.
+        self.look_at(Endpoint::Operations) | self.look_at(Endpoint::Management)
+    }
+
+    /// The same for one endpoint.
+    pub(crate) fn look_at(&self, endpoint: Endpoint) -> bool {
         let Some(lines) = self.lines.get() else { return false };
-        let mut any = false;
-        for endpoint in [Endpoint::Operations, Endpoint::Management] {
-            let line = match endpoint {
-                Endpoint::Management => &lines.management,
-                _ => &lines.operations,
-            };
-            let times = drain(line);
-            if times != 0 {
-                self.count(endpoint, u32::try_from(times).unwrap_or(u32::MAX));
-                any = true;
-            }
+        let times = drain(match endpoint {
+            Endpoint::Management => &lines.management,
+            _ => &lines.operations,
+        });
+        if times == 0 {
+            return false;
         }
-        if any {
-            self.event.raise();
-        }
-        any
+        self.count(endpoint, u32::try_from(times).unwrap_or(u32::MAX));
+        self.event.raise();
+        true
+    }
+
+    /// Tells whether another process may ring.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.lines.get().is_some()
     }
 
     /// Sleeps until the epoch differs from `seen`, at most for `timeout`.
@@ -283,11 +342,20 @@ impl Bell {
         };
         // SeqCst on both sides: either this thread sees the new epoch, or `raise` sees the sleeper.
         lines.is_asleep.store(true, Ordering::SeqCst);
+        let mut is_ready = [false; 3];
         if self.event.epoch() == seen {
-            lines.poll(timeout);
+            is_ready = lines.poll(timeout);
         }
         lines.is_asleep.store(false, Ordering::Relaxed);
-        drain(&lines.wake);
-        self.look();
+        let [operations, management, wake] = is_ready;
+        if operations {
+            self.look_at(Endpoint::Operations);
+        }
+        if management {
+            self.look_at(Endpoint::Management);
+        }
+        if wake {
+            drain(&lines.wake);
+        }
     }
 }

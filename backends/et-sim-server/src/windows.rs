@@ -14,6 +14,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion};
 
+/// Bytes of a huge page.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// How long the client may take to answer an access.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -80,15 +82,29 @@ impl Windows {
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        let memory = MmapRegionBuilder::new(len)
-            .with_file_offset(FileOffset::new(File::from(fd), 0))
-            .with_mmap_prot(protection.bits().cast_signed())
-            .with_mmap_flags(flags.bits().cast_signed())
-            .build()
-            .map_err(|error| {
-                tracing::debug!(error = &error as &dyn std::error::Error, "file cannot be mapped");
-                Errno::NOMEM
-            })?;
+        let file = Arc::new(File::from(fd));
+        let map = || {
+            MmapRegionBuilder::new(len)
+                .with_file_offset(FileOffset::from_arc(Arc::clone(&file), 0))
+                .with_mmap_prot(protection.bits().cast_signed())
+                .with_mmap_flags(flags.bits().cast_signed())
+                .build()
+                .map_err(|error| {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::debug!(error, "file cannot be mapped");
+                    Errno::NOMEM
+                })
+        };
+        let mut memory = map()?;
+        let excess = memory.as_ptr().addr() % HUGE_PAGE_BYTES;
+        if excess != 0 && len >= HUGE_PAGE_BYTES {
+            // Huge pages can be mapped as such only at their own alignment. The kernel fills its address space from
+            // the top, so what is mapped below a spacer of this length comes to lie right; if not, it is only slower.
+            drop(memory);
+            let spacer = MmapRegion::<()>::new(excess);
+            memory = map()?;
+            drop(spacer);
+        }
         let memory = Arc::new(memory);
         self.files.retain(|_, memory| memory.strong_count() != 0);
         self.files.insert(id, Arc::downgrade(&memory));

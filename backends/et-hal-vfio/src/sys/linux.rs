@@ -16,6 +16,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Resource;
 use vfio_bindings::bindings::vfio;
 
+use crate::memory::HUGE_PAGE_BYTES;
+
 use super::record::{IOAS_RANGES_ARRAY, IOAS_RANGES_BYTES, IOAS_RANGES_COUNT, IOVA_RANGE_BYTES};
 use super::{Arg, Errno, Fd, MapRequest, OwnerFile, Pages, Record, Request, Sys};
 
@@ -240,6 +242,30 @@ impl Sys for Linux {
     fn keep_from_children(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
         // SAFETY: the range was mapped by the caller; the advice changes nothing for this process.
         unsafe { rustix::mm::madvise(at.as_ptr().cast(), len, Advice::LinuxDontFork) }
+    }
+
+    fn populate(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        let populate = |at: *mut u8, len: usize| {
+            // SAFETY: the callers' range is a mapping of their own; the advice keeps its contents.
+            unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) }
+        };
+        // One small page, then a request to make it a huge one: quicker than all the small ones, and system-wide settings
+        // do not forbid it, as they do when huge pages are to come by themselves.
+        for offset in (0..len).step_by(HUGE_PAGE_BYTES) {
+            let rest = len - offset;
+            let chunk = at.as_ptr().wrapping_add(offset);
+            if rest < HUGE_PAGE_BYTES {
+                break;
+            }
+            populate(chunk, self.page_bytes())?;
+            // SAFETY: as above.
+            let done = unsafe { libc::madvise(chunk.cast(), HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
+            if done != 0 {
+                tracing::debug!(errno = %last_error(), "no huge pages");
+                break;
+            }
+        }
+        populate(at.as_ptr(), len)
     }
 
     fn locked_memory_limit(&self) -> Option<u64> {

@@ -129,6 +129,8 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     fn unmap(&self, at: NonNull<u8>, len: usize);
     /// Keeps a mapping out of child processes.
     fn keep_from_children(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno>;
+    /// Makes all pages of a mapped file in memory present, huge ones where the kernel has them.
+    fn populate(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno>;
     /// Soft limit of locked memory in bytes; `None` is no limit.
     fn locked_memory_limit(&self) -> Option<u64>;
     /// The page map entry of a mapped address.
@@ -284,10 +286,6 @@ impl Mapping {
 
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 }
 

@@ -157,6 +157,7 @@ impl CompletionQueue {
         if std::mem::take(&mut self.unannounced) {
             slot.interrupts.raise(self.vector);
         }
+        slot.interrupts.flush();
     }
 
     /// Returns how long the firmware may sleep before it must look at the queue again.

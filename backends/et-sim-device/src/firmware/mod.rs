@@ -25,6 +25,8 @@ use std::hint;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use et_hal::Endpoint;
+
 use self::boot::{Boot, Progress};
 use self::mm::MasterMinion;
 use self::sp::ServiceProcessor;
@@ -36,6 +38,8 @@ use crate::compute::Compute;
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Rounds of looking between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
+/// The same, and between two looks at the doorbells of other processes, if there are such: a look is a system call.
+const LOOKS_PER_LINE: u32 = 4;
 /// Steps between two looks at the doorbells of other processes.
 const STEPS_PER_LOOK: u32 = 8;
 
@@ -84,7 +88,9 @@ impl Firmware {
                 Some(Control::Reset(memory)) => self.reset(memory),
                 None => {}
             }
-            if !self.step() {
+            let busy = self.step();
+            slot.interrupts.flush();
+            if !busy {
                 self.idle(seen);
             }
         }
@@ -145,8 +151,9 @@ impl Firmware {
         let limit = self.next_attempt();
         let patience = self.spin.min(limit);
         let started = Instant::now();
-        loop {
-            for _ in 0..LOOKS_PER_CLOCK {
+        let looks = if bell.has_lines() { LOOKS_PER_LINE } else { LOOKS_PER_CLOCK };
+        while !patience.is_zero() {
+            for _ in 0..looks {
                 if bell.epoch() != seen {
                     // Looking was worth while.
                     self.spin = (self.spin * 2).min(self.slot.config.spin);
@@ -154,14 +161,14 @@ impl Firmware {
                 }
                 hint::spin_loop();
             }
-            if bell.look() {
-                continue;
-            }
             if started.elapsed() >= patience {
                 break;
             }
+            // The other endpoint is in no hurry; sleep hears both.
+            bell.look_at(Endpoint::Operations);
         }
         if limit <= patience {
+            bell.look();
             return;
         }
         self.spin = (self.spin / 2).max(self.slot.config.spin / 8);

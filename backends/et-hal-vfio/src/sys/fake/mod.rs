@@ -399,6 +399,11 @@ impl Sys for Fake {
         self.linux.keep_from_children(at, len)
     }
 
+    fn populate(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        self.call("populate".into())?;
+        self.linux.populate(at, len)
+    }
+
     fn locked_memory_limit(&self) -> Option<u64> {
         self.with(|state| state.iommu.lock_limit)
     }
