@@ -23,7 +23,8 @@ const SIZES: [usize; 8] = [1, 7, 64, 100, 4095, 4096, 4097, 3 << 20];
 
 fn buffers_are_zeroed_also_when_memory_is_used_again<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let hal = rig.open_hal()?;
-    for len in SIZES {
+    let max = hal.dma().limits().max_buffer_bytes;
+    for len in SIZES.into_iter().filter(|len| *len <= max) {
         for round in 0..3 {
             let mut buffer = hal.dma().alloc(len, DeviceAccess::ReadWrite)?;
             let mut bytes = vec![0xee; len];
@@ -44,7 +45,7 @@ fn buffers_have_the_length_asked_for_and_aligned_addresses<H: Hal>(
     check!(limits.alignment_bytes.is_power_of_two(), "alignment {}", limits.alignment_bytes);
     check!(limits.max_buffer_bytes >= 2 << 20, "largest buffer {}", limits.max_buffer_bytes);
     for access in [DeviceAccess::Read, DeviceAccess::Write, DeviceAccess::ReadWrite] {
-        for len in SIZES {
+        for len in SIZES.into_iter().filter(|len| *len <= limits.max_buffer_bytes) {
             let buffer = hal.dma().alloc(len, access)?;
             check_eq!(buffer.len_bytes(), len, "the length");
             let bus = buffer.bus_addr();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use et_hal::Hal;
+use et_hal::{Dma, Hal};
 use et_runtime::kernel::{Cause, ExceptionKind, HartContext, LaunchFailure};
 use et_runtime::{Error, Launch};
 
@@ -226,7 +226,8 @@ fn aborting_a_stream_leaves_a_long_copy_of_another_alone<H: Hal>(
     let bench = Bench::open(rig)?;
     let hang = bench.load("hang")?;
     let endless = Launch::new(&hang).shires(bench.one_shire());
-    let len = rig.times(16 << 20, 1 << 20);
+    let max = bench.device.hal().dma().limits().max_buffer_bytes;
+    let len = rig.times(16 << 20, 1 << 20).next_multiple_of(4096).min(max);
     let target = bench.device.alloc(len as u64)?;
     let queues = usize::from(bench.device.properties().queues);
     for round in 0..rig.times(24, 8) {

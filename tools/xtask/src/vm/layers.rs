@@ -122,7 +122,12 @@ pub(crate) const LAYERS: &[Layer] = &[
                         "et --device vfio:0000:01:00.0 demo",
                     ],
                 ),
-                Boot::new("conformance", 1, &["et-conformance --device vfio:0000:01:00.0"]).long(),
+                Boot::new(
+                    "conformance",
+                    131,
+                    &["et-conformance --device vfio:0000:01:00.0 --scale 5"],
+                )
+                .long(),
             ],
         },
     },
@@ -157,8 +162,8 @@ pub(crate) const LAYERS: &[Layer] = &[
                 ),
                 Boot::new(
                     "conformance",
-                    1,
-                    &["et-conformance --device vfio:0000:01:00.0,mode=cdev"],
+                    131,
+                    &["et-conformance --device vfio:0000:01:00.0,mode=cdev --scale 5"],
                 )
                 .long(),
             ],
@@ -175,8 +180,9 @@ pub(crate) const LAYERS: &[Layer] = &[
                 Boot::new("et", 1, &["et --device vfio:0000:01:00.0,mode=noiommu demo"]),
                 Boot::new(
                     "conformance",
-                    1,
-                    &["et-conformance --device vfio:0000:01:00.0,mode=noiommu"],
+                    131,
+                    &["et-conformance --device vfio:0000:01:00.0,mode=noiommu --scale 5 --lacks access-control \
+                      --skip hal::wait::a_wait_for_nothing_ends_by_its_timeout=waits-look-without-interrupts"],
                 )
                 .long(),
             ],
