@@ -66,6 +66,10 @@ impl FromStr for Locator {
 }
 
 impl fmt::Display for Locator {
+    #[cfg_attr(
+        not(any(feature = "sim", feature = "vfio")),
+        expect(unused_variables, reason = "without backends there are no names")
+    )]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             #[cfg(feature = "sim")]

@@ -86,6 +86,7 @@ fn features(counts: &mut Counts) {
         ["-p", "et-hal", "--all-features", ""],
         ["-p", "et", "--no-default-features", ""],
         ["-p", "et", "--no-default-features", "--features=sim"],
+        ["-p", "et", "--no-default-features", "--features=vfio"],
         ["-p", "et", "--no-default-features", "--features=mock"],
         ["-p", "et", "--all-features", ""],
     ] {
