@@ -104,6 +104,8 @@ pub(crate) const LAYERS: &[Layer] = &[
                 Boot::new("aer", 5, &["et-vm-probe group 0000:01:00.0 aer"]).with(ON_AER),
                 Boot::new("remove", 7, &["et-vm-probe group 0000:01:00.0 remove"]),
                 Boot::new("kill", 3, &["et-vm-probe group 0000:01:00.0 kill"]).of_loss(),
+                Boot::new("removal", 5, &["et-vm-loss 0000:01:00.0,mode=group removal"]),
+                Boot::new("error", 5, &["et-vm-loss 0000:01:00.0,mode=group error"]).with(ON_AER),
                 Boot::new(
                     "et",
                     9,
@@ -150,6 +152,8 @@ pub(crate) const LAYERS: &[Layer] = &[
                 Boot::new("aer", 5, &["et-vm-probe cdev 0000:01:00.0 aer"]).with(ON_AER),
                 Boot::new("remove", 7, &["et-vm-probe cdev 0000:01:00.0 remove"]),
                 Boot::new("kill", 3, &["et-vm-probe cdev 0000:01:00.0 kill"]).of_loss(),
+                Boot::new("removal", 5, &["et-vm-loss 0000:01:00.0,mode=cdev removal"]),
+                Boot::new("error", 5, &["et-vm-loss 0000:01:00.0,mode=cdev error"]).with(ON_AER),
                 Boot::new(
                     "et",
                     4,
