@@ -280,4 +280,42 @@ mod tests {
         let twice = host.unmap(BusAddr::new(0x1000));
         assert_eq!(twice, Err(MapError::NotMapped { bus: BusAddr::new(0x1000) }));
     }
+
+    #[test]
+    fn windows_of_one_memory_and_memory_to_be_asked_for_stand_side_by_side() {
+        #[derive(Debug)]
+        struct Refuses;
+        impl RemoteMemory for Refuses {
+            fn read(&self, _: BusAddr, _: &mut [u8]) -> bool {
+                false
+            }
+            fn write(&self, _: BusAddr, _: &[u8]) -> bool {
+                false
+            }
+        }
+        let host = HostMemory::default();
+        let file = memory(0x3000);
+        file.get_slice(0x2010, 4).unwrap().copy_from(&[1_u8, 2, 3, 4]);
+        let (bus, access) = (BusAddr::new, DeviceAccess::ReadWrite);
+        host.map_part(bus(0x1000), Arc::clone(&file), 0x2000..0x3000, access).unwrap();
+        host.map_remote(bus(0x2000), 0x1000, Arc::new(Refuses), access).unwrap();
+        let outside = host.map_part(bus(0x8000), Arc::clone(&file), 0x2000..0x3001, access);
+        assert!(matches!(outside, Err(MapError::BadRange { .. })), "{outside:?}");
+        let span = host.find(0x1010, 0x2000, EngineAccess::Read).unwrap();
+        assert_eq!(span.len, 0xff0, "to the end of the window");
+        let Reach::Mapped(slice) = span.reach().unwrap() else { panic!("{span:?}") };
+        let mut bytes = [0_u8; 4];
+        slice.copy_to(&mut bytes);
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        drop(span);
+        let remote = host.find(0x2ff0, 0x1000, EngineAccess::Write).unwrap();
+        assert_eq!(remote.len, 0x10);
+        assert!(matches!(remote.reach(), Ok(Reach::Remote(_, at)) if at == bus(0x2ff0)));
+        host.set_bus_master(false);
+        assert!(host.find(0x1010, 1, EngineAccess::Read).is_err(), "the device is no bus master");
+        host.set_bus_master(true);
+        host.unmap_all();
+        host.quiesce();
+        assert_eq!(host.mappings(), 0);
+    }
 }
