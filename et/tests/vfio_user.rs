@@ -230,7 +230,7 @@ fn a_buffer_in_flight_is_not_given_back_when_the_card_is_lost() {
 
 #[test]
 fn a_server_that_ends_is_named_with_what_to_do() {
-    let rig = Rig::new(small());
+    let mut rig = Rig::new(small());
     let device = rig.open();
     let hang = load(&device, "hang");
     let event = device.default_stream().launch(&Launch::new(&hang)).unwrap();

@@ -1,7 +1,5 @@
 //! Memory that can be shown to a device: a file in memory, so that a device in another process can get it by descriptor.
 
-#![expect(unsafe_code, reason = "computes an address inside a reservation")]
-
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -50,9 +48,10 @@ impl Memory {
         let room = len.checked_add(HUGE_PAGE_BYTES).ok_or(Errno::NOMEM)?;
         let reserve = MapRequest { len: room, file: None, over: None, populate: false };
         let mapping = Mapping::new(sys, reserve)?;
-        let lead = mapping.base().as_ptr().align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: the lead is less than a huge page, and the reservation is longer by one.
-        let base = unsafe { mapping.base().add(lead) };
+        let start = mapping.base().as_ptr();
+        // The lead is less than a huge page, and the reservation is longer by one.
+        let aligned = start.wrapping_add(start.align_offset(HUGE_PAGE_BYTES));
+        let base = NonNull::new(aligned).ok_or(Errno::NOMEM)?;
         retry(|| sys.map(MapRequest { over: Some(base), populate: false, ..whole }))?;
         sys.keep_from_children(base, len)?;
         if retry(|| sys.populate(base, len)).is_err() {

@@ -395,6 +395,8 @@ impl Device for Card {
     }
 
     fn disconnected(&self) {
+        // First the device ends what it does: without its memory it would still answer, that transfers have failed.
+        self.reset_board();
         let host = self.board.host_memory();
         host.unmap_all();
         host.quiesce();
@@ -406,7 +408,6 @@ impl Device for Card {
         state.has_msi_lines = false;
         state.error_line = None;
         state.request_line = None;
-        self.reset_board();
         self.tell_board(&state);
         self.free.notify_all();
     }

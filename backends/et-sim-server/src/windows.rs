@@ -48,11 +48,11 @@ impl Windows {
         let at = BusAddr::new(window.address);
         let mapped = match window.file {
             Some((fd, offset)) => match self.file(fd, window.access.write)? {
-                Ok(memory) => {
+                Some(memory) => {
                     let end = offset.checked_add(window.len).ok_or(Errno::INVAL)?;
                     host.map_part(at, memory, offset..end, access)
                 }
-                Err(Unsealed) => host.map_remote(at, window.len, remote(bus), access),
+                None => host.map_remote(at, window.len, remote(bus), access),
             },
             None => host.map_remote(at, window.len, remote(bus), access),
         };
@@ -62,21 +62,17 @@ impl Windows {
         })
     }
 
-    /// Returns the mapping of a file.
-    fn file(
-        &mut self,
-        fd: OwnedFd,
-        writable: bool,
-    ) -> Result<Result<Arc<MmapRegion>, Unsealed>, Errno> {
+    /// Returns the mapping of a file; none if the client could make the file shorter: it could kill this process
+    /// with a fault.
+    fn file(&mut self, fd: OwnedFd, writable: bool) -> Result<Option<Arc<MmapRegion>>, Errno> {
         let stat = rustix::fs::fstat(&fd)?;
         let id = (stat.st_dev, stat.st_ino, writable);
         if let Some(memory) = self.files.get(&id).and_then(Weak::upgrade) {
-            return Ok(Ok(memory));
+            return Ok(Some(memory));
         }
-        // Who can shrink the file can kill this process with a fault.
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
         if !seals.contains(SealFlags::SHRINK) {
-            return Ok(Err(Unsealed));
+            return Ok(None);
         }
         let len = usize::try_from(stat.st_size).map_err(|_| Errno::INVAL)?;
         let mut protection = ProtFlags::READ;
@@ -108,17 +104,13 @@ impl Windows {
         let memory = Arc::new(memory);
         self.files.retain(|_, memory| memory.strong_count() != 0);
         self.files.insert(id, Arc::downgrade(&memory));
-        Ok(Ok(memory))
+        Ok(Some(memory))
     }
 
     pub(crate) fn clear(&mut self) {
         self.files.clear();
     }
 }
-
-/// The file can be made shorter at any time, so it is not mapped.
-#[derive(Debug)]
-struct Unsealed;
 
 fn remote(bus: &Arc<BusMaster>) -> Arc<dyn RemoteMemory> {
     Arc::new(ByMessage(Arc::clone(bus)))

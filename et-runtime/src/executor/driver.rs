@@ -344,7 +344,8 @@ impl Pool {
     }
 
     fn timed_out(&self, run: &RunShared, after: Duration) -> RunError {
-        // The background thread leaves when somebody wants to schedule; another waiter does not.
+        // The background thread leaves when somebody wants to schedule; another waiter does not. In real time: an injected
+        // clock may stand still.
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let end = Instant::now() + ASK;
         let engine = loop {

@@ -20,7 +20,7 @@ use et_vfio_user::{
 
 use super::{Addressing, Area, DmaRequest, IrqIndex, Region, Transport, Vectors};
 use crate::sync::{lock, read, write};
-use crate::sys::{Errno, Fd};
+use crate::sys::{Errno, Fd, Sys};
 use crate::{Call, LostBecause, Mode, VfioError};
 
 /// How long the server may take for an answer.
@@ -33,12 +33,13 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The connection to a server.
 pub(crate) struct User {
+    sys: Arc<dyn Sys>,
     client: Client,
     path: PathBuf,
     /// Files behind the regions, by index.
     files: Mutex<BTreeMap<u32, RegionMemory>>,
     doorbells: Vec<Doorbell>,
-    imported: Arc<Imported>,
+    by_address: Arc<ByAddress>,
 }
 
 /// A write that a descriptor takes.
@@ -57,7 +58,7 @@ impl fmt::Debug for User {
 
 /// Memory without descriptor, by bus address.
 #[derive(Debug, Default)]
-struct Imported(RwLock<BTreeMap<u64, Window>>);
+struct ByAddress(RwLock<BTreeMap<u64, Window>>);
 
 #[derive(Debug)]
 struct Window {
@@ -67,7 +68,7 @@ struct Window {
     access: DeviceAccess,
 }
 
-impl Imported {
+impl ByAddress {
     /// Calls `copy` with the place of `len` bytes at `bus`, while they cannot be taken away.
     fn with(
         &self,
@@ -92,7 +93,7 @@ impl Imported {
     }
 }
 
-impl HostMemory for Imported {
+impl HostMemory for ByAddress {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         let may = |access| access != DeviceAccess::Write;
         self.with(address, into.len(), may, |from| {
@@ -112,9 +113,9 @@ impl HostMemory for Imported {
 }
 
 /// Connects to a server.
-pub(crate) fn connect(path: &Path) -> Result<User, VfioError> {
-    let imported = Arc::new(Imported::default());
-    let memory: Arc<dyn HostMemory> = Arc::clone(&imported) as _;
+pub(crate) fn connect(sys: &Arc<dyn Sys>, path: &Path) -> Result<User, VfioError> {
+    let by_address = Arc::new(ByAddress::default());
+    let memory: Arc<dyn HostMemory> = Arc::clone(&by_address) as _;
     let client = Client::connect(path, memory, ANSWER).map_err(|error| refused(path, error))?;
     let info = client.device_info().map_err(|error| failed(path, Call::Info, error))?;
     if !info.pci {
@@ -125,7 +126,7 @@ pub(crate) fn connect(path: &Path) -> Result<User, VfioError> {
     }
     let doorbells = (0..6).flat_map(|region| doorbells(&client, region)).collect();
     let (path, files) = (path.to_owned(), Mutex::default());
-    Ok(User { client, path, files, doorbells, imported })
+    Ok(User { sys: Arc::clone(sys), client, path, files, doorbells, by_address })
 }
 
 /// The eventfds of a region. A server that has none, or does not know the question, gets messages.
@@ -178,7 +179,8 @@ impl Transport for User {
                     .iter()
                     .map(|area| Area { start: area.offset, end: area.offset + area.len }),
             );
-            lock(&self.files).insert(index, memory);
+            // The first one stays: who has asked for its descriptor may be about to map it.
+            lock(&self.files).entry(index).or_insert(memory);
         }
         Ok(Region { index, size: found.size, offset: 0, areas })
     }
@@ -186,7 +188,7 @@ impl Transport for User {
     fn file(&self, region: &Region, at: u64) -> (Fd, u64) {
         let files = lock(&self.files);
         files.get(&region.index).map_or((-1, 0), |memory| {
-            // The descriptor lives as long as `self`: regions are asked for once, and never replaced by another file.
+            // The descriptor lives as long as `self`.
             (memory.fd.as_raw_fd(), memory.offset + at)
         })
     }
@@ -203,13 +205,8 @@ impl Transport for User {
         let is_it =
             |bell: &&Doorbell| bell.region == region.index && bell.at == at && bell.value == from;
         if let Some(bell) = self.doorbells.iter().find(is_it) {
-            // A counter that is full has been rung often enough.
-            return match rustix::io::write(&bell.fd, &1_u64.to_le_bytes()) {
-                Ok(_) | Err(Errno::AGAIN) => Ok(()),
-                Err(errno) => {
-                    Err(VfioError::call(Call::Region, self.path.display().to_string(), errno))
-                }
-            };
+            self.sys.raise(bell.fd.as_raw_fd());
+            return Ok(());
         }
         self.client.posted_write(region.index, at, from).map_err(self.failed(Call::Region))
     }
@@ -270,18 +267,18 @@ impl Transport for User {
         });
         if file.is_none() {
             let DmaRequest { len, address, access, .. } = *request;
-            write(&self.imported.0).insert(request.iova, Window { len, address, access });
+            write(&self.by_address.0).insert(request.iova, Window { len, address, access });
         }
         let mapped = self.client.dma_map(request.iova, request.len, access, file);
         if mapped.is_err() {
-            write(&self.imported.0).remove(&request.iova);
+            write(&self.by_address.0).remove(&request.iova);
         }
         mapped.map_err(self.failed(Call::MapDma))
     }
 
     fn unmap_dma(&self, iova: u64, len: u64) -> Result<u64, VfioError> {
         // From here on the device is refused, whatever the server says.
-        write(&self.imported.0).remove(&iova);
+        write(&self.by_address.0).remove(&iova);
         match self.client.dma_unmap(iova, len) {
             // With the connection all windows are gone.
             Err(ClientError::Disconnected(_)) => Ok(len),
