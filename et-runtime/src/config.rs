@@ -26,6 +26,7 @@ pub struct Config {
     pub(crate) boot_timeout: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) shutdown_timeout: Duration,
+    pub(crate) watchdog: Duration,
     pub(crate) staging_bytes: usize,
     pub(crate) in_flight: u16,
     pub(crate) spin: Duration,
@@ -38,6 +39,7 @@ impl PartialEq for Config {
         self.boot_timeout == other.boot_timeout
             && self.command_timeout == other.command_timeout
             && self.shutdown_timeout == other.shutdown_timeout
+            && self.watchdog == other.watchdog
             && self.staging_bytes == other.staging_bytes
             && self.in_flight == other.in_flight
             && self.spin == other.spin
@@ -60,6 +62,7 @@ impl Config {
             boot_timeout: Duration::from_secs(100),
             command_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(5),
+            watchdog: Duration::from_secs(10),
             staging_bytes: 32 << 20,
             in_flight: 256,
             spin: Duration::from_micros(50),
@@ -75,8 +78,8 @@ impl Config {
         self
     }
 
-    /// How long a call may block for room: in a queue, in the staging pool, for a tag. Also the limit of the
-    /// runtime's own commands. Default 30 s.
+    /// How long a call may block for room — in a queue, in the staging pool, for a tag — while nothing of
+    /// its stream makes any progress. Also the limit of the runtime's own commands. Default 30 s.
     #[must_use]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
@@ -87,6 +90,15 @@ impl Config {
     #[must_use]
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.shutdown_timeout = timeout;
+        self
+    }
+
+    /// How long the device may answer nothing at all, while it has commands, until it is asked whether it
+    /// is still there; and how long it may take to answer that. Then it is lost. Watched by the thread of
+    /// [`Drain::Thread`]. Default 10 s.
+    #[must_use]
+    pub fn watchdog(mut self, limit: Duration) -> Self {
+        self.watchdog = limit;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use et_devapi::msg::ops::{DmaStatus, KernelAbortStatus, LaunchStatus, Version};
+use et_devapi::msg::ops::{DmaStatus, Version};
 use et_hal::{DeviceAddr, ErrorKind, ResetScope};
 
 use crate::kernel::{ElfError, LaunchFailure};
@@ -169,9 +169,6 @@ pub enum Error {
     /// The device refused or failed a launch. Spec: §9.4.
     #[error("{0}")]
     Launch(Arc<LaunchFailure>),
-    /// The device refused to abort a kernel. Spec: §10.2.
-    #[error("kernel abort failed: {0}")]
-    KernelAbort(KernelAbortStatus),
     /// The device refused another command.
     #[error("{op} failed on the device: {status}")]
     Refused {
@@ -183,15 +180,38 @@ pub enum Error {
     /// The command was aborted, with its stream.
     #[error("aborted")]
     Aborted,
-    /// The command was aborted because the device can abort only a whole queue. Spec: §10.1.
-    #[error("aborted together with stream {stream}, which shares its queue")]
+    /// A kernel was ended by the abort of another operation, because the device can abort only a whole
+    /// queue. Spec: §10.1.
+    #[error("aborted together with operation {operation}, which shares its queue")]
     AbortedWith {
-        /// The stream that was aborted.
-        stream: u32,
+        /// Number of the operation that was to be aborted; see [`Event::id`](crate::Event::id).
+        operation: u64,
+    },
+    /// The device cannot do this.
+    #[error("{op} is not possible on this device: {why}")]
+    Unsupported {
+        /// What was asked for.
+        op: &'static str,
+        /// What it lacks.
+        why: &'static str,
+    },
+    /// The event belongs to another device.
+    #[error("the event belongs to another device")]
+    ForeignEvent,
+    /// The operation has ended, so it cannot be aborted any more.
+    #[error("operation {operation} has ended already")]
+    HasEnded {
+        /// Its number; see [`Event::id`](crate::Event::id).
+        operation: u64,
     },
 }
 
 impl Error {
+    pub(crate) fn range(error: &et_hal::OutOfRange) -> Self {
+        let et_hal::OutOfRange { offset, len, buffer } = *error;
+        Self::OutOfRange { offset: offset as u64, len: len as u64, buffer: buffer as u64 }
+    }
+
     pub(crate) fn hal<E: et_hal::Error>(op: &'static str) -> impl Fn(E) -> Self {
         move |source| match source.kind() {
             ErrorKind::Stale => Self::Stale,
@@ -214,6 +234,7 @@ impl Error {
             Self::Misaligned { .. } => ErrorKind::Misaligned,
             Self::ArgumentsTooLarge { .. } => ErrorKind::TooLarge,
             Self::KernelInUse { .. } => ErrorKind::Busy,
+            Self::Unsupported { .. } => ErrorKind::Unsupported,
             _ => ErrorKind::Other,
         }
     }
@@ -225,12 +246,6 @@ impl Error {
             Self::Launch(failure) => Some(failure),
             _ => None,
         }
-    }
-
-    /// Returns the status of a launch that the device answered.
-    #[must_use]
-    pub fn launch_status(&self) -> Option<LaunchStatus> {
-        self.launch_failure().map(|failure| failure.status)
     }
 }
 

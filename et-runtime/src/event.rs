@@ -3,16 +3,15 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use et_devapi::msg::ops::Times;
 use et_hal::Hal;
 
+use crate::link::{Driver, Operation, Outcome, WakerKey};
 use crate::memory::{HostBuffer, Lease};
-use crate::operation::{Operation, Outcome};
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// When an operation was queued, sent and completed. Host times are those of the device's clock object.
@@ -29,17 +28,6 @@ pub struct Timeline {
     pub device: Option<Times>,
 }
 
-/// Makes progress on behalf of a waiter; the device behind an event, without its type.
-pub(crate) trait Driver: Send + Sync {
-    /// Waits until the operation is done or the time is up; `true` if it is done.
-    fn wait(&self, operation: &Operation, timeout: Duration) -> bool;
-    /// Takes what has arrived, without waiting.
-    fn poll(&self);
-    /// Somebody is interested who will not wait.
-    fn want(&self);
-    fn unwant(&self);
-}
-
 /// The completion of an operation.
 ///
 /// Dropping an event does not cancel anything; the operation goes on and keeps what it uses.
@@ -53,10 +41,10 @@ pub struct Event {
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event")
-            .field("id", &self.operation.id)
+            .field("id", &self.operation.key.id)
             .field("operation", &self.operation.name)
-            .field("stream", &self.operation.lane.id)
-            .field("done", &self.operation.cell.is_done())
+            .field("stream", &self.operation.stream)
+            .field("done", &self.operation.result.is_done())
             .finish()
     }
 }
@@ -70,19 +58,24 @@ impl Event {
         &self.operation
     }
 
+    /// Returns the address of the link it belongs to.
+    pub(crate) fn link_address(&self) -> usize {
+        self.driver.address()
+    }
+
     /// Returns the number of the operation; it is never used again on this device.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.operation.id
+        self.operation.key.id
     }
 
     /// Tells whether the operation has completed or failed, without waiting.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        if !self.operation.cell.is_done() {
+        if !self.operation.result.is_done() {
             self.driver.poll();
         }
-        self.operation.cell.is_done()
+        self.operation.result.is_done()
     }
 
     /// Waits for the operation, for at most `timeout`; zero polls.
@@ -92,53 +85,62 @@ impl Event {
     /// # Errors
     /// The operation's own failure, or [`Error::Timeout`].
     pub fn wait(&self, timeout: Duration) -> Result<Timeline> {
-        if self.driver.wait(&self.operation, timeout)
-            && let Some(outcome) = self.operation.cell.get()
-        {
-            return outcome;
-        }
-        Err(Error::Timeout { op: self.operation.name, after: timeout })
+        let outcome = self.driver.wait(&self.operation, timeout);
+        outcome.unwrap_or(Err(Error::Timeout { op: self.operation.name, after: timeout }))
     }
 
     /// Returns the outcome if the operation has completed.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Timeline>> {
-        self.operation.cell.get()
+        self.operation.result.get()
     }
 
     /// Has `callback` called when the operation is done, at once if it is already.
     ///
-    /// It runs in whichever thread sees the completion and must not block.
+    /// It runs in whichever thread sees the completion and must not block. If it panics, that is logged and
+    /// [counted](crate::Counters::callback_panics).
     pub fn on_done(&self, callback: impl FnOnce(&Result<Timeline>) + Send + 'static) {
-        self.operation.cell.call(callback);
-        self.register_interest();
+        self.operation.result.call(callback);
+        self.driver.want(&self.operation);
     }
 
-    fn register_interest(&self) {
-        if self.operation.wanted.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        self.driver.want();
-        if self.operation.cell.is_done() && self.operation.wanted.swap(false, Ordering::AcqRel) {
-            self.driver.unwant();
-        }
+    /// As [`on_done`](Self::on_done), for the runtime itself: before the callbacks of users.
+    pub(crate) fn on_done_first(&self, callback: impl FnOnce(&Result<Timeline>) + Send + 'static) {
+        self.operation.result.call_first(callback);
+        self.driver.want(&self.operation);
     }
 }
 
-/// The future of an [`Event`].
+/// The future of an [`Event`]. Dropping it forgets its waker, and cancels nothing.
 #[derive(Debug)]
-pub struct EventFuture(Event);
+pub struct EventFuture {
+    event: Event,
+    waker: Option<WakerKey>,
+}
 
 impl Future for EventFuture {
     type Output = Result<Timeline>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        match self.0.operation.cell.poll(context.waker()) {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let Self { event: Event { operation, driver }, waker } = &mut *self;
+        let is_first = waker.is_none();
+        match operation.result.poll(context.waker(), waker) {
             Some(outcome) => Poll::Ready(outcome),
             None => {
-                self.0.register_interest();
+                if is_first {
+                    driver.want(operation);
+                }
                 Poll::Pending
             }
+        }
+    }
+}
+
+impl Drop for EventFuture {
+    fn drop(&mut self) {
+        if let Some(waker) = self.waker {
+            self.event.operation.result.forget(waker);
+            self.event.driver.unwant(&self.event.operation);
         }
     }
 }
@@ -148,7 +150,7 @@ impl IntoFuture for Event {
     type IntoFuture = EventFuture;
 
     fn into_future(self) -> EventFuture {
-        EventFuture(self)
+        EventFuture { event: self, waker: None }
     }
 }
 
@@ -160,6 +162,8 @@ impl IntoFuture for Event {
 pub struct Transfer<H: Hal> {
     event: Event,
     lease: Arc<Lease<H>>,
+    /// The device writes the buffer: what it wrote is made visible before it is given back.
+    reads_back: Option<Arc<H>>,
 }
 
 impl<H: Hal> fmt::Debug for Transfer<H> {
@@ -218,8 +222,8 @@ impl<H: Hal> fmt::Display for TransferError<H> {
 }
 
 impl<H: Hal> Transfer<H> {
-    pub(crate) fn new(event: Event, lease: Arc<Lease<H>>) -> Self {
-        Self { event, lease }
+    pub(crate) fn new(event: Event, lease: Arc<Lease<H>>, reads_back: Option<Arc<H>>) -> Self {
+        Self { event, lease, reads_back }
     }
 
     /// Returns the event of the copy.
@@ -234,10 +238,16 @@ impl<H: Hal> Transfer<H> {
     pub fn wait(self, timeout: Duration) -> Result<HostBuffer<H>, TransferError<H>> {
         match self.event.wait(timeout) {
             Ok(_) => match self.lease.take() {
-                Some(buffer) => Ok(buffer),
+                Some(buffer) => match self
+                    .reads_back
+                    .map_or(Ok(()), |hal| buffer.sync_for_cpu(hal.dma(), 0..buffer.len_bytes()))
+                {
+                    Ok(()) => Ok(buffer),
+                    Err(error) => Err(TransferError { error, remains: Remains::Buffer(buffer) }),
+                },
                 None => Err(TransferError { error: Error::Closed, remains: Remains::Nothing }),
             },
-            Err(error @ Error::Timeout { .. }) if !self.event.operation.cell.is_done() => {
+            Err(error @ Error::Timeout { .. }) if !self.event.operation.result.is_done() => {
                 Err(TransferError { error, remains: Remains::Transfer(self) })
             }
             // Not the device's answer: it may still be at work on what it got.

@@ -1,15 +1,13 @@
 //! Recording what a device did, for Perfetto.
 
 use std::io::Write;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::event::Timeline;
-use crate::operation::Operation;
-use crate::shared::locked;
+use crate::link::Operation;
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// Most operations that are kept; later ones are counted only.
 const LIMIT: usize = 1_000_000;
@@ -55,22 +53,22 @@ impl Profiler {
     /// Stops recording and returns what was recorded, in the order of completion.
     pub fn stop(&self) -> Profile {
         self.on.store(false, Ordering::Release);
-        let records = std::mem::take(&mut *locked(&self.records));
+        let records = std::mem::take(&mut *lock(&self.records));
         Profile { records: records.kept, dropped: records.dropped }
     }
 
-    pub(crate) fn operation_done(&self, operation: &Operation, now: impl FnOnce() -> Duration) {
+    pub(crate) fn operation_done(&self, operation: &Operation, timeline: Timeline, failed: bool) {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
         let record = Record {
             name: operation.name,
-            id: operation.id,
-            stream: operation.lane.id,
-            timeline: operation.timeline(now()),
-            failed: operation.cell.get().is_some_and(|outcome| outcome.is_err()),
+            id: operation.key.id,
+            stream: operation.stream,
+            timeline,
+            failed,
         };
-        let mut records = locked(&self.records);
+        let mut records = lock(&self.records);
         if records.kept.len() < LIMIT {
             records.kept.push(record);
         } else {

@@ -4,35 +4,39 @@
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
     pub(crate) use std::hint::spin_loop as relax;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{yield_now as give_way, yield_now};
 }
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     // A model has to be told that others must go on, or it explores a loop that never ends.
     pub(crate) use loom::thread::{yield_now as relax, yield_now};
 
-    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again, and old values are what the models
-    /// are about.
+    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again, and old
+    /// values are what the models are about.
     pub(crate) fn give_way() {}
 }
 
 #[cfg(shuttle)]
 mod imp {
     pub(crate) use shuttle::hint::spin_loop as relax;
-    pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-    pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use shuttle::thread::{yield_now as give_way, yield_now};
 }
 
 pub(crate) use imp::{
-    Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, give_way, relax,
+    AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, give_way, relax,
     yield_now,
 };
+// Reference counts order nothing here but their own end, and the models' kind has no weak ones.
+pub(crate) use std::sync::Arc;
+
+use std::time::Duration;
 
 /// Locks, and goes on if another holder panicked: every critical section of this crate leaves its data
 /// consistent at each step, and a poisoned runtime could not shut down.
@@ -43,11 +47,34 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Locks if nobody else does.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
+/// Waits for a notification; it may end without one.
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    match condvar.wait(guard) {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
     }
+}
+
+/// Waits for a notification, at most for `timeout`; it may end without either.
+#[cfg(not(loom))]
+pub(crate) fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: Duration,
+) -> MutexGuard<'a, T> {
+    match condvar.wait_timeout(guard, timeout) {
+        Ok((guard, _)) => guard,
+        Err(poisoned) => poisoned.into_inner().0,
+    }
+}
+
+/// As above. In a model an endless timeout never passes, and every other passes at once, since the
+/// models' kind of this never wakes up by itself.
+#[cfg(loom)]
+pub(crate) fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: Duration,
+) -> MutexGuard<'a, T> {
+    if timeout == Duration::MAX { wait(condvar, guard) } else { guard }
 }

@@ -10,11 +10,11 @@ mod open;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
-    ArchRevision, CacheLevel, Clock, Config, Copy, Counters, Device, DeviceBuffer, DeviceSlice,
-    Drain, Error, Event, EventFuture, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs,
-    Launch, LaunchFailure, MemoryStats, Order, Profile, Profiler, Properties, Record, Remains,
-    Result, Stream, SystemClock, Timeline, Times, Transfer, TransferError, Version, executor,
-    graph, kernel, memory,
+    ArchRevision, CacheLevel, Clock, Config, Counters, Device, DeviceBuffer, DeviceSlice, Drain,
+    Error, Event, EventFuture, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
+    LaunchFailure, ListedCopy, MemoryStats, Profile, Profiler, Properties, Record, Remains, Result,
+    Stream, SystemClock, Timeline, Times, Transfer, TransferError, Version, executor, graph,
+    kernel, memory,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]

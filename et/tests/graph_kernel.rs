@@ -623,7 +623,7 @@ fn a_worker_that_traps_is_named_by_the_outcomes() {
     let (event, _cells) = start(&rig, 1, 3, 1, &image);
     until("the others", || image.progress(&rig).completed == 60);
     assert!(!event.is_done());
-    rig.device.abort_launch(&event, LONG).unwrap();
+    rig.device.abort(&event, LONG).unwrap();
     event.wait(LONG).unwrap_err();
     let outcomes = image.outcomes(&rig);
     assert_eq!(outcomes[0].state, State::Dispatched);

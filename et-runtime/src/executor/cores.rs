@@ -16,8 +16,8 @@ use super::run::RunShared;
 use crate::event::Event;
 use crate::graph::Work;
 use crate::kernel::{Kernel, Launch, decode};
+use crate::link::Link as Shared;
 use crate::memory::DeviceBuffer;
-use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -227,7 +227,7 @@ impl<H: Hal> CoresPort<H> {
         let Some(mut live) = self.live.take() else { return };
         if let Err(error) = self.dismiss(&mut live) {
             tracing::debug!(error, "harts do not leave by themselves");
-            if let Err(error) = self.shared.abort_launch(&live.event, LIMIT) {
+            if let Err(error) = crate::device::request_abort(&self.shared, &live.event) {
                 tracing::debug!(%error, "abort of the harts that run tasks");
             }
         }
@@ -504,7 +504,7 @@ impl<H: Hal> Port for CoresPort<H> {
             return;
         }
         // A hart cannot be stopped alone. What other runs have on the harts fails with the abort.
-        if let Err(error) = self.shared.abort_launch(&live.event, LIMIT) {
+        if let Err(error) = crate::device::request_abort(&self.shared, &live.event) {
             tracing::debug!(%error, "abort of the harts that run tasks");
         }
         let outcome = live.event.wait(LIMIT);

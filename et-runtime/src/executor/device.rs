@@ -15,7 +15,7 @@ use super::run::RunShared;
 use super::streams::StreamPort;
 use super::{Run, RunError, RunOptions, TaskFailure};
 use crate::graph::{Graph, TaskId, Work};
-use crate::shared::Shared;
+use crate::link::Link as Shared;
 use crate::{Device, Result};
 
 /// Who schedules the kernels of a graph, and what runs them.
@@ -165,7 +165,7 @@ impl<H: Hal> DeviceExecutor<H> {
     /// # Errors
     /// [`RunError::Unsupported`] if the device cannot have the place or the number of cores; [`RunError::Device`].
     pub fn new(device: &Device<H>, config: &ExecutorConfig) -> Result<Self, RunError> {
-        let shared = device.shared();
+        let shared = device.link();
         let crew = Crew::new(shared, config)?;
         let has_cores = !matches!(config.place, Place::Streams | Place::Resident)
             && CoresPort::is_possible(shared);

@@ -1,8 +1,9 @@
 //! Who turns the scheduler, and when it sleeps.
 
+use crate::sync::Mutex;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
@@ -10,9 +11,9 @@ use super::run::RunShared;
 use super::{Outcome, Run, RunError, RunOptions};
 use crate::clock::{Clock, Deadline};
 use crate::graph::{Graph, TaskId, Work};
-use crate::handshake::{Callbacks, Combiner, Held, Parker};
-use crate::shared::locked;
+use crate::handshake::{Combiner, Continuations, Held, Parker};
 use crate::sync;
+use crate::sync::lock as locked;
 
 /// What is asked of whoever schedules.
 pub(super) enum Request {
@@ -440,7 +441,7 @@ impl Pool {
 /// What is left to do for a thread that has scheduled, when it holds no lock.
 #[derive(Default)]
 struct After {
-    callbacks: Vec<Callbacks<Arc<Outcome>>>,
+    callbacks: Vec<Continuations<Arc<Outcome>>>,
     needs_care: bool,
     has_backlog: bool,
     /// Something is under way that does not ring.

@@ -18,7 +18,7 @@ use super::trace::Recorder;
 use super::workers::{Taken, WorkerSlot};
 use super::{Outcome, TaskFailure, TaskSpan, TaskState};
 use crate::graph::{TaskId, Work};
-use crate::handshake::{Callbacks, Patience};
+use crate::handshake::{Continuations, Patience};
 
 /// Looks without a completion, while tasks wait for a worker and are not short, that make one more worker worth its wake-up.
 const WIDEN_AT: u32 = 600;
@@ -166,7 +166,7 @@ pub(super) struct Engine {
     done: Vec<Done>,
     /// Runs that are recorded.
     recorded: usize,
-    callbacks: Vec<Callbacks<Arc<Outcome>>>,
+    callbacks: Vec<Continuations<Arc<Outcome>>>,
 }
 
 impl Engine {
@@ -249,7 +249,7 @@ impl Engine {
         !self.callbacks.is_empty()
     }
 
-    pub(super) fn take_callbacks(&mut self) -> Vec<Callbacks<Arc<Outcome>>> {
+    pub(super) fn take_callbacks(&mut self) -> Vec<Continuations<Arc<Outcome>>> {
         std::mem::take(&mut self.callbacks)
     }
 
@@ -491,7 +491,7 @@ impl Engine {
             let Exec { run, progress, .. } = exec;
             progress.succeed(&**run, task, |next| ready.push(run, slot, next));
         } else {
-            let mut reports = crate::shared::locked(&exec.run.reports);
+            let mut reports = crate::sync::lock(&exec.run.reports);
             let report = reports.iter().position(|(other, _)| *other == task);
             let failure = report.map(|at| reports.swap_remove(at).1);
             drop(reports);
@@ -672,8 +672,9 @@ impl Engine {
             place,
             trace: recorder.map(Recorder::finish),
         };
-        if let Some(callbacks) = run.result.set(Arc::new(outcome))
-            && !callbacks.is_empty()
+        if let Some(callbacks) = run.result.set(Arc::new(outcome), |p| {
+            let _ = p.unpark();
+        }) && !callbacks.is_empty()
         {
             self.callbacks.push(callbacks);
         }

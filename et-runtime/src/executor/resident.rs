@@ -5,9 +5,10 @@
 //! buffer tells. Then the launch is aborted as soon as nothing else runs, and what is left of the graph is launched again
 //! without the failed task and those that depend on it.
 
+use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use et_devapi::handshake::{CELL_BYTES, CELL_WORDS};
@@ -22,9 +23,10 @@ use super::run::RunShared;
 use crate::event::{Event, Transfer};
 use crate::graph::{Graph, HostData, Work};
 use crate::kernel::{ExceptionKind, HartContext, Kernel, Launch, decode};
+use crate::link::Link as Shared;
 use crate::memory::{DeviceBuffer, DeviceMemory};
-use crate::shared::{Shared, locked};
 use crate::stream::Stream;
+use crate::sync::lock as locked;
 use crate::{Error, Result};
 
 /// How often to look at a graph that runs.
@@ -202,7 +204,7 @@ impl<H: Hal> ResidentPort<H> {
             return false;
         }
         if self.shared.config.drain == crate::config::Drain::Caller {
-            self.shared.poll_now();
+            self.shared.poll();
         }
         let news = std::mem::take(&mut *locked(&self.news));
         if let Some(active) = self.active.take() {
@@ -372,7 +374,7 @@ impl<H: Hal> ResidentPort<H> {
             let len = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
             let started = self
                 .shared
-                .host_buffer(len)
+                .host_buffer(len, et_hal::DeviceAccess::Write)
                 .and_then(|buffer| self.main.copy_to_host_buffer(from, buffer));
             match started {
                 Ok(transfer) => {
@@ -430,7 +432,7 @@ impl<H: Hal> ResidentPort<H> {
             .any(|context| !cells.iter().any(|cell| cell.hart == u64::from(context.hart_id)));
         if has_coordinator || u64::from(held) >= flight.progress.outstanding() {
             flight.trapped = contexts;
-            self.shared.abort_launch(&flight.event, LIMIT)?;
+            crate::device::request_abort(&self.shared, &flight.event)?;
         }
         Ok(())
     }
@@ -571,7 +573,7 @@ impl<H: Hal> ResidentPort<H> {
         *locked(&self.news) = true;
         let Phase::Running(flight) = &active.phase else { return };
         let told = if late.is_some() {
-            self.shared.abort_launch(&flight.event, LIMIT)
+            crate::device::request_abort(&self.shared, &flight.event)
         } else {
             // Not before the image, which would undo it.
             self.side.wait_for(&flight.uploaded);

@@ -1,11 +1,12 @@
 //! A launched graph.
 
+use crate::sync::Mutex;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use super::progress::Tasks;
 use super::{Outcome, RunError, TaskFailure, TaskState};
 use crate::clock::Deadline;
 use crate::graph::{Graph, TaskContext, TaskId, Work};
-use crate::handshake::Cell;
+use crate::handshake::OneShot;
 use crate::kernel::{HartContext, LaunchFailure};
-use crate::shared::locked;
+use crate::sync::lock as locked;
 
 /// Options of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub(super) struct RunShared {
     pub(super) is_cancelled: AtomicBool,
     /// What workers say of tasks that failed, before they say that these are complete.
     pub(super) reports: Mutex<Vec<(u32, TaskFailure)>>,
-    pub(super) result: Cell<Arc<Outcome>>,
+    pub(super) result: OneShot<Arc<Outcome>>,
     /// Whether single harts can run its kernels; found out when asked.
     pub(super) can_be_tasks: OnceLock<bool>,
 }
@@ -83,7 +84,7 @@ impl RunShared {
             finished: AtomicUsize::new(0),
             is_cancelled: AtomicBool::new(false),
             reports: Mutex::default(),
-            result: Cell::new(),
+            result: OneShot::new(),
             can_be_tasks: OnceLock::new(),
         })
     }
@@ -247,6 +248,6 @@ impl Future for Run {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arc<Outcome>> {
         // Nobody waits here, so the background thread schedules when something comes.
-        self.shared.result.poll(context.waker()).map_or(Poll::Pending, Poll::Ready)
+        self.shared.result.poll(context.waker(), &mut None).map_or(Poll::Pending, Poll::Ready)
     }
 }

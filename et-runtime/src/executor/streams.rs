@@ -1,6 +1,7 @@
 //! Kernels as launches, and copies, on streams.
 
-use std::sync::{Arc, Mutex, Weak};
+use crate::sync::Mutex;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use et_hal::Hal;
@@ -12,8 +13,9 @@ use crate::config::Drain;
 use crate::event::{Event, Transfer};
 use crate::graph::{HostData, Work};
 use crate::kernel::{KernelArgs, Launch};
-use crate::shared::{Shared, locked};
+use crate::link::Link as Shared;
 use crate::stream::Stream;
+use crate::sync::lock as locked;
 
 /// Operations in flight at a time. More only fill queues.
 const ROOM: usize = 32;
@@ -75,7 +77,7 @@ impl<H: Hal> StreamPort<H> {
             }
             Work::CopyOut { from, to } => {
                 let len = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
-                let buffer = self.shared.host_buffer(len)?;
+                let buffer = self.shared.host_buffer(len, et_hal::DeviceAccess::Write)?;
                 let transfer = self.copies.copy_to_host_buffer(from, buffer)?;
                 (transfer.event().clone(), Some((transfer, to.clone())))
             }
@@ -119,7 +121,7 @@ impl<H: Hal> Port for StreamPort<H> {
             return false;
         }
         if self.shared.config.drain == Drain::Caller {
-            self.shared.poll_now();
+            self.shared.poll();
         }
         if !std::mem::take(&mut *locked(&self.news)) {
             return false;
@@ -159,7 +161,7 @@ impl<H: Hal> Port for StreamPort<H> {
         }
         for operation in self.operations.iter().filter(|op| op.run == run && op.is_launch) {
             // If it has just ended, there is nothing to abort; its event says what happened.
-            if let Err(error) = self.shared.abort_launch(&operation.event, ABORT) {
+            if let Err(error) = crate::device::request_abort(&self.shared, &operation.event) {
                 tracing::debug!(%error, task = operation.name, "abort of a late kernel");
             }
         }

@@ -12,21 +12,15 @@
 //! They are public for the models in `testing/et-loom` and for people who read them; the interface is
 //! not stable.
 
-mod cell;
 mod combiner;
-mod gate;
 mod host_cell;
-mod leader;
-mod parker;
 mod patience;
-mod table;
 
-pub use cell::{Callbacks, Cell};
 pub use combiner::{Combiner, Held};
-pub use gate::{Gate, Work};
 pub use host_cell::HostCell;
 pub(crate) use host_cell::sure;
-pub use leader::{Leader, LeaderGuard};
-pub use parker::Parker;
 pub use patience::Patience;
-pub use table::{Claim, Table};
+
+pub use crate::link::{
+    Continuations, Lead, OneShot, Parker, Source, Terms, Waiters, WakerKey, Whereabouts,
+};

@@ -1,127 +1,59 @@
 //! Device memory that every launch needs: arguments and exception buffer.
 
-use std::sync::{Arc, Mutex};
-
 use et_devapi::abi::EXCEPTION_BUFFER_BYTES;
 use et_devapi::msg::ops::{DmaReadNode, DmaWriteNode};
 use et_hal::{DeviceAddr, Hal};
 
 use crate::Result;
 use crate::memory::{DeviceBuffer, DeviceMemory, DeviceSlice, HostBuffer};
-use crate::shared::locked;
+use crate::sync::Arc;
 
-/// Arguments up to this many bytes are in the context; the exception buffer follows at this offset.
-pub(crate) const MAX_SMALL_ARGS: usize = 4096;
-/// Most contexts, and so most launches in flight.
-const LIMIT: usize = 64;
+/// Room for arguments inside the launch message, which firmware copies here; the exception buffer follows.
+const ARGS_BYTES: usize = 4096;
 
-/// The contexts of a device, made when needed and kept.
+/// Arguments and exception buffer of one launch.
 ///
-/// Two launches in flight never share one: firmware copies embedded arguments before the first kernel has ended
-/// (Spec: §9.1), and writes the state of failed harts without asking whether the last one was read.
-#[derive(Debug)]
-pub(crate) struct Contexts {
-    pool: Mutex<Pool>,
-}
-
-#[derive(Debug, Default)]
-struct Pool {
-    free: Vec<DeviceBuffer>,
-    made: usize,
-}
-
-/// What is given out.
-pub(crate) enum Taken {
-    /// Its exception buffer holds the pattern.
-    Ready(LaunchContext),
-    /// It must be filled with the pattern first.
-    Fresh(LaunchContext),
-    /// All are in use.
-    NoneFree,
-}
-
-impl Contexts {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { pool: Mutex::default() })
-    }
-
-    pub(crate) fn take(self: &Arc<Self>, memory: &Arc<DeviceMemory>) -> Result<Taken> {
-        let mut pool = locked(&self.pool);
-        let context = |buffer| LaunchContext { buffer: Some(buffer), home: Arc::clone(self) };
-        if let Some(buffer) = pool.free.pop() {
-            return Ok(Taken::Ready(context(buffer)));
-        }
-        if pool.made == LIMIT {
-            return Ok(Taken::NoneFree);
-        }
-        match memory.alloc((MAX_SMALL_ARGS + EXCEPTION_BUFFER_BYTES) as u64, 4096) {
-            Ok(buffer) => {
-                pool.made += 1;
-                Ok(Taken::Fresh(context(buffer)))
-            }
-            // With at least one the launch only has to wait.
-            Err(_) if pool.made != 0 => Ok(Taken::NoneFree),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Arguments and exception buffer of one launch; goes back to the pool when dropped.
+/// Two launches in flight never share one: firmware copies embedded arguments before the first kernel has
+/// ended (Spec: §9.1), and writes the state of failed harts without asking whether the last one was read.
 #[derive(Debug)]
 pub(crate) struct LaunchContext {
-    /// `None` after [`retire`](Self::retire).
-    buffer: Option<DeviceBuffer>,
-    home: Arc<Contexts>,
+    buffer: DeviceBuffer,
 }
 
 impl LaunchContext {
+    /// Allocates one. Its exception buffer has no pattern yet. Spec: §15.
+    pub(crate) fn new(memory: &Arc<DeviceMemory>) -> Result<Self> {
+        let buffer = memory.alloc((ARGS_BYTES + EXCEPTION_BUFFER_BYTES) as u64, 4096)?;
+        Ok(Self { buffer })
+    }
+
     pub(crate) fn args(&self) -> DeviceAddr {
-        self.buffer().addr()
+        self.buffer.addr()
     }
 
     pub(crate) fn exceptions(&self) -> DeviceAddr {
-        DeviceAddr::new(self.buffer().addr().as_u64() + MAX_SMALL_ARGS as u64)
-    }
-
-    pub(crate) fn slice(&self) -> DeviceSlice {
-        self.buffer().whole()
+        DeviceAddr::new(self.buffer.addr().as_u64() + ARGS_BYTES as u64)
     }
 
     /// The exception buffer as memory.
-    pub(crate) fn exception_slice(&self) -> Result<DeviceSlice> {
-        self.slice().slice(MAX_SMALL_ARGS as u64..)
-    }
-
-    /// The list that fetches the exception buffer.
-    pub(crate) fn read_nodes<H: Hal>(&self, into: &HostBuffer<H>) -> Vec<DmaReadNode> {
-        vec![DmaReadNode::new(into.bus_addr(), self.exceptions(), exception_bytes())]
-    }
-
-    /// The list that writes it.
-    pub(crate) fn write_nodes<H: Hal>(&self, from: &HostBuffer<H>) -> Vec<DmaWriteNode> {
-        vec![DmaWriteNode::new(from.bus_addr(), self.exceptions(), exception_bytes())]
-    }
-
-    /// Takes the context out of use, because its exception buffer could not be put in order.
-    pub(crate) fn retire(mut self) {
-        if self.buffer.take().is_some() {
-            locked(&self.home.pool).made -= 1;
+    pub(crate) fn exception_slice(&self) -> DeviceSlice {
+        match self.buffer.slice(ARGS_BYTES as u64..) {
+            Ok(slice) => slice,
+            Err(error) => unreachable!("it was allocated with room for it: {error}"),
         }
     }
 
-    fn buffer(&self) -> &DeviceBuffer {
-        self.buffer.as_ref().unwrap_or_else(|| unreachable!("retiring consumes the context"))
+    /// What fetches the exception buffer.
+    pub(crate) fn read_node<H: Hal>(&self, into: &HostBuffer<H>) -> DmaReadNode {
+        DmaReadNode::new(into.bus_addr(), self.exceptions(), exception_bytes())
+    }
+
+    /// What writes it.
+    pub(crate) fn write_node<H: Hal>(&self, from: &HostBuffer<H>) -> DmaWriteNode {
+        DmaWriteNode::new(from.bus_addr(), self.exceptions(), exception_bytes())
     }
 }
 
 fn exception_bytes() -> u32 {
     u32::try_from(EXCEPTION_BUFFER_BYTES).unwrap_or(u32::MAX)
-}
-
-impl Drop for LaunchContext {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            locked(&self.home.pool).free.push(buffer);
-        }
-    }
 }

@@ -39,7 +39,6 @@ pub struct Launch {
     pub(crate) args: KernelArgs,
     pub(crate) uses: Vec<DeviceSlice>,
     pub(crate) shire_mask: Option<u64>,
-    pub(crate) is_unordered: bool,
     pub(crate) flush_l3: bool,
     pub(crate) stack_bytes: Option<u64>,
     pub(crate) trace: Option<UserTrace>,
@@ -53,7 +52,6 @@ impl Launch {
             args: KernelArgs::new(),
             uses: Vec::new(),
             shire_mask: None,
-            is_unordered: false,
             flush_l3: false,
             stack_bytes: None,
             trace: None,
@@ -114,12 +112,6 @@ impl Launch {
     /// Runs on these shires only.
     pub fn shires(mut self, mask: u64) -> Self {
         self.shire_mask = Some(mask);
-        self
-    }
-
-    /// Lets the kernel start before earlier operations of the stream have completed.
-    pub fn unordered(mut self) -> Self {
-        self.is_unordered = true;
         self
     }
 

@@ -17,7 +17,7 @@ pub use launch::{Launch, MAX_ARGS, UserTrace};
 pub use loaded::Kernel;
 pub use symbols::{Location, Symbols};
 
-pub(crate) use context::{Contexts, LaunchContext, MAX_SMALL_ARGS, Taken};
+pub(crate) use context::LaunchContext;
 pub(crate) use exception::decode;
 pub(crate) use launch::StackPlan;
 pub(crate) use loaded::KernelInner;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::sync::{Arc, Mutex};
 
 use et_hal::DeviceAddr;
 
 use super::{AllocError, Allocator, MemoryStats};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 
 /// The memory of one device, between two resets.
@@ -41,9 +41,9 @@ impl DeviceMemory {
         self.lock().stats()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Allocator> {
+    fn lock(&self) -> MutexGuard<'_, Allocator> {
         // The allocator changes nothing before all its checks are done, so a panic leaves it whole.
-        self.allocator.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        lock(&self.allocator)
     }
 }
 

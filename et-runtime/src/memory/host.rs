@@ -1,11 +1,12 @@
 //! Host memory that the device reads and writes directly.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
 
 use et_hal::{BusAddr, Dma, DmaBuffer, Hal};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, Result};
 
 /// A pinned host buffer. Copies from and to it need no staging.
@@ -51,7 +52,7 @@ impl<H: Hal> HostBuffer<H> {
     pub fn copy_in<T: IntoBytes + Immutable>(&mut self, offset: usize, from: &[T]) -> Result<()> {
         let bytes = from.as_bytes();
         self.check(offset, bytes.len())?;
-        self.buffer.copy_in(offset, bytes).map_err(|e| out_of_range(&e))
+        self.buffer.copy_in(offset, bytes).map_err(|e| Error::range(&e))
     }
 
     /// Copies out of the buffer at byte `offset`.
@@ -61,7 +62,7 @@ impl<H: Hal> HostBuffer<H> {
     pub fn copy_out<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<()> {
         let bytes = into.as_mut_bytes();
         self.check(offset, bytes.len())?;
-        self.buffer.copy_out(offset, bytes).map_err(|e| out_of_range(&e))
+        self.buffer.copy_out(offset, bytes).map_err(|e| Error::range(&e))
     }
 
     /// Sets `len` bytes at `offset` to `byte`.
@@ -70,21 +71,25 @@ impl<H: Hal> HostBuffer<H> {
     /// [`Error::OutOfRange`], with nothing written.
     pub fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<()> {
         self.check(offset, len)?;
-        self.buffer.fill(offset, len, byte).map_err(|e| out_of_range(&e))
+        self.buffer.fill(offset, len, byte).map_err(|e| Error::range(&e))
+    }
+
+    /// Makes what the host wrote visible to the device.
+    pub(crate) fn sync_for_device(&self, dma: &H::Dma, range: Range<usize>) -> Result<()> {
+        let synced = dma.sync_for_device(&self.buffer, range);
+        synced.map_err(Error::hal("synchronising a host buffer"))
+    }
+
+    /// Makes what the device wrote visible to the host.
+    pub(crate) fn sync_for_cpu(&self, dma: &H::Dma, range: Range<usize>) -> Result<()> {
+        let synced = dma.sync_for_cpu(&self.buffer, range);
+        synced.map_err(Error::hal("synchronising a host buffer"))
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
         et_hal::OutOfRange::check(offset, len, self.len_bytes)
             .map(|_| ())
-            .map_err(|e| out_of_range(&e))
-    }
-}
-
-fn out_of_range(error: &et_hal::OutOfRange) -> Error {
-    Error::OutOfRange {
-        offset: error.offset as u64,
-        len: error.len as u64,
-        buffer: error.buffer as u64,
+            .map_err(|e| Error::range(&e))
     }
 }
 
@@ -100,11 +105,10 @@ impl<H: Hal> Lease<H> {
 
     /// Takes the buffer back. To be called only when no command uses it any more.
     pub(crate) fn take(&self) -> Option<HostBuffer<H>> {
-        self.buffer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        lock(&self.buffer).take()
     }
 
     pub(crate) fn with<R>(&self, look: impl FnOnce(&HostBuffer<H>) -> R) -> Option<R> {
-        let guard = self.buffer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        guard.as_ref().map(look)
+        lock(&self.buffer).as_ref().map(look)
     }
 }

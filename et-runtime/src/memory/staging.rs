@@ -1,134 +1,320 @@
 //! A bounded pool of DMA memory through which ordinary memory is copied.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
 
 use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, Hal};
 
+use crate::link::Parker;
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 
 /// Chunk sizes in bytes. The largest fits a core's second-level cache together with its copy, so that
 /// what the host writes is still there when the device reads it.
 const CLASSES: [usize; 3] = [4 << 10, 32 << 10, 256 << 10];
+const LARGEST: usize = CLASSES[CLASSES.len() - 1];
+
+type Buffer<H> = <<H as Hal>::Dma as Dma>::Buffer;
+
+/// A size, and what the device does with the memory; an IOMMU holds it to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    class: usize,
+    access: DeviceAccess,
+}
+
+/// Number of kinds.
+const KINDS: usize = 3 * CLASSES.len();
+
+impl Kind {
+    /// The kind that holds `len` bytes, or the largest there is.
+    fn new(len: usize, access: DeviceAccess) -> Self {
+        let class = CLASSES.iter().position(|&size| len <= size).unwrap_or(CLASSES.len() - 1);
+        Self { class, access }
+    }
+
+    const fn size(self) -> usize {
+        CLASSES[self.class]
+    }
+
+    const fn index(self) -> usize {
+        let access = match self.access {
+            DeviceAccess::Read => 0,
+            DeviceAccess::Write => 1,
+            DeviceAccess::ReadWrite => 2,
+        };
+        access * CLASSES.len() + self.class
+    }
+}
 
 /// The pool. Chunks are mapped once and kept.
+///
+/// Who finds nothing joins a line, and is served in turn by who gives something back. What is given to
+/// those that do not wait leaves one chunk over for those that do.
 pub(crate) struct Staging<H: Hal> {
-    free: Mutex<Free<H>>,
+    state: Mutex<State<H>>,
     limit_bytes: usize,
 }
 
-struct Free<H: Hal> {
-    chunks: [Vec<<H::Dma as Dma>::Buffer>; CLASSES.len()],
-    /// Bytes mapped, free and in use.
+struct State<H: Hal> {
+    /// Free ones, by kind.
+    chunks: [Vec<Buffer<H>>; KINDS],
+    /// Bytes mapped, or promised to one who maps them; free and in use.
     mapped_bytes: usize,
+    /// Bytes of that in the hands of commands.
+    used_bytes: usize,
+    line: VecDeque<Waiter<H>>,
+    next_number: u64,
+    closed: Option<Error>,
+}
+
+struct Waiter<H: Hal> {
+    number: u64,
+    kind: Kind,
+    parker: Arc<Parker>,
+    grant: Option<Grant<H>>,
+}
+
+enum Grant<H: Hal> {
+    Chunk(Buffer<H>),
+    /// There is room to map one.
+    Room,
 }
 
 impl<H: Hal> Staging<H> {
     pub(crate) fn new(limit_bytes: usize) -> Arc<Self> {
-        let chunks = std::array::from_fn(|_| Vec::new());
-        Arc::new(Self { free: Mutex::new(Free { chunks, mapped_bytes: 0 }), limit_bytes })
+        let state = State {
+            chunks: std::array::from_fn(|_| Vec::new()),
+            mapped_bytes: 0,
+            used_bytes: 0,
+            line: VecDeque::new(),
+            next_number: 0,
+            closed: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), limit_bytes })
     }
 
     /// Largest chunk in bytes.
     pub(crate) const fn largest() -> usize {
-        CLASSES[CLASSES.len() - 1]
+        LARGEST
     }
 
-    /// Gives out a chunk that holds `len` bytes, or the largest there is; `None` while the pool is
-    /// exhausted.
-    ///
-    /// The pool always grows to at least one chunk of each class, whatever its limit, so that a small limit
-    /// slows down and never blocks.
-    pub(crate) fn take(self: &Arc<Self>, hal: &H, len: usize) -> Result<Option<Chunk<H>>> {
-        let class = CLASSES.iter().position(|&size| len <= size).unwrap_or(CLASSES.len() - 1);
-        let size = CLASSES[class];
-        let mut free = self.lock();
-        let buffer = match free.chunks[class].pop() {
-            Some(buffer) => buffer,
+    /// Gives out a chunk that holds `len` bytes, or the largest there is, if that leaves one for those
+    /// who wait in line.
+    pub(crate) fn take_spare(
+        self: &Arc<Self>,
+        hal: &H,
+        len: usize,
+        access: DeviceAccess,
+    ) -> Result<Option<Chunk<H>>> {
+        let kind = Kind::new(len, access);
+        let mut state = lock(&self.state);
+        let leaves_one = state.used_bytes + kind.size() + LARGEST <= self.limit_bytes;
+        if !state.line.is_empty() || !leaves_one {
+            return Ok(None);
+        }
+        let Some(grant) = state.grant(kind, self.limit_bytes) else { return Ok(None) };
+        drop(state);
+        self.redeem(hal, kind, grant).map(Some)
+    }
+
+    /// Joins the line for a chunk.
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        len: usize,
+        access: DeviceAccess,
+        parker: &Arc<Parker>,
+    ) -> Place<H> {
+        let kind = Kind::new(len, access);
+        let mut state = lock(&self.state);
+        let number = state.next_number;
+        state.next_number += 1;
+        let parker = Arc::clone(parker);
+        state.line.push_back(Waiter { number, kind, parker, grant: None });
+        state.serve(self.limit_bytes);
+        Place { pool: Arc::clone(self), number, kind, is_over: false }
+    }
+
+    fn redeem(self: &Arc<Self>, hal: &H, kind: Kind, grant: Grant<H>) -> Result<Chunk<H>> {
+        let buffer = match grant {
+            Grant::Chunk(buffer) => buffer,
+            Grant::Room => match hal.dma().alloc(kind.size(), kind.access) {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    let mut state = lock(&self.state);
+                    state.mapped_bytes -= kind.size();
+                    state.used_bytes -= kind.size();
+                    state.serve(self.limit_bytes);
+                    return Err(Error::hal("allocating staging memory")(error));
+                }
+            },
+        };
+        Ok(Chunk { buffer: Some(buffer), kind, pool: Arc::clone(self) })
+    }
+
+    fn give_back(&self, kind: Kind, grant: Grant<H>) {
+        let mut state = lock(&self.state);
+        state.used_bytes -= kind.size();
+        match grant {
+            Grant::Chunk(buffer) => state.chunks[kind.index()].push(buffer),
+            Grant::Room => state.mapped_bytes -= kind.size(),
+        }
+        state.serve(self.limit_bytes);
+    }
+
+    /// Lets everyone in line go on, who will see that the device is lost.
+    pub(crate) fn close(&self, error: &Error) {
+        let mut state = lock(&self.state);
+        state.closed.get_or_insert_with(|| error.clone());
+        tell_all(&state);
+    }
+}
+
+fn tell_all<H: Hal>(state: &MutexGuard<'_, State<H>>) {
+    for waiter in &state.line {
+        // One that sleeps at the mailbox looks again soon enough.
+        waiter.parker.unpark();
+    }
+}
+
+impl<H: Hal> State<H> {
+    /// The pool always grows to one chunk, whatever its limit, so that a small limit slows down and never
+    /// blocks.
+    fn grant(&mut self, kind: Kind, limit: usize) -> Option<Grant<H>> {
+        let size = kind.size();
+        let grant = match self.chunks[kind.index()].pop() {
+            Some(buffer) => Grant::Chunk(buffer),
             None => {
-                let full = free.mapped_bytes.saturating_add(size) > self.limit_bytes;
-                if full && !self.make_room(&mut free, class) {
-                    return Ok(None);
+                self.make_room(kind, limit);
+                if self.mapped_bytes + size > limit && self.mapped_bytes != 0 {
+                    return None;
                 }
-                free.mapped_bytes += size;
-                drop(free);
-                match hal.dma().alloc(size, DeviceAccess::ReadWrite) {
-                    Ok(buffer) => buffer,
-                    Err(error) => {
-                        self.lock().mapped_bytes -= size;
-                        return Err(Error::hal("allocating staging memory")(error));
-                    }
-                }
+                self.mapped_bytes += size;
+                Grant::Room
             }
         };
-        Ok(Some(Chunk { buffer: Some(buffer), class, pool: Arc::clone(self) }))
+        self.used_bytes += size;
+        Some(grant)
     }
 
-    /// Unmaps free chunks of other classes until one of `class` fits; `false` if that is not enough and somebody
-    /// holds memory that will come back.
-    fn make_room(&self, free: &mut Free<H>, class: usize) -> bool {
-        let size = CLASSES[class];
-        for other in (0..CLASSES.len()).rev().filter(|&other| other != class) {
-            while free.mapped_bytes + size > self.limit_bytes && free.chunks[other].pop().is_some()
-            {
-                free.mapped_bytes -= CLASSES[other];
+    /// Unmaps free chunks of other kinds until one of `kind` fits, the large ones first.
+    fn make_room(&mut self, kind: Kind, limit: usize) {
+        for class in (0..CLASSES.len()).rev() {
+            for other in (class..KINDS).step_by(CLASSES.len()) {
+                while self.mapped_bytes + kind.size() > limit && self.chunks[other].pop().is_some()
+                {
+                    self.mapped_bytes -= CLASSES[class];
+                }
             }
         }
-        free.mapped_bytes + size <= self.limit_bytes || free.mapped_bytes == 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free<H>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Serves the line, as far as there is something.
+    fn serve(&mut self, limit: usize) {
+        while let Some(at) = self.line.iter().position(|waiter| waiter.grant.is_none()) {
+            let kind = self.line[at].kind;
+            let Some(grant) = self.grant(kind, limit) else { return };
+            let waiter = &mut self.line[at];
+            waiter.grant = Some(grant);
+            waiter.parker.unpark();
+        }
+    }
+}
+
+/// A place in the line for a chunk.
+pub(crate) struct Place<H: Hal> {
+    pool: Arc<Staging<H>>,
+    number: u64,
+    kind: Kind,
+    is_over: bool,
+}
+
+impl<H: Hal> Place<H> {
+    pub(crate) fn is_served(&self) -> bool {
+        let state = lock(&self.pool.state);
+        let mine = state.line.iter().find(|waiter| waiter.number == self.number);
+        state.closed.is_some() || mine.is_some_and(|waiter| waiter.grant.is_some())
+    }
+
+    /// Takes the chunk, if it is there.
+    pub(crate) fn take(mut self, hal: &H) -> Result<Option<Chunk<H>>> {
+        match self.leave() {
+            Some(grant) => self.pool.redeem(hal, self.kind, grant).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn leave(&mut self) -> Option<Grant<H>> {
+        self.is_over = true;
+        let mut state = lock(&self.pool.state);
+        let at = state.line.iter().position(|waiter| waiter.number == self.number)?;
+        state.line.remove(at)?.grant
+    }
+}
+
+impl<H: Hal> Drop for Place<H> {
+    fn drop(&mut self) {
+        if !self.is_over
+            && let Some(grant) = self.leave()
+        {
+            self.pool.give_back(self.kind, grant);
+        }
     }
 }
 
 /// A piece of staging memory; goes back to its pool when dropped.
 pub(crate) struct Chunk<H: Hal> {
     /// `None` only inside `drop`.
-    buffer: Option<<H::Dma as Dma>::Buffer>,
-    class: usize,
+    buffer: Option<Buffer<H>>,
+    kind: Kind,
     pool: Arc<Staging<H>>,
 }
 
 impl<H: Hal> Chunk<H> {
     pub(crate) fn len_bytes(&self) -> usize {
-        CLASSES[self.class]
+        self.kind.size()
     }
 
     pub(crate) fn bus_addr(&self) -> BusAddr {
         self.get().bus_addr()
     }
 
-    pub(crate) fn copy_in(&mut self, from: &[u8]) -> Result<()> {
-        let buffer = self.buffer.as_mut().unwrap_or_else(|| unreachable!("taken only in drop"));
-        buffer.copy_in(0, from).map_err(|e| staging_range(&e))
+    /// Copies `from` to the start of the chunk, for the device to read.
+    pub(crate) fn write(&mut self, hal: &H, from: &[u8]) -> Result<()> {
+        self.get_mut().copy_in(0, from).map_err(|e| Error::range(&e))?;
+        self.hand_over(hal, from.len())
     }
 
-    pub(crate) fn fill(&mut self, len: usize, byte: u8) -> Result<()> {
-        let buffer = self.buffer.as_mut().unwrap_or_else(|| unreachable!("taken only in drop"));
-        buffer.fill(0, len, byte).map_err(|e| staging_range(&e))
+    /// Sets `len` bytes at the start of the chunk, for the device to read.
+    pub(crate) fn fill(&mut self, hal: &H, len: usize, byte: u8) -> Result<()> {
+        self.get_mut().fill(0, len, byte).map_err(|e| Error::range(&e))?;
+        self.hand_over(hal, len)
     }
 
-    pub(crate) fn copy_out(&self, into: &mut [u8]) -> Result<()> {
-        self.get().copy_out(0, into).map_err(|e| staging_range(&e))
+    fn hand_over(&self, hal: &H, len: usize) -> Result<()> {
+        let synced = hal.dma().sync_for_device(self.get(), 0..len);
+        synced.map_err(Error::hal("synchronising staging memory"))
     }
 
-    pub(crate) fn get(&self) -> &<H::Dma as Dma>::Buffer {
+    /// Copies what the device has written out of the start of the chunk.
+    pub(crate) fn read(&self, hal: &H, into: &mut [u8]) -> Result<()> {
+        let synced = hal.dma().sync_for_cpu(self.get(), 0..into.len());
+        synced.map_err(Error::hal("synchronising staging memory"))?;
+        self.get().copy_out(0, into).map_err(|e| Error::range(&e))
+    }
+
+    fn get(&self) -> &Buffer<H> {
         self.buffer.as_ref().unwrap_or_else(|| unreachable!("taken only in drop"))
     }
-}
 
-fn staging_range(error: &et_hal::OutOfRange) -> Error {
-    Error::OutOfRange {
-        offset: error.offset as u64,
-        len: error.len as u64,
-        buffer: error.buffer as u64,
+    fn get_mut(&mut self) -> &mut Buffer<H> {
+        self.buffer.as_mut().unwrap_or_else(|| unreachable!("taken only in drop"))
     }
 }
 
 impl<H: Hal> Drop for Chunk<H> {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take() {
-            self.pool.lock().chunks[self.class].push(buffer);
+            self.pool.give_back(self.kind, Grant::Chunk(buffer));
         }
     }
 }

@@ -4,7 +4,7 @@
 use et_loom::check;
 use et_runtime::executor::TaskState;
 use et_runtime::executor::progress::{Progress, Tasks};
-use et_runtime::handshake::{Cell, Combiner, Parker};
+use et_runtime::handshake::{Combiner, OneShot, Parker};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -43,7 +43,7 @@ struct Run {
     done: [AtomicU32; 4],
     /// The task handed out last, counted from 1, until somebody takes it.
     next: AtomicU32,
-    result: Cell<States>,
+    result: OneShot<States>,
     tasks: Diamond,
 }
 
@@ -99,7 +99,7 @@ impl Run {
             data: new(),
             done: new(),
             next: AtomicU32::new(0),
-            result: Cell::new(),
+            result: OneShot::new(),
             tasks,
         })
     }
@@ -137,7 +137,8 @@ impl Run {
         }
         if progress.is_over() && !self.result.is_done() {
             let states = std::array::from_fn(|task| self.tasks.state(task as u32));
-            let callbacks = self.result.set(states).expect("it ends once");
+            let callbacks =
+                self.result.set(states, |parker| parker.unpark()).expect("it ends once");
             assert!(callbacks.is_empty());
         }
     }
@@ -165,7 +166,7 @@ impl Run {
     }
 
     fn wait(&self) -> States {
-        let parker = Arc::new(Parker::new());
+        let parker = std::sync::Arc::new(Parker::new());
         if self.result.subscribe(&parker) {
             parker.park();
         }

@@ -2,7 +2,7 @@
 #![cfg(shuttle)]
 
 use et_devapi::handshake::{Assignment, Scheduler, Worker, WorkerState};
-use et_runtime::handshake::{Cell, Combiner, HostCell, Parker, Patience};
+use et_runtime::handshake::{Combiner, HostCell, OneShot, Parker, Patience};
 use et_shuttle::{chance, check};
 use shuttle::sync::Arc;
 use shuttle::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ struct Pool {
     cells: [HostCell; WORKERS],
     combiner: Combiner<Books>,
     runs: Vec<AtomicU32>,
-    result: Cell<u64>,
+    result: OneShot<u64>,
 }
 
 /// What whoever schedules knows.
@@ -43,7 +43,7 @@ impl Pool {
             cells: Default::default(),
             combiner: Combiner::new(books),
             runs: (0..TASKS).map(|_| AtomicU32::new(0)).collect(),
-            result: Cell::new(),
+            result: OneShot::new(),
         };
         for cell in &pool.cells {
             use et_devapi::handshake::{DISPATCH, STATUS, Words};
@@ -87,7 +87,7 @@ impl Pool {
             progress |= self.hand_out(books, index);
         }
         if books.completed.iter().all(|is| *is) && !self.result.is_done() {
-            assert!(self.result.set(TASKS).is_some());
+            assert!(self.result.set(TASKS, |parker| parker.unpark()).is_some());
             for index in 0..WORKERS {
                 self.tell(books, index, chance(2));
             }
@@ -177,7 +177,7 @@ impl Pool {
                     self.turn(books);
                 });
             } else if chance(4) {
-                let parker = Arc::new(Parker::new());
+                let parker = std::sync::Arc::new(Parker::new());
                 if self.result.subscribe(&parker) {
                     parker.park();
                 }

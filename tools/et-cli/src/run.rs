@@ -144,7 +144,7 @@ fn execute(
     let outcome = match event.wait(timeout) {
         Err(et::Error::Timeout { .. }) => {
             let grace = Duration::from_secs(10);
-            device.abort_launch(&event, grace)?;
+            device.abort(&event, grace)?;
             match event.wait(grace) {
                 Err(error @ et::Error::Launch(_)) => {
                     return Err(report(&error)

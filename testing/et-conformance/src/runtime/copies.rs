@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use et_hal::Hal;
-use et_runtime::{Copy, Error, Launch, Remains};
+use et_runtime::{Error, Launch, ListedCopy, Remains};
 
 use super::bench::{Bench, pattern};
 use crate::check::{Random, check, check_eq, check_matches, same};
@@ -118,7 +118,7 @@ fn copies_on_the_device_and_lists_keep_their_data_apart<H: Hal>(
     let (x, y) = (pattern(len), vec![9u8; 4096]);
     let a = bench.upload(&x)?;
     let (b, c) = (bench.device.alloc(len as u64)?, bench.device.alloc(4096)?);
-    let list = [Copy::OnDevice(a.whole(), b.whole()), Copy::ToDevice(&y, c.whole())];
+    let list = [ListedCopy::OnDevice(a.whole(), b.whole()), ListedCopy::ToDevice(&y, c.whole())];
     bench.done(&bench.stream().copy_list(&list)?)?;
     same("the copy on the device", &bench.download(&b)?, &x)?;
     same("the copy to the device", &bench.download(&c)?, &y)?;
@@ -130,9 +130,9 @@ fn a_list_with_a_mistake_copies_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     let (a, b) = (bench.upload(&[1u8; 256])?, bench.upload(&[2u8; 256])?);
     let news = [3u8; 256];
     let list = [
-        Copy::ToDevice(&news, a.whole()),
-        Copy::OnDevice(a.slice(0..128)?, a.slice(64..192)?),
-        Copy::ToDevice(&news, b.whole()),
+        ListedCopy::ToDevice(&news, a.whole()),
+        ListedCopy::OnDevice(a.slice(0..128)?, a.slice(64..192)?),
+        ListedCopy::ToDevice(&news, b.whole()),
     ];
     let outcome = bench.stream().copy_list(&list);
     check_matches!(outcome, Err(Error::Overlap { len: 128, .. }), "a list with an overlap");
@@ -194,7 +194,7 @@ fn a_transfer_that_runs_out_of_time_can_be_waited_for_again<H: Hal>(
     let Remains::Transfer(transfer) = late.remains else {
         return Err(Failure::new(format!("the transfer is lost: {late:?}")));
     };
-    bench.device.abort_launch(&event, bench.patience)?;
+    bench.device.abort(&event, bench.patience)?;
     transfer.wait(bench.patience)?;
     check!(event.wait(bench.patience).is_err(), "an aborted kernel succeeded");
     same("the target", &bench.download::<u8>(&target)?, &[0x3d; 4096])

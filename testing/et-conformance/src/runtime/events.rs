@@ -63,7 +63,7 @@ fn a_deadline_says_what_was_waited_for<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
     after(stream.read(&buffer, &mut [0u8; 4096], short), "read")?;
     let took = started.elapsed();
     check!(took >= short * 4 && took < bench.patience, "four waits of {short:?} took {took:?}");
-    bench.device.abort_launch(&event, bench.patience)?;
+    bench.device.abort(&event, bench.patience)?;
     bench.done(&behind)?;
     check!(event.wait(bench.patience).is_err(), "an aborted kernel succeeded");
     bench.works()

@@ -156,7 +156,7 @@ fn a_kernel_that_never_ends_is_aborted_and_says_where_it_was<H: Hal>(
     let mask = bench.one_shire();
     let event = bench.stream().launch(&Launch::new(&kernel).shires(mask))?;
     check_matches!(event.wait(SHORT), Err(Error::Timeout { .. }), "an endless kernel");
-    bench.device.abort_launch(&event, bench.patience)?;
+    bench.device.abort(&event, bench.patience)?;
     let outcome = event.wait(bench.patience);
     let Err(Error::Launch(failure)) = &outcome else {
         return Err(Failure::new(format!("an aborted kernel gave {outcome:?}")));
@@ -179,8 +179,8 @@ fn what_does_not_run_cannot_be_aborted<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
     bench.done(&launch)?;
     bench.done(&copy)?;
     for (what, event) in [("a launch that has ended", launch), ("a copy that has ended", copy)] {
-        let outcome = bench.device.abort_launch(&event, bench.patience);
-        check_matches!(outcome, Err(Error::KernelAbort(_)), "aborting {what}");
+        let outcome = bench.device.abort(&event, bench.patience);
+        check_matches!(outcome, Err(Error::HasEnded { .. }), "aborting {what}");
         bench.done(&event)?;
     }
     bench.works()

@@ -185,7 +185,7 @@ fn memory_is_freed_when_the_last_command_is_done_and_not_before<H: Hal>(
         Ok(()) => return Err(Failure::new("a running kernel was unloaded")),
     };
     crate::check::check_matches!(error, et_runtime::Error::KernelInUse { .. }, "unloading");
-    bench.device.abort_launch(&event, bench.patience)?;
+    bench.device.abort(&event, bench.patience)?;
     check!(event.wait(bench.patience).is_err(), "an aborted kernel succeeded");
     bench.stream().synchronize(bench.patience)?;
     // What reports of failures need may stay.

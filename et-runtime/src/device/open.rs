@@ -1,6 +1,5 @@
 //! From a HAL to a checked layout: boot wait, registers, first commands.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::dir::{BarSizes, MgmtStatus, OpsStatus};
@@ -11,10 +10,9 @@ use et_devapi::pci::{BAR0_BYTES, MAILBOX_BAR};
 use et_hal::{Hal, Mmio};
 
 use crate::clock::Deadline;
-use crate::command::Wire;
 use crate::config::Config;
-use crate::handshake::Parker;
-use crate::shared::Shared;
+use crate::link::{Link, Parker, Wire};
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// First pause between two looks at the boot status, doubled up to [`LONGEST_PAUSE`].
@@ -24,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Waits for the device to boot, reads its registers and opens the operations mailbox.
 ///
 /// Spec: §4
-pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Shared<H>, Version)> {
+pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Version)> {
     let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
     let deadline = Deadline::after(&*config.clock, config.boot_timeout);
     let bars = BarSizes { bar0: BAR0_BYTES, bar2: bar2.len_bytes() };
@@ -50,9 +48,9 @@ pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Shared<H>, Ve
     let layout = Layout::new(mgmt, ops).map_err(|error| Error::Registers(Arc::new(error)))?;
     let mailbox =
         hal.open_mailbox(&layout.ops_mailbox).map_err(Error::hal("opening the mailbox"))?;
-    let shared = Shared::new(hal, layout, mailbox, config)?;
-    let version = greet(&shared)?;
-    Ok((shared, version))
+    let link = Link::new(hal, layout, mailbox, config)?;
+    let version = greet(&link)?;
+    Ok((link, version))
 }
 
 fn registers<E: et_hal::Error>(error: DiscoveryError<E>) -> Error {
@@ -89,15 +87,16 @@ fn poll(
 /// Gets rid of a previous user's work, then checks the version.
 ///
 /// Spec: §10.1, §19
-fn greet<H: Hal>(shared: &Shared<H>) -> Result<Version> {
-    let deadline = shared.deadline(shared.config.command_timeout);
-    for queue in 0..usize::from(shared.layout.ops_mailbox.high_priority.count) {
-        if queue < shared.queues.len() {
-            shared.send_high(queue, CommandFlags::BARRIER, &Wire::Abort, deadline)?;
+fn greet<H: Hal>(link: &Link<H>) -> Result<Version> {
+    let deadline = link.deadline(link.config.command_timeout);
+    for queue in 0..usize::from(link.layout.ops_mailbox.high_priority.count) {
+        if queue < link.queue_count() {
+            let op = "abort of earlier work";
+            link.call_high(queue, CommandFlags::BARRIER, Wire::Abort, op, deadline)?;
         }
     }
     let op = "compatibility check";
-    match shared.call(0, CommandFlags::EMPTY, &Wire::Compatibility, op, deadline)? {
+    match link.call(Wire::Compatibility, op, deadline)? {
         Completion::Compatibility { status: CompatibilityStatus::Success, version, .. } => {
             if version.major != API_MAJOR {
                 return Err(Error::Version { found: version, required: API_MAJOR });

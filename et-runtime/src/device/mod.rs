@@ -1,29 +1,27 @@
 //! One open device.
 
+mod open;
+
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{
-    Completion, FirmwareType, FirmwareVersionStatus, KernelAbortStatus, Version,
+    CmResetStatus, Completion, FirmwareType, FirmwareVersionStatus, Version,
 };
-use et_hal::{Hal, Mailbox, Reset, ResetScope, ResetState};
+use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 
-use crate::boot;
-use crate::command::Wire;
 use crate::config::{Config, Drain};
 use crate::event::Event;
 use crate::executor::{DeviceExecutor, ExecutorConfig, RunError};
-use crate::handshake::Parker;
 use crate::kernel::{Kernel, KernelImage, KernelInner};
+use crate::link::{Counters, Driver, Link, Parker, Wire};
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
-use crate::shared::{Counters, Shared};
 use crate::stream::Stream;
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// An open device.
@@ -38,7 +36,7 @@ use crate::{Error, Result};
 /// [`Config::shutdown_timeout`] to end, aborts the rest, and joins the thread. Handles that outlive the device answer
 /// [`Error::Closed`]; those from before a [`reset`](Device::reset), [`Error::Stale`].
 pub struct Device<H: Hal> {
-    shared: Arc<Shared<H>>,
+    link: Arc<Link<H>>,
     thread: Option<JoinHandle<()>>,
     version: Version,
     default_stream: Stream<H>,
@@ -68,14 +66,14 @@ impl<H: Hal> Device<H> {
     }
 
     fn start(hal: Arc<H>, config: Config) -> Result<Self> {
-        let (shared, version) = boot::open(hal, config)?;
-        let shared = Arc::new(shared);
-        let thread = match shared.config.drain {
+        let (link, version) = open::open(hal, config)?;
+        let link = Arc::new(link);
+        let thread = match link.config.drain {
             Drain::Caller => None,
             Drain::Thread => {
-                let shared = Arc::clone(&shared);
+                let link = Arc::clone(&link);
                 let builder = std::thread::Builder::new().name("et-drain".into());
-                let spawned = builder.spawn(move || shared.run_drain_thread());
+                let spawned = builder.spawn(move || link.run_background());
                 Some(spawned.map_err(|error| Error::Hal {
                     op: "starting the drain thread",
                     kind: et_hal::ErrorKind::Exhausted(et_hal::Resource::Handles),
@@ -83,14 +81,14 @@ impl<H: Hal> Device<H> {
                 })?)
             }
         };
-        let default_stream = Stream::new(&shared);
-        Ok(Self { shared, thread, version, default_stream })
+        let default_stream = Stream::new(&link);
+        Ok(Self { link, thread, version, default_stream })
     }
 
     /// Returns what the device says about itself.
     #[must_use]
     pub fn properties(&self) -> Properties {
-        Properties::new(&self.shared.layout, self.version)
+        Properties::new(&self.link.layout, self.version)
     }
 
     /// Asks for the version of a firmware.
@@ -101,9 +99,9 @@ impl<H: Hal> Device<H> {
     /// Spec: §7.3
     pub fn firmware_version(&self, firmware: FirmwareType) -> Result<Version> {
         let op = "firmware version query";
-        let deadline = self.shared.deadline(self.shared.config.command_timeout);
+        let deadline = self.link.deadline(self.link.config.command_timeout);
         let wire = Wire::FirmwareVersion(firmware);
-        match self.shared.call(0, CommandFlags::EMPTY, &wire, op, deadline)? {
+        match self.link.call(wire, op, deadline)? {
             Completion::FirmwareVersion {
                 status: FirmwareVersionStatus::Success, version, ..
             } => Ok(version),
@@ -127,16 +125,16 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// As [`alloc`](Device::alloc).
     pub fn alloc_aligned(&self, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {
-        if let Some(error) = self.shared.refusal() {
+        if let Some(error) = self.link.refusal() {
             return Err(error);
         }
-        self.shared.memory.alloc(len_bytes, align)
+        self.link.memory.alloc(len_bytes, align)
     }
 
     /// Returns how much device memory is used and free.
     #[must_use]
     pub fn memory_stats(&self) -> MemoryStats {
-        self.shared.memory.stats()
+        self.link.memory.stats()
     }
 
     /// Allocates host memory that the device reaches directly; zeroed.
@@ -144,7 +142,7 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// [`Error::Hal`].
     pub fn host_buffer(&self, len_bytes: usize) -> Result<HostBuffer<H>> {
-        self.shared.host_buffer(len_bytes)
+        self.link.host_buffer(len_bytes, DeviceAccess::ReadWrite)
     }
 
     /// Returns the stream that is always there.
@@ -156,7 +154,7 @@ impl<H: Hal> Device<H> {
     /// Makes a stream.
     #[must_use]
     pub fn stream(&self) -> Stream<H> {
-        Stream::new(&self.shared)
+        Stream::new(&self.link)
     }
 
     /// Loads a kernel: checks the ELF file, places and relocates it, and copies it to the device.
@@ -179,31 +177,49 @@ impl<H: Hal> Device<H> {
         let align = image.align_bytes().max(4096);
         let code = self.alloc_aligned(image.span_bytes(), align)?;
         let bytes = image.place(code.addr());
-        let timeout = self.shared.config.command_timeout;
-        self.default_stream.copy_to_device(&bytes, &code)?.wait(timeout)?;
+        let timeout = self.link.config.command_timeout;
+        // On a stream of its own: kernels that run must not hold it up.
+        self.stream().copy_to_device(&bytes, &code)?.wait(timeout)?;
         let inner = KernelInner::new(name, elf.into(), &image, entry, code);
         Ok(Kernel { inner: Arc::new(inner) })
     }
 
-    /// Aborts one launch; its event fails with [`Error::Launch`] and the state of every hart. Other work goes on.
+    /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that ran fails
+    /// with [`Error::Launch`] and the state of every hart, anything else with [`Error::Aborted`].
+    ///
+    /// Other work goes on: see [`Stream::abort`].
     ///
     /// # Errors
-    /// [`Error::KernelAbort`] if the launch is not running (any more); [`Error::Timeout`].
+    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; [`Error::Timeout`], after which
+    /// the abort may still come true.
     ///
-    /// Spec: §10.2
-    pub fn abort_launch(&self, event: &Event, timeout: Duration) -> Result<()> {
-        self.shared.abort_launch(event, timeout)
+    /// Spec: §10.1
+    pub fn abort(&self, event: &Event, timeout: Duration) -> Result<()> {
+        self.request_abort(event)?;
+        let deadline = self.link.deadline(timeout);
+        match self.link.wait_for(&event.operation().result, deadline) {
+            Some(_) => Ok(()),
+            None => Err(Error::Timeout { op: "abort", after: timeout }),
+        }
+    }
+
+    /// As [`abort`](Self::abort), without waiting; the event tells when the operation has ended.
+    ///
+    /// # Errors
+    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`].
+    pub fn request_abort(&self, event: &Event) -> Result<()> {
+        request_abort(&self.link, event)
     }
 
     /// Takes what has arrived, without waiting; returns the number of messages. For [`Drain::Caller`].
     pub fn poll(&self) -> usize {
-        self.shared.poll_now()
+        self.link.poll()
     }
 
     /// Returns counts of oddities.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.counters()
+        self.link.counters()
     }
 
     /// Makes an executor for graphs that use this device.
@@ -214,20 +230,20 @@ impl<H: Hal> Device<H> {
         DeviceExecutor::new(self, config)
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared<H>> {
-        &self.shared
+    pub(crate) fn link(&self) -> &Arc<Link<H>> {
+        &self.link
     }
 
     /// Returns the recorder of the device.
     #[must_use]
     pub fn profiler(&self) -> &Profiler {
-        &self.shared.profiler
+        &self.link.profiler
     }
 
     /// Returns the backend.
     #[must_use]
     pub fn hal(&self) -> &H {
-        &self.shared.hal
+        &self.link.hal
     }
 
     /// Resets the compute cores: aborts everything, then restarts them. Memory and kernels stay; work in flight fails
@@ -238,15 +254,15 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §10.3
     pub fn reset_compute(&self, timeout: Duration) -> Result<()> {
-        let shared = &self.shared;
-        let deadline = shared.deadline(timeout);
-        for queue in 0..shared.queues.len() {
-            shared.send_high(queue, CommandFlags::EMPTY, &Wire::Abort, deadline)?;
-        }
+        let link = &self.link;
+        let deadline = link.deadline(timeout);
         let op = "compute reset";
-        match shared.send_high(0, CommandFlags::EMPTY, &Wire::CmReset, deadline)? {
-            Completion::CmReset { status: et_devapi::msg::ops::CmResetStatus::Success, .. } => {
-                shared.set_compute_down(None);
+        link.abort_all()?;
+        // Work that does not end is no reason against a reset.
+        link.wait_idle(None, link.deadline(timeout / 2));
+        match link.call_high(0, CommandFlags::EMPTY, Wire::CmReset, op, deadline)? {
+            Completion::CmReset { status: CmResetStatus::Success, .. } => {
+                link.compute_up();
                 Ok(())
             }
             Completion::CmReset { status, .. } => {
@@ -264,10 +280,10 @@ impl<H: Hal> Device<H> {
     /// [`Error::Hal`] if the backend cannot reset; [`Error::Timeout`]; those of [`open`](Device::open). After an error the
     /// device is closed, but a reset may be tried again.
     pub fn reset(&mut self, timeout: Duration) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
+        let link = Arc::clone(&self.link);
         self.stop(&Error::Stale, Duration::ZERO);
-        let deadline = shared.deadline(timeout);
-        let hal = Arc::clone(&shared.hal);
+        let deadline = link.deadline(timeout);
+        let hal = Arc::clone(&link.hal);
         let mut control = hal.reset().map_err(Error::hal("resetting the device"))?;
         control.begin(ResetScope::Function).map_err(Error::hal("resetting the device"))?;
         let parker = Parker::new();
@@ -276,50 +292,41 @@ impl<H: Hal> Device<H> {
                 ResetState::Done(_) => break,
                 ResetState::InProgress => {}
             }
-            let left = deadline.left(&*shared.config.clock);
+            let left = deadline.left(&*link.config.clock);
             if left.is_zero() {
                 return Err(Error::Timeout { op: "reset", after: timeout });
             }
             parker.park_timeout(Duration::from_micros(100).min(left));
         }
         drop(control);
-        shared.end_quarantine();
-        let config = shared.config.clone();
-        drop(shared);
+        link.end_quarantine();
+        let config = link.config.clone();
+        drop(link);
         *self = Self::start(hal, config)?;
         Ok(())
     }
 
     /// Closes the device; returns when nothing of it runs any more.
     pub fn close(mut self) {
-        let timeout = self.shared.config.shutdown_timeout;
+        let timeout = self.link.config.shutdown_timeout;
         self.stop(&Error::Closed, timeout);
     }
 
     /// Refuses new work, waits for what is in flight, aborts what remains, and joins the thread.
     fn stop(&mut self, why: &Error, timeout: Duration) {
-        let shared = &self.shared;
+        let link = &self.link;
         let thread = self.thread.take();
-        let was_open = shared.refusal().is_none();
-        let idle = || shared.gate.work().in_flight() == 0;
-        if was_open
-            && !timeout.is_zero()
-            && !shared.wait_until(&idle, None, shared.deadline(timeout))
-        {
+        let was_open = link.refusal().is_none();
+        if was_open && !timeout.is_zero() && !link.wait_idle(None, link.deadline(timeout)) {
             tracing::warn!("closing with work in flight");
-            let deadline = shared.deadline(timeout);
-            for queue in 0..shared.queues.len() {
-                let aborted = shared.send_high(queue, CommandFlags::EMPTY, &Wire::Abort, deadline);
-                if aborted.is_err() {
-                    break;
-                }
+            if let Err(error) = link.abort_all() {
+                tracing::warn!(%error, "abort of work in flight");
             }
-            shared.wait_until(&idle, None, deadline);
+            link.wait_idle(None, link.deadline(timeout));
         }
-        shared.fail_everything(why);
-        shared.run_callbacks();
-        shared.gate.close();
-        shared.mailbox.wake();
+        link.lose(why);
+        link.run_errands();
+        link.close();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -330,107 +337,20 @@ impl<H: Hal> Device<H> {
 
 impl<H: Hal> Drop for Device<H> {
     fn drop(&mut self) {
-        if self.shared.refusal().is_none() || self.thread.is_some() {
-            let timeout = self.shared.config.shutdown_timeout;
+        if self.link.refusal().is_none() || self.thread.is_some() {
+            let timeout = self.link.config.shutdown_timeout;
             self.stop(&Error::Closed, timeout);
         }
     }
 }
 
-impl<H: Hal> Stream<H> {
-    /// Aborts the operations of this stream, and waits until all of them are done.
-    ///
-    /// The device can only abort a whole submission queue (Spec: §10.1). While another stream has work in it, launches are
-    /// aborted one by one instead, and copies, which cannot be, run to their end.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`]; those of [`Error`] that say the device is gone.
-    pub fn abort(&self, timeout: Duration) -> Result<()> {
-        let (shared, lane) = (&self.inner.shared, &self.inner.lane);
-        let deadline = shared.deadline(timeout);
-        lane.aborting.store(true, Ordering::Release);
-        let outcome = self.abort_until(deadline);
-        lane.aborting.store(false, Ordering::Release);
-        outcome.map_err(|error| match error {
-            Error::Timeout { .. } => Error::Timeout { op: "stream abort", after: timeout },
-            error => error,
-        })
+/// Asks for the abort of an operation, if it is one of this link.
+pub(crate) fn request_abort<H: Hal>(link: &Link<H>, event: &Event) -> Result<()> {
+    if event.link_address() != link.address() {
+        return Err(Error::ForeignEvent);
     }
-
-    fn abort_until(&self, deadline: crate::clock::Deadline) -> Result<()> {
-        let (shared, lane) = (&self.inner.shared, &self.inner.lane);
-        self.inner.drop_deferred();
-        let is_done = || lane.operations.load(Ordering::Acquire) == 0;
-        let mut asked = None;
-        while !is_done() {
-            let (mut in_queue, mut own) = (0u32, 0u32);
-            shared.table.for_each(|_, command| {
-                if command.queue == lane.queue {
-                    in_queue += 1;
-                    let is_own =
-                        command.operation.as_ref().is_some_and(|it| Arc::ptr_eq(&it.lane, lane));
-                    own += u32::from(is_own);
-                }
-            });
-            if own != 0 && in_queue == own {
-                shared.send_high(lane.queue, CommandFlags::EMPTY, &Wire::Abort, deadline)?;
-            } else if let Some(tag) = shared.running_launch(lane).filter(|tag| asked != Some(*tag))
-            {
-                let other = (0..shared.queues.len()).rev().find(|&queue| queue != lane.queue);
-                let wire = Wire::KernelAbort(tag);
-                let queue = other.unwrap_or(lane.queue);
-                let op = "kernel abort";
-                let answer = shared.call(queue, CommandFlags::EMPTY, &wire, op, deadline)?;
-                // A launch that waits for its turn is not known yet; it is asked for again.
-                if matches!(
-                    answer,
-                    Completion::KernelAbort { status: KernelAbortStatus::Success, .. }
-                ) {
-                    asked = Some(tag);
-                }
-            }
-            let left = deadline.left(&*shared.config.clock).min(Duration::from_millis(1));
-            shared.wait_until(&is_done, None, shared.deadline(left));
-            if deadline.has_passed(&*shared.config.clock) && !is_done() {
-                return Err(shared
-                    .refusal()
-                    .unwrap_or(Error::Timeout { op: "stream abort", after: deadline.limit() }));
-            }
-        }
-        Ok(())
+    if event.outcome().is_none() && link.abort(event.operation().key)? {
+        return Ok(());
     }
-}
-
-impl<H: Hal> Shared<H> {
-    /// See [`Device::abort_launch`].
-    pub(crate) fn abort_launch(&self, event: &Event, timeout: Duration) -> Result<()> {
-        let Some(tag) = event.operation().tag() else {
-            return Err(Error::KernelAbort(KernelAbortStatus::InvalidTagId));
-        };
-        // On another queue, since the launch's own may be blocked by the next kernel.
-        let own = event.operation().lane.queue;
-        let other = (0..self.queues.len()).rev().find(|&queue| queue != own);
-        let queue = other.unwrap_or(own);
-        let deadline = self.deadline(timeout);
-        let op = "kernel abort";
-        let wire = Wire::KernelAbort(tag);
-        loop {
-            match self.call(queue, CommandFlags::EMPTY, &wire, op, deadline)? {
-                Completion::KernelAbort { status: KernelAbortStatus::Success, .. } => return Ok(()),
-                // The device does not know a launch before its kernel has the cores (Spec: §10.2).
-                Completion::KernelAbort { status: KernelAbortStatus::InvalidTagId, .. }
-                    if !event.is_done() && !deadline.has_passed(&*self.config.clock) =>
-                {
-                    let pause = self.deadline(Duration::from_micros(100));
-                    self.wait_until(&|| event.outcome().is_some(), None, pause);
-                }
-                Completion::KernelAbort { status, .. } => return Err(Error::KernelAbort(status)),
-                other => {
-                    return Err(Error::Lost {
-                        why: format!("answer to a {op} is {other:?}").into(),
-                    });
-                }
-            }
-        }
-    }
+    Err(link.refusal().unwrap_or(Error::HasEnded { operation: event.id() }))
 }

@@ -1,0 +1,289 @@
+//! What follows from answers that the state machine cannot judge alone.
+
+use std::time::Duration;
+
+use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
+use et_devapi::msg::Tag;
+use et_devapi::msg::ops::{Completion, DmaStatus, FwErrorType};
+use et_hal::{DeviceAccess, Hal, ResetScope};
+
+use super::core::{Answer, Command, Core, Held, StreamKey};
+use super::load::{Diagnosis, Pattern};
+use super::{Keep, Launched, Link, Load, Nodes, Then, Wire};
+use crate::kernel::{LaunchContext, LaunchFailure};
+use crate::memory::{HostBuffer, Lease};
+use crate::sync::{Arc, Ordering, lock};
+use crate::{Error, Result};
+
+/// An answered command that needs a decision, which may allocate or call back.
+pub(super) struct Decision<H: Hal> {
+    held: Held<Load<H>>,
+    completion: Completion,
+}
+
+impl<H: Hal> Link<H> {
+    /// Hands a message to the state machine.
+    pub(super) fn answer(
+        &self,
+        core: &mut Core<Load<H>>,
+        completion: &Completion,
+        now: Duration,
+        decisions: &mut Vec<Decision<H>>,
+        fatal: &mut Option<Error>,
+    ) {
+        match *completion {
+            Completion::FwError { error, payload } => {
+                self.firmware_error(core, error, payload, now);
+                return;
+            }
+            Completion::TraceBufferFull { .. } => {
+                self.counts.trace_full.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Completion::Unknown { msg_id, .. } => {
+                self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(msg_id, "unknown message ignored");
+                return;
+            }
+            _ => {}
+        }
+        let answer = completion.tag().map(|tag| core.answer(tag, completion, now));
+        match answer {
+            Some(Answer::Settled) => {}
+            Some(Answer::Held(held)) => {
+                decisions.push(Decision { held, completion: *completion });
+            }
+            Some(Answer::Nonsense) => {
+                let why = "response of another kind than its command".into();
+                fatal.get_or_insert(Error::Lost { why });
+            }
+            Some(Answer::Stray) | None => {
+                self.counts.stray.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(?completion, "response without a command ignored");
+            }
+        }
+    }
+
+    /// Spec: §10.4.
+    fn firmware_error(
+        &self,
+        core: &mut Core<Load<H>>,
+        error: FwErrorType,
+        payload: u64,
+        now: Duration,
+    ) {
+        match error {
+            FwErrorType::UnsupportedCommand => {
+                let tag = u16::try_from(payload).map(Tag::new);
+                if !tag.is_ok_and(|tag| core.refused(tag, "unsupported by the firmware", now)) {
+                    self.counts.stray.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            FwErrorType::CmSmodeException => {
+                let why = format!("supervisor exception on hart {payload}").into();
+                tracing::warn!(%why, "compute is down");
+                core.health_mut().compute_down(ResetScope::Compute, &why);
+            }
+            FwErrorType::CmSmodeHang => {
+                let why = format!("shires {payload:#x} do not answer").into();
+                tracing::warn!(%why, "compute is down");
+                core.compute_hangs(&why, now);
+            }
+            kind => tracing::warn!(?kind, payload, "unknown firmware error"),
+        }
+    }
+
+    pub(super) fn decide(&self, decision: Decision<H>) {
+        let Decision { held, completion } = decision;
+        let (load, error, op) = held.split();
+        let is_good = matches!(
+            completion,
+            Completion::DmaRead { status: DmaStatus::Complete, .. }
+                | Completion::DmaWrite { status: DmaStatus::Complete, .. }
+        );
+        match load.then {
+            Then::Reply(reply) => {
+                let told = reply.set(Ok(completion), |parker| self.tell(parker));
+                if let Some(told) = told {
+                    told.run();
+                }
+                self.enter(|core, now| core.release(op, Ok(()), now));
+            }
+            Then::Launch(launched) => {
+                let Completion::Launch { status, error: ref block, .. } = completion else {
+                    unreachable!("only its own kind of answer is held for a launch")
+                };
+                let failure = LaunchFailure::new(&launched.kernel, status, block.as_ref());
+                let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
+                match self.diagnosis(*launched, failure, instead) {
+                    Ok(command) => self.enter(|core, now| {
+                        // The queue of the launch may be blocked by the next kernel; another is not.
+                        let queue = core.quietest();
+                        core.follow(op, queue, command, now);
+                    }),
+                    Err(error) => self.enter(|core, now| {
+                        core.context_gone();
+                        core.release(op, Err(error), now);
+                    }),
+                }
+            }
+            Then::Diagnose(diagnosis) => {
+                let Diagnosis { launched, buffer, failure, instead } = *diagnosis;
+                let failure = if is_good {
+                    self.read_report(failure, &buffer)
+                } else {
+                    failure.without_contexts(&Error::Refused {
+                        op: "fetching the exception buffer",
+                        status: "copy failed".into(),
+                    })
+                };
+                let error = instead.unwrap_or_else(|| Error::Launch(Arc::new(failure)));
+                self.enter(|core, now| core.release(op, Err(error), now));
+                if let Some(context) = launched.context {
+                    self.refill(context, buffer);
+                }
+            }
+            Then::Refill { context, pattern } => {
+                if let Pattern::Own(buffer) = pattern {
+                    lock(&self.reports).push(buffer);
+                }
+                self.enter(|core, now| {
+                    if is_good {
+                        core.context_back(context);
+                    } else {
+                        core.context_gone();
+                    }
+                    core.release(op, Ok(()), now);
+                });
+            }
+            Then::Check(_) => self.enter(|core, now| core.release(op, Ok(()), now)),
+        }
+    }
+
+    /// The command that fetches the exception buffer of a failed launch; its operation ends when it is here.
+    fn diagnosis(
+        &self,
+        launched: Launched,
+        failure: LaunchFailure,
+        instead: Option<Error>,
+    ) -> Result<Command<Load<H>>> {
+        let spare = lock(&self.reports).pop();
+        let made = spare
+            .map_or_else(|| self.host_buffer(EXCEPTION_BUFFER_BYTES, DeviceAccess::ReadWrite), Ok);
+        let (buffer, context) = match (made, &launched.context) {
+            (Ok(buffer), Some(context)) => (buffer, context),
+            (Err(error), _) => {
+                return Err(Error::Launch(Arc::new(failure.without_contexts(&error))));
+            }
+            (Ok(_), None) => return Err(Error::Launch(Arc::new(failure))),
+        };
+        let wire = Wire::DmaRead(Nodes::One(context.read_node(&buffer)));
+        let diagnosis = Diagnosis { launched, buffer, failure, instead };
+        Ok(Command::new(Load { wire, then: Then::Diagnose(Box::new(diagnosis)) }))
+    }
+
+    fn read_report(&self, failure: LaunchFailure, buffer: &HostBuffer<H>) -> LaunchFailure {
+        match buffer.sync_for_cpu(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES) {
+            Ok(()) => failure.with_contexts(buffer),
+            Err(error) => failure.without_contexts(&error),
+        }
+    }
+
+    /// Puts the pattern back into an exception buffer, since firmware never clears it. Spec: §15.
+    fn refill(&self, context: LaunchContext, mut buffer: HostBuffer<H>) {
+        let filled = buffer
+            .fill(0, EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL)
+            .and_then(|()| buffer.sync_for_device(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES));
+        if filled.is_err() {
+            self.enter(|core, _| core.context_gone());
+            return;
+        }
+        let wire = Wire::DmaWrite(Nodes::One(context.write_node(&buffer)));
+        let then = Then::Refill { context, pattern: Pattern::Own(buffer) };
+        self.post(Load { wire, then });
+    }
+
+    fn post(&self, load: Load<H>) {
+        self.enter(|core, _| {
+            let queue = core.quietest();
+            core.post(queue, Command::new(load));
+        });
+    }
+
+    /// Makes one more launch context, if launches may need one.
+    ///
+    /// A stream that has nothing else to wait for gets it together with the command that puts the pattern
+    /// into it. Others must not hold one while they wait, so it is made ready for whoever is next.
+    ///
+    /// # Errors
+    /// Why none can be made, if there is none at all.
+    pub(crate) fn fresh_context(
+        &self,
+        stream: StreamKey,
+    ) -> Result<Option<(Load<H>, FreshContext<'_, H>)>> {
+        let (wants_more, is_clear) = {
+            let mut core = lock(&self.core);
+            let wants_more = core.wants_more_contexts();
+            if wants_more {
+                core.context_made();
+            }
+            (wants_more, core.is_clear(stream))
+        };
+        if !wants_more {
+            return Ok(None);
+        }
+        let mut fresh = FreshContext { link: self, context: None };
+        let context = match LaunchContext::new(&self.memory) {
+            Ok(context) => context,
+            // With at least one the launch only has to wait.
+            Err(_) if lock(&self.core).contexts() > 1 => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let pattern = self.pattern()?;
+        let node = pattern.with(|buffer| context.write_node(buffer));
+        let Some(node) = node else { unreachable!("the pattern is never given away") };
+        let wire = Wire::DmaWrite(Nodes::One(node));
+        if is_clear {
+            let keep = Keep::Lease { _host: pattern, _device: context.exception_slice() };
+            fresh.context = Some(context);
+            return Ok(Some((Load::copy(wire, keep), fresh)));
+        }
+        let pattern = Pattern::Shared { _buffer: pattern };
+        self.post(Load { wire, then: Then::Refill { context, pattern } });
+        std::mem::forget(fresh);
+        Ok(None)
+    }
+
+    fn pattern(&self) -> Result<Arc<Lease<H>>> {
+        let mut place = lock(&self.pattern);
+        if let Some(pattern) = &*place {
+            return Ok(Arc::clone(pattern));
+        }
+        let mut buffer = self.host_buffer(EXCEPTION_BUFFER_BYTES, DeviceAccess::Read)?;
+        buffer.fill(0, EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL)?;
+        buffer.sync_for_device(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES)?;
+        let pattern = Lease::new(buffer);
+        *place = Some(Arc::clone(&pattern));
+        Ok(pattern)
+    }
+}
+
+/// A launch context that the state machine counts and does not have yet.
+pub(crate) struct FreshContext<'a, H: Hal> {
+    link: &'a Link<H>,
+    context: Option<LaunchContext>,
+}
+
+impl<H: Hal> FreshContext<'_, H> {
+    pub(crate) fn take(mut self) -> Option<LaunchContext> {
+        let context = self.context.take();
+        std::mem::forget(self);
+        context
+    }
+}
+
+impl<H: Hal> Drop for FreshContext<'_, H> {
+    fn drop(&mut self) {
+        lock(&self.link.core).context_gone();
+    }
+}

@@ -1,0 +1,337 @@
+//! What an answer means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use et_devapi::msg::Tag;
+use et_devapi::msg::ops::{Completion, Times};
+use et_hal::ResetScope;
+
+use super::{Command, Core, Extra, Load, Role, Sent, Verdict};
+use crate::Error;
+
+/// What an answer was about.
+pub(crate) enum Answer<C> {
+    /// A command that is not in flight.
+    Stray,
+    /// All is settled.
+    Settled,
+    /// Something is left to be decided by whoever drains; it must [`release`](Core::release) or
+    /// [`follow`](Core::follow).
+    Held(Held<C>),
+    /// It cannot be the answer to its command; the device must be lost.
+    Nonsense,
+}
+
+/// A command whose answer needs a decision.
+pub(crate) struct Held<C> {
+    pub(crate) load: C,
+    /// Why it has ended, if the state machine knows.
+    pub(crate) error: Option<Error>,
+    op: Option<u32>,
+}
+
+impl<C> Held<C> {
+    /// Takes the command out, to be decided without it.
+    pub(crate) fn split(self) -> (C, Option<Error>, HeldOp) {
+        (self.load, self.error, HeldOp(self.op))
+    }
+}
+
+/// An operation that waits for a decision.
+#[must_use = "the operation never ends unless it is released"]
+pub(crate) struct HeldOp(Option<u32>);
+
+impl<C: Load> Core<C> {
+    /// Takes the answer to the command with a tag.
+    pub(crate) fn answer(&mut self, tag: Tag, message: &Completion, now: Duration) -> Answer<C> {
+        let Some(sent) = self.flights.complete(tag) else { return Answer::Stray };
+        self.progress = now;
+        let queue = sent.queue as usize;
+        self.count_out(&sent);
+        let verdict = sent.load.verdict(message);
+        if sent.role == Role::Abort && !matches!(verdict, Verdict::Nonsense) {
+            self.abort_answered(queue);
+        }
+        let answer = self.judge(sent, verdict, now);
+        self.resume_if_empty(queue);
+        answer
+    }
+
+    /// The device refuses to know a command; there is no other answer to it. Spec: §21, 10.
+    pub(crate) fn refused(&mut self, tag: Tag, status: &str, now: Duration) -> bool {
+        let Some(sent) = self.flights.complete(tag) else { return false };
+        self.progress = now;
+        let queue = sent.queue as usize;
+        self.count_out(&sent);
+        if sent.role == Role::Abort {
+            self.abort_answered(queue);
+        }
+        let name =
+            sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);
+        let error = Error::Refused { op: name, status: status.into() };
+        self.settle(sent, Err(error), None, now);
+        self.resume_if_empty(queue);
+        true
+    }
+
+    fn judge(&mut self, sent: Sent<C>, verdict: Verdict, now: Duration) -> Answer<C> {
+        match verdict {
+            Verdict::Done(times) => self.settle(sent, Ok(()), times, now),
+            Verdict::Failed(error, times) => self.settle(sent, Err(error), times, now),
+            Verdict::Hold(times) => {
+                self.record(&sent, times);
+                return self.hold(sent, None);
+            }
+            Verdict::Aborted { is_repeatable } => match self.aborted(sent, is_repeatable) {
+                Ok(()) => {}
+                // What an aborted kernel left is looked at first.
+                Err((sent, error)) if !is_repeatable => return self.hold(sent, Some(error)),
+                Err((sent, error)) => self.settle(sent, Err(error), None, now),
+            },
+            Verdict::Nonsense => {
+                let op = sent.op;
+                // The device may still be at work on the command it did not answer.
+                let why = "response of another kind than its command".into();
+                let error = Error::Lost { why };
+                self.set_aside(sent.load, &error);
+                if let Some(slot) = op {
+                    self.fail(slot, error);
+                    self.leave_lane(slot, now);
+                    self.part_done(slot, now);
+                }
+                return Answer::Nonsense;
+            }
+        }
+        Answer::Settled
+    }
+
+    fn hold(&mut self, sent: Sent<C>, error: Option<Error>) -> Answer<C> {
+        if let Some(op) = sent.op.and_then(|op| self.ops.get(op)) {
+            if let Some(lane) = self.streams.get_mut(op.stream) {
+                lane.outstanding -= 1;
+            }
+        }
+        self.held += 1;
+        Answer::Held(Held { load: sent.load, error, op: sent.op })
+    }
+
+    fn count_out(&mut self, sent: &Sent<C>) {
+        let place = &mut self.queues[sent.queue as usize];
+        match sent.role {
+            Role::Normal => place.in_flight -= 1,
+            Role::High | Role::Abort => place.is_high_busy = false,
+        }
+        self.orphans -= usize::from(sent.op.is_none());
+    }
+
+    fn record(&mut self, sent: &Sent<C>, times: Option<Times>) {
+        let Some(op) = sent.op.and_then(|op| self.ops.get_mut(op)) else { return };
+        match (&mut op.times, times) {
+            // Cycles of the parts add up; the start is that of the first.
+            (Some(sum), Some(times)) => sum.execute = sum.execute.wrapping_add(times.execute),
+            (none, times) => *none = times,
+        }
+    }
+
+    fn settle(
+        &mut self,
+        mut sent: Sent<C>,
+        outcome: Result<(), Error>,
+        times: Option<Times>,
+        now: Duration,
+    ) {
+        self.record(&sent, times);
+        let error = outcome.err();
+        self.return_context(&mut sent.load, error.is_none());
+        if let Some(slot) = sent.op {
+            if let Some(error) = error.clone() {
+                self.fail(slot, error);
+            }
+            self.leave_lane(slot, now);
+        }
+        self.output.finished.push((sent.load, error));
+        match sent.op {
+            Some(slot) => self.part_done(slot, now),
+            None => self.tell_if_quiet(),
+        }
+    }
+
+    /// Ends a command that waits to be sent again.
+    pub(super) fn give_back(&mut self, sent: Sent<C>, error: Error) {
+        if let Some(slot) = sent.op {
+            self.fail(slot, error.clone());
+            if let Some(op) = self.ops.get_mut(slot) {
+                op.active -= 1;
+                if let Some(lane) = self.streams.get_mut(op.stream) {
+                    lane.outstanding -= 1;
+                }
+            }
+        }
+        let mut load = sent.load;
+        self.return_context(&mut load, false);
+        self.output.finished.push((load, Some(error)));
+    }
+
+    /// Gives a context to the next launch, unless it may lack its pattern.
+    fn return_context(&mut self, load: &mut C, is_complete: bool) {
+        let is_clean = is_complete || load.has_clean_context();
+        match load.take_context() {
+            Some(context) if is_clean => self.context_back(context),
+            Some(_) => self.context_gone(),
+            None => {}
+        }
+    }
+
+    fn leave_lane(&mut self, slot: u32, now: Duration) {
+        let Some(op) = self.ops.get(slot) else { return };
+        if let Some(lane) = self.streams.get_mut(op.stream) {
+            lane.outstanding -= 1;
+            lane.progress = now;
+        }
+    }
+
+    fn part_done(&mut self, slot: u32, now: Duration) {
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.active -= 1;
+        }
+        self.end_if_done(slot, now);
+    }
+
+    /// Ends a held command.
+    pub(crate) fn release(&mut self, held: HeldOp, outcome: Result<(), Error>, now: Duration) {
+        self.held -= 1;
+        match held.0 {
+            Some(slot) => {
+                if let Err(error) = outcome {
+                    self.fail(slot, error);
+                }
+                self.part_done(slot, now);
+            }
+            None => self.tell_if_quiet(),
+        }
+    }
+
+    /// Lets another command take the place of a held one.
+    pub(crate) fn follow(
+        &mut self,
+        held: HeldOp,
+        queue: usize,
+        command: Command<C>,
+        now: Duration,
+    ) {
+        self.held -= 1;
+        let op = held.0;
+        if let Some(error) = self.health.refusal().cloned() {
+            self.output.finished.push((command.load, Some(error.clone())));
+            if let Some(slot) = op {
+                self.fail(slot, error);
+                self.part_done(slot, now);
+            }
+            return;
+        }
+        if let Some(stream) = op.and_then(|op| self.ops.get(op)).map(|op| op.stream)
+            && let Some(lane) = self.streams.get_mut(stream)
+        {
+            lane.outstanding += 1;
+        }
+        self.queues[queue].extra.push_back(Extra { op, role: Role::Normal, command });
+    }
+
+    /// The device cannot be used any more: everything ends with `error`, and what it may still reach is
+    /// kept from everyone. Returns `false` if it was lost already.
+    pub(crate) fn lose(&mut self, error: &Error, now: Duration) -> bool {
+        if !self.health.lose(error.clone()) {
+            return false;
+        }
+        for sent in self.flights.take_all() {
+            self.count_out(&sent);
+            self.drop_part(sent.op, error);
+            self.set_aside(sent.load, error);
+        }
+        for queue in 0..self.queues.len() {
+            let place = &mut self.queues[queue];
+            place.abort = super::Abort::None;
+            place.ready.clear();
+            let high = std::mem::take(&mut place.high);
+            let extra = std::mem::take(&mut place.extra);
+            let again = std::mem::take(&mut place.again);
+            for Extra { op, command, .. } in high.into_iter().chain(extra) {
+                self.drop_part(op, error);
+                self.output.finished.push((command.load, Some(error.clone())));
+            }
+            for sent in again {
+                self.drop_part(sent.op, error);
+                self.output.finished.push((sent.load, Some(error.clone())));
+            }
+        }
+        self.contexts.starved.clear();
+        for slot in self.ops.keys() {
+            self.fail(slot, error.clone());
+        }
+        for stream in self.streams.keys() {
+            if let Some(lane) = self.streams.get_mut(stream) {
+                lane.is_listed = false;
+                lane.granted = None;
+                self.output.wake.append(&mut lane.waiters);
+            }
+        }
+        for slot in self.ops.keys() {
+            if let Some(op) = self.ops.get_mut(slot)
+                && let Some(submitter) = op.submitter.take()
+            {
+                self.output.wake.push(submitter);
+            }
+            self.end_if_done(slot, now);
+        }
+        for stream in self.streams.keys() {
+            self.forget_if_over(stream);
+        }
+        self.output.wake.append(&mut self.waiters);
+        self.rouse();
+        true
+    }
+
+    /// Keeps the memory of a command that the device may still work on.
+    fn set_aside(&mut self, mut load: C, error: &Error) {
+        if let Some(listener) = load.take_listener() {
+            self.output.finished.push((listener, Some(error.clone())));
+        }
+        self.quarantine.push(load);
+    }
+
+    fn drop_part(&mut self, op: Option<u32>, error: &Error) {
+        let Some(slot) = op else { return };
+        self.fail(slot, error.clone());
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.active -= 1;
+            if let Some(lane) = self.streams.get_mut(op.stream) {
+                lane.outstanding -= 1;
+            }
+        }
+    }
+
+    /// The compute side does not answer any more: launches in flight will never end, so their operations
+    /// do, and their memory stays with the device until it is reset.
+    pub(crate) fn compute_hangs(&mut self, why: &Arc<str>, now: Duration) -> Error {
+        let mut launches = Vec::new();
+        for sent in self.flights.iter_mut() {
+            if sent.load.is_launch() {
+                launches.extend(sent.op.take());
+            }
+        }
+        let scope = if launches.is_empty() { ResetScope::Compute } else { ResetScope::Function };
+        let error = self.health.compute_down(scope, why);
+        for slot in launches {
+            self.orphans += 1;
+            self.drop_part(Some(slot), &error);
+            self.end_if_done(slot, now);
+        }
+        error
+    }
+
+    /// Takes what was kept from a device that could still reach it. To be called after a reset.
+    pub(crate) fn end_quarantine(&mut self) -> Vec<C> {
+        std::mem::take(&mut self.quarantine)
+    }
+}

@@ -1,0 +1,822 @@
+//! The state machine of a link: everything between an accepted operation and its end.
+//!
+//! It has no thread, no clock and does no input or output of its own: messages go to a [`Sink`] and come as
+//! answers, the time is an argument, and whom to tell of what has happened is put into an [`Output`].
+//! The same inputs always have the same effects.
+//!
+//! An operation is *open* while its submitter adds commands, *waiting* behind the earlier ones of its
+//! stream, and *active* while the device has commands of it. It ends exactly once, when it is closed, has
+//! nothing left to send and nothing is active.
+//!
+//! | File | What |
+//! |---|---|
+//! | `mod.rs` | streams and operations: begin, append, close, order, end |
+//! | `send.rs` | which command goes next, in each queue |
+//! | `answer.rs` | what an answer means for its operation; loss of the device |
+//! | `abort.rs` | aborts, and what they take down besides |
+
+mod abort;
+mod answer;
+#[cfg(test)]
+mod model;
+mod send;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use et_devapi::msg::ops::{Completion, Times};
+use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::QueueId;
+
+use self::abort::Abort;
+use self::slab::Slab;
+use super::Parker;
+use super::flight::Flights;
+use super::health::Health;
+use super::operation::{OpKey, Operation};
+use crate::event::Timeline;
+use crate::{Error, Result};
+
+#[cfg(test)]
+use self::answer::HeldOp;
+
+pub(crate) use answer::{Answer, Held};
+
+/// What the state machine has to know of a command.
+pub(crate) trait Load: Sized {
+    /// Device memory that a launch needs and of which there is a limited number.
+    type Context;
+
+    /// Creates the command that aborts all of a queue. Spec: §10.1.
+    fn abort() -> Self;
+
+    /// Returns `true` if it cannot be sent without a context.
+    fn wants_context(&self) -> bool;
+
+    fn give_context(&mut self, context: Self::Context);
+
+    fn take_context(&mut self) -> Option<Self::Context>;
+
+    /// Returns `true` if its context is as it was given, although it did not complete.
+    fn has_clean_context(&self) -> bool;
+
+    /// Creates a command that does nothing but to be answered.
+    fn ping() -> Self;
+
+    /// Returns `true` if it holds the device up for as long as its kernel runs.
+    fn is_launch(&self) -> bool;
+
+    /// Splits off what has to hear of the end of the command, from the memory that the device may still
+    /// reach.
+    fn take_listener(&mut self) -> Option<Self>;
+
+    /// Returns what an answer says.
+    fn verdict(&self, answer: &Completion) -> Verdict;
+}
+
+/// What an answer says about its command.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Done(Option<Times>),
+    Failed(Error, Option<Times>),
+    /// The device gave it up because of an abort.
+    Aborted {
+        is_repeatable: bool,
+    },
+    /// Whoever drains has to decide.
+    Hold(Option<Times>),
+    /// It answers another kind of command.
+    Nonsense,
+}
+
+/// Where messages go.
+pub(crate) trait Sink<C> {
+    fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut C) -> Pushed;
+}
+
+/// What became of a push.
+#[derive(Debug)]
+pub(crate) enum Pushed {
+    Accepted,
+    /// No room now.
+    Full,
+    /// The queue is broken.
+    Broken(Error),
+}
+
+/// A command, with how it is sent.
+#[derive(Debug)]
+pub(crate) struct Command<C> {
+    pub(crate) load: C,
+    pub(crate) flags: CommandFlags,
+    /// It starts when the earlier commands of its operation have ended.
+    pub(crate) is_behind: bool,
+}
+
+impl<C> Command<C> {
+    /// A command that may overtake the others of its operation.
+    pub(crate) fn new(load: C) -> Self {
+        Self { load, flags: CommandFlags::EMPTY, is_behind: false }
+    }
+
+    /// A command behind the earlier ones of its operation.
+    pub(crate) fn behind(load: C) -> Self {
+        Self { load, flags: CommandFlags::EMPTY, is_behind: true }
+    }
+
+    pub(crate) fn flags(mut self, flags: CommandFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+}
+
+/// An operation that has ended.
+pub(crate) struct Ended {
+    pub(crate) operation: Arc<Operation>,
+    pub(crate) timeline: Timeline,
+    pub(crate) error: Option<Error>,
+}
+
+/// What there is to do when the state machine has been left.
+pub(crate) struct Output<C> {
+    /// Commands that the device is done with, or never had.
+    pub(crate) finished: Vec<(C, Option<Error>)>,
+    pub(crate) ended: Vec<Ended>,
+    pub(crate) wake: Vec<Arc<Parker>>,
+    /// Something was put into a queue.
+    pub(crate) kick: bool,
+    /// The background thread sleeps and has to look.
+    pub(crate) rouse: bool,
+}
+
+impl<C> Default for Output<C> {
+    fn default() -> Self {
+        Self {
+            finished: Vec::new(),
+            ended: Vec::new(),
+            wake: Vec::new(),
+            kick: false,
+            rouse: false,
+        }
+    }
+}
+
+impl<C> Output<C> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.finished.is_empty() && self.ended.is_empty() && self.wake.is_empty() && !self.rouse
+    }
+}
+
+/// Names a stream inside its link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamKey(u32);
+
+/// Sizes that do not change while a device is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) queues: usize,
+    /// High-priority queues, which may be fewer.
+    pub(crate) high_queues: usize,
+    pub(crate) in_flight: u16,
+    /// Most contexts.
+    pub(crate) contexts: usize,
+}
+
+/// What the background thread has to attend to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attention {
+    Nothing,
+    /// Commands are in flight, and nothing depends on hearing of their end soon.
+    Flights,
+    /// Somewhere a callback, a future or a command on the host waits for an answer.
+    Wanted,
+}
+
+struct Op<C> {
+    operation: Arc<Operation>,
+    stream: u32,
+    pending: VecDeque<Command<C>>,
+    /// Commands that were sent and have not ended: in flight, to be sent again, or held.
+    active: u32,
+    is_open: bool,
+    has_started: bool,
+    /// The first.
+    error: Option<Error>,
+    sent: Option<Duration>,
+    times: Option<Times>,
+    /// Callbacks and futures.
+    interest: u32,
+    /// Places in streams that wait for it.
+    dependents: Vec<(u32, u64)>,
+    /// It is among the entries of its stream.
+    is_entry: bool,
+    /// Its abort was asked for.
+    is_aborted: bool,
+    /// The thread that waits until all of it is sent.
+    submitter: Option<Arc<Parker>>,
+}
+
+enum Entry {
+    Op(u32),
+    Wait(u64),
+}
+
+struct Lane<T> {
+    number: u32,
+    queue: usize,
+    /// What is not sent yet, in order.
+    entries: VecDeque<Entry>,
+    /// Commands sent and not answered.
+    outstanding: u32,
+    /// Operations that have not ended.
+    ops: u32,
+    /// The next command must not overtake what is in the queue, although the stream itself is idle.
+    needs_barrier: bool,
+    has_handle: bool,
+    /// It is in its queue's list of streams with something to send.
+    is_listed: bool,
+    /// For the launch that is next.
+    granted: Option<T>,
+    waiters: Vec<Arc<Parker>>,
+    /// When something of it was last sent or answered.
+    progress: Duration,
+}
+
+struct Queue<C> {
+    /// Streams with something to send, in turn.
+    ready: VecDeque<u32>,
+    /// The runtime's own commands, and those that follow from an answer.
+    extra: VecDeque<Extra<C>>,
+    /// To be sent again after an abort, by the order of their first sending.
+    again: Vec<Sent<C>>,
+    in_flight: u32,
+    /// Commands for the high-priority queue, which takes one at a time. Spec: §10.1.
+    high: VecDeque<Extra<C>>,
+    is_high_busy: bool,
+    abort: Abort,
+}
+
+struct Extra<C> {
+    op: Option<u32>,
+    role: Role,
+    command: Command<C>,
+}
+
+struct Sent<C> {
+    op: Option<u32>,
+    queue: u32,
+    role: Role,
+    sequence: u64,
+    flags: CommandFlags,
+    load: C,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Normal,
+    High,
+    /// An abort that this link asked for.
+    Abort,
+}
+
+struct Contexts<T> {
+    free: Vec<T>,
+    made: usize,
+    limit: usize,
+    /// Streams whose next command wants one.
+    starved: VecDeque<u32>,
+}
+
+/// See the [module](self).
+pub(crate) struct Core<C: Load> {
+    ops: Slab<Op<C>>,
+    streams: Slab<Lane<C::Context>>,
+    queues: Box<[Queue<C>]>,
+    high_queues: usize,
+    flights: Flights<Sent<C>>,
+    contexts: Contexts<C::Context>,
+    health: Health,
+    /// What the device may still reach although it is lost.
+    quarantine: Vec<C>,
+    next_op: u64,
+    next_stream: u32,
+    next_wait: u64,
+    sequence: u64,
+    /// Operations with callbacks or futures.
+    interest: u32,
+    /// Commands not sent, waits aside.
+    unsent: usize,
+    /// Commands held by whoever drains.
+    held: usize,
+    /// Commands in flight that belong to no operation, by now.
+    orphans: usize,
+    /// When the device last answered anything, or got something to do.
+    progress: Duration,
+    /// When it was asked whether it is still there.
+    pinged: Option<Duration>,
+    waiters: Vec<Arc<Parker>>,
+    is_background_asleep: bool,
+    spare: Vec<VecDeque<Command<C>>>,
+    pub(crate) output: Output<C>,
+}
+
+impl<C: Load> Core<C> {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let queue = |_| Queue {
+            ready: VecDeque::new(),
+            extra: VecDeque::new(),
+            again: Vec::new(),
+            in_flight: 0,
+            high: VecDeque::new(),
+            is_high_busy: false,
+            abort: Abort::None,
+        };
+        Self {
+            ops: Slab::new(),
+            streams: Slab::new(),
+            queues: (0..shape.queues.max(1)).map(queue).collect(),
+            high_queues: shape.high_queues,
+            flights: Flights::new(shape.in_flight),
+            contexts: Contexts {
+                free: Vec::new(),
+                made: 0,
+                limit: shape.contexts,
+                starved: VecDeque::new(),
+            },
+            health: Health::default(),
+            quarantine: Vec::new(),
+            next_op: 1,
+            next_stream: 0,
+            next_wait: 0,
+            sequence: 0,
+            interest: 0,
+            unsent: 0,
+            held: 0,
+            orphans: 0,
+            progress: Duration::ZERO,
+            pinged: None,
+            waiters: Vec::new(),
+            is_background_asleep: false,
+            spare: Vec::new(),
+            output: Output::default(),
+        }
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    pub(crate) fn health_mut(&mut self) -> &mut Health {
+        &mut self.health
+    }
+
+    pub(crate) fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Creates a stream; returns its name and its number, which is never used again.
+    pub(crate) fn open_stream(&mut self) -> (StreamKey, u32) {
+        let number = self.next_stream;
+        self.next_stream = self.next_stream.wrapping_add(1);
+        let key = self.streams.insert(Lane {
+            number,
+            queue: number as usize % self.queues.len(),
+            entries: VecDeque::new(),
+            outstanding: 0,
+            ops: 0,
+            needs_barrier: false,
+            has_handle: true,
+            is_listed: false,
+            granted: None,
+            waiters: Vec::new(),
+            progress: Duration::ZERO,
+        });
+        (StreamKey(key), number)
+    }
+
+    /// The last handle is gone. What was accepted goes on.
+    pub(crate) fn drop_stream(&mut self, stream: StreamKey) {
+        if let Some(lane) = self.streams.get_mut(stream.0) {
+            lane.has_handle = false;
+        }
+        self.forget_if_over(stream.0);
+    }
+
+    fn forget_if_over(&mut self, stream: u32) {
+        let is_over = self.streams.get(stream).is_some_and(|lane| {
+            !lane.has_handle
+                && lane.ops == 0
+                && lane.outstanding == 0
+                && !lane.is_listed
+                // Waits behind which nothing comes any more.
+                && lane.entries.iter().all(|entry| matches!(entry, Entry::Wait(_)))
+        });
+        if is_over {
+            self.streams.remove(stream);
+        }
+    }
+
+    /// Accepts an operation at the end of a stream. It stays open until [`close`](Self::close).
+    pub(crate) fn begin(
+        &mut self,
+        stream: StreamKey,
+        name: &'static str,
+        now: Duration,
+    ) -> Result<Arc<Operation>> {
+        if let Some(error) = self.health.refusal() {
+            return Err(error.clone());
+        }
+        let Some(lane) = self.streams.get_mut(stream.0) else {
+            unreachable!("a stream has a lane while it has a handle");
+        };
+        let key = OpKey { slot: self.ops.next_key(), id: self.next_op };
+        self.next_op += 1;
+        let operation = Arc::new(Operation::new(key, name, lane.number, now));
+        if lane.entries.is_empty() {
+            lane.progress = now;
+        }
+        lane.entries.push_back(Entry::Op(key.slot));
+        lane.ops += 1;
+        self.ops.insert(Op {
+            operation: Arc::clone(&operation),
+            stream: stream.0,
+            pending: self.spare.pop().unwrap_or_default(),
+            active: 0,
+            is_open: true,
+            has_started: false,
+            error: None,
+            sent: None,
+            times: None,
+            interest: 0,
+            dependents: Vec::new(),
+            is_entry: true,
+            is_aborted: false,
+            submitter: None,
+        });
+        Ok(operation)
+    }
+
+    /// Adds a command to an open operation.
+    ///
+    /// # Errors
+    /// Why the operation has failed already.
+    pub(crate) fn append(&mut self, key: OpKey, mut command: Command<C>) -> Result<()> {
+        let failure = self.failure(key);
+        if let Some(error) = failure {
+            self.drop_context(&mut command.load);
+            self.output.finished.push((command.load, Some(error.clone())));
+            return Err(error);
+        }
+        let Some(op) = self.find(key) else { return Err(Error::Closed) };
+        op.pending.push_back(command);
+        let stream = op.stream;
+        self.unsent += 1;
+        self.advance(stream);
+        Ok(())
+    }
+
+    /// Ends the submission of an operation; a failure of it fails the operation.
+    pub(crate) fn close(&mut self, key: OpKey, outcome: Result<()>, now: Duration) {
+        let Some(op) = self.find(key) else { return };
+        op.is_open = false;
+        let stream = op.stream;
+        if let Err(error) = outcome {
+            self.fail(key.slot, error);
+        }
+        self.advance(stream);
+        self.end_if_done(key.slot, now);
+    }
+
+    /// A context of a launch that was never sent may lack its pattern, so it is not used again.
+    fn drop_context(&mut self, load: &mut C) {
+        if load.take_context().is_some() {
+            self.contexts.made -= 1;
+        }
+    }
+
+    fn find(&mut self, key: OpKey) -> Option<&mut Op<C>> {
+        self.ops.get_mut(key.slot).filter(|op| op.operation.key.id == key.id)
+    }
+
+    /// Makes later operations of `stream` wait for one of this link.
+    pub(crate) fn depend(&mut self, stream: StreamKey, on: OpKey) {
+        let Some(op) = self.find(on) else { return };
+        let other = op.stream;
+        let is_sent = !op.is_open && op.pending.is_empty();
+        if other == stream.0 {
+            return;
+        }
+        let (Some(mine), Some(its)) = (self.streams.get(stream.0), self.streams.get(other)) else {
+            return;
+        };
+        // What it waits for is in the same queue, where a barrier is enough.
+        if mine.queue == its.queue && mine.entries.is_empty() && is_sent {
+            if let Some(lane) = self.streams.get_mut(stream.0) {
+                lane.needs_barrier = true;
+            }
+            return;
+        }
+        let wait = self.add_wait(stream);
+        if let Some(op) = self.find(on) {
+            op.dependents.push((stream.0, wait));
+        }
+    }
+
+    /// Makes later operations of `stream` wait until [`fired`](Self::fired).
+    pub(crate) fn add_wait(&mut self, stream: StreamKey) -> u64 {
+        self.next_wait += 1;
+        let wait = self.next_wait;
+        if let Some(lane) = self.streams.get_mut(stream.0) {
+            lane.entries.push_back(Entry::Wait(wait));
+        }
+        wait
+    }
+
+    /// What a stream waits for has happened.
+    pub(crate) fn fired(&mut self, stream: StreamKey, wait: u64, now: Duration) {
+        self.pass(stream.0, wait, now);
+    }
+
+    fn pass(&mut self, stream: u32, wait: u64, now: Duration) {
+        let Some(lane) = self.streams.get_mut(stream) else { return };
+        let is_it = |entry: &Entry| matches!(entry, Entry::Wait(other) if *other == wait);
+        if let Some(at) = lane.entries.iter().position(is_it) {
+            lane.entries.remove(at);
+        }
+        lane.progress = now;
+        self.advance(stream);
+        self.forget_if_over(stream);
+    }
+
+    /// Lists a stream if its next command can be sent; lets go of operations that are sent.
+    fn advance(&mut self, stream: u32) {
+        let Some(lane) = self.streams.get_mut(stream) else { return };
+        if lane.is_listed {
+            return;
+        }
+        while let Some(Entry::Op(slot)) = lane.entries.front() {
+            let Some(op) = self.ops.get_mut(*slot) else { break };
+            if !op.pending.is_empty() {
+                lane.is_listed = true;
+                self.queues[lane.queue].ready.push_back(stream);
+                return;
+            }
+            // Sent, or the first and open: whoever waits for either goes on.
+            if let Some(submitter) = op.submitter.take() {
+                self.output.wake.push(submitter);
+            }
+            if op.is_open {
+                return;
+            }
+            op.is_entry = false;
+            lane.entries.pop_front();
+        }
+    }
+
+    /// Fails an operation: what is not sent of it will not be. The first error stays.
+    fn fail(&mut self, slot: u32, error: Error) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        self.unsent -= op.pending.len();
+        for mut command in op.pending.drain(..) {
+            if command.load.take_context().is_some() {
+                // It may lack its pattern.
+                self.contexts.made -= 1;
+            }
+            self.output.finished.push((command.load, Some(error.clone())));
+        }
+        op.error.get_or_insert(error);
+        // If the stream is listed for it, it will be found with nothing to send.
+        let stream = op.stream;
+        let starved = &mut self.contexts.starved;
+        if let Some(at) = starved.iter().position(|other| *other == stream) {
+            starved.remove(at);
+            if let Some(lane) = self.streams.get(stream) {
+                self.queues[lane.queue].ready.push_back(stream);
+            }
+        }
+    }
+
+    /// Fails an operation from outside, as its submitter does that has waited too long.
+    pub(crate) fn give_up(&mut self, key: OpKey, error: Error, now: Duration) {
+        let Some(op) = self.find(key) else { return };
+        let stream = op.stream;
+        self.fail(key.slot, error);
+        self.advance(stream);
+        self.end_if_done(key.slot, now);
+    }
+
+    fn end_if_done(&mut self, slot: u32, now: Duration) {
+        let is_done = self
+            .ops
+            .get(slot)
+            .is_some_and(|op| !op.is_open && op.pending.is_empty() && op.active == 0);
+        if !is_done {
+            return;
+        }
+        let Some(mut op) = self.ops.remove(slot) else { return };
+        if op.interest != 0 {
+            self.interest -= 1;
+        }
+        if self.spare.len() < 64 {
+            self.spare.push(std::mem::take(&mut op.pending));
+        }
+        self.output.wake.extend(op.submitter.take());
+        let (stream, dependents, is_entry) =
+            (op.stream, std::mem::take(&mut op.dependents), op.is_entry);
+        let queued = op.operation.queued;
+        let timeline =
+            Timeline { queued, sent: op.sent.unwrap_or(queued), completed: now, device: op.times };
+        let Op { operation, error, .. } = op;
+        self.output.ended.push(Ended { operation, timeline, error });
+        if let Some(lane) = self.streams.get_mut(stream) {
+            if is_entry {
+                lane.entries.retain(|entry| !matches!(entry, Entry::Op(other) if *other == slot));
+            }
+            lane.ops -= 1;
+            if lane.ops == 0 {
+                self.output.wake.append(&mut lane.waiters);
+            }
+        }
+        self.advance(stream);
+        for (dependent, wait) in dependents {
+            self.pass(dependent, wait, now);
+        }
+        self.forget_if_over(stream);
+        self.tell_if_quiet();
+    }
+
+    fn tell_if_quiet(&mut self) {
+        if self.is_quiet() {
+            self.output.wake.append(&mut self.waiters);
+        }
+    }
+
+    /// Returns `true` if no operation and none of the runtime's own commands is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ops.is_empty() && self.orphans == 0 && self.held == 0
+    }
+
+    /// Has `parker` unparked when the link is quiet; `false` if it is.
+    pub(crate) fn when_quiet(&mut self, parker: &Arc<Parker>) -> bool {
+        let is_busy = !self.is_quiet();
+        if is_busy {
+            self.waiters.push(Arc::clone(parker));
+        }
+        is_busy
+    }
+
+    /// Returns `true` if all operations of a stream have ended.
+    pub(crate) fn is_idle(&self, stream: StreamKey) -> bool {
+        self.streams.get(stream.0).is_none_or(|lane| lane.ops == 0)
+    }
+
+    /// Has `parker` unparked when a stream is idle; `false` if it is.
+    pub(crate) fn when_idle(&mut self, stream: StreamKey, parker: &Arc<Parker>) -> bool {
+        let Some(lane) = self.streams.get_mut(stream.0).filter(|lane| lane.ops != 0) else {
+            return false;
+        };
+        lane.waiters.push(Arc::clone(parker));
+        true
+    }
+
+    /// Forgets a parker.
+    pub(crate) fn leave(&mut self, stream: Option<StreamKey>, parker: &Arc<Parker>) {
+        let waiters = match stream {
+            Some(stream) => self.streams.get_mut(stream.0).map(|lane| &mut lane.waiters),
+            None => Some(&mut self.waiters),
+        };
+        if let Some(waiters) = waiters {
+            waiters.retain(|other| !Arc::ptr_eq(other, parker));
+        }
+    }
+
+    /// Returns `true` while only room keeps a closed operation from being sent.
+    pub(crate) fn lacks_room(&mut self, key: OpKey) -> bool {
+        let Some(op) = self.find(key) else { return false };
+        if op.pending.is_empty() {
+            return false;
+        }
+        let stream = op.stream;
+        let Some(lane) = self.streams.get(stream) else { return false };
+        for entry in &lane.entries {
+            match entry {
+                Entry::Wait(_) => return false,
+                Entry::Op(slot) if *slot == key.slot => return true,
+                Entry::Op(slot) => {
+                    if self.ops.get(*slot).is_none_or(|op| op.is_open) {
+                        return false;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns `true` if nothing on the host keeps commands of an open operation from being sent.
+    pub(crate) fn is_first(&mut self, key: OpKey) -> bool {
+        let Some(op) = self.find(key) else { return true };
+        let stream = op.stream;
+        let first = self.streams.get(stream).and_then(|lane| lane.entries.front());
+        matches!(first, Some(Entry::Op(slot)) if *slot == key.slot)
+    }
+
+    /// Has `parker` unparked when the operation is sent, has become the first of its stream, or has ended.
+    pub(crate) fn tell_submitter(&mut self, key: OpKey, parker: &Arc<Parker>) {
+        if let Some(op) = self.find(key) {
+            op.submitter = Some(Arc::clone(parker));
+        }
+    }
+
+    /// Returns why an operation has failed although it is still open.
+    pub(crate) fn failure(&mut self, key: OpKey) -> Option<Error> {
+        match self.find(key) {
+            Some(op) => op.error.clone(),
+            None => Some(Error::Closed),
+        }
+    }
+
+    /// Returns when an operation's stream last made progress.
+    pub(crate) fn progress(&mut self, key: OpKey) -> Duration {
+        let stream = self.find(key).map(|op| op.stream);
+        let lane = stream.and_then(|stream| self.streams.get(stream));
+        lane.map_or(Duration::ZERO, |lane| lane.progress)
+    }
+
+    /// Something of an operation goes on, although the device does not see it yet.
+    pub(crate) fn note_progress(&mut self, key: OpKey, now: Duration) {
+        let stream = self.find(key).map(|op| op.stream);
+        if let Some(lane) = stream.and_then(|stream| self.streams.get_mut(stream)) {
+            lane.progress = now;
+        }
+    }
+
+    /// Registers a callback or future, which waits for nothing by itself.
+    pub(crate) fn want(&mut self, key: OpKey) {
+        let Some(op) = self.find(key) else { return };
+        op.interest += 1;
+        if op.interest == 1 {
+            self.interest += 1;
+        }
+        self.rouse();
+    }
+
+    /// Takes one back.
+    pub(crate) fn unwant(&mut self, key: OpKey) {
+        let Some(op) = self.find(key) else { return };
+        op.interest = op.interest.saturating_sub(1);
+        if op.interest == 0 {
+            self.interest -= 1;
+        }
+    }
+
+    /// Returns what the background thread has to attend to.
+    pub(crate) fn attention(&self) -> Attention {
+        if self.health.refusal().is_some() {
+            Attention::Nothing
+        } else if self.interest != 0 || self.held != 0 || self.has_backlog() {
+            Attention::Wanted
+        } else if self.in_flight() != 0 {
+            Attention::Flights
+        } else {
+            Attention::Nothing
+        }
+    }
+
+    /// Returns `true` if something waits on the host.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.unsent != 0 || self.has_extras()
+    }
+
+    /// Returns `true` if a stream has nothing that is not sent.
+    pub(crate) fn is_clear(&self, stream: StreamKey) -> bool {
+        self.streams.get(stream.0).is_some_and(|lane| lane.entries.is_empty())
+    }
+
+    fn has_extras(&self) -> bool {
+        self.queues.iter().any(|queue| {
+            !(queue.extra.is_empty() && queue.again.is_empty() && queue.high.is_empty())
+                || queue.abort != Abort::None
+        })
+    }
+
+    /// The background thread goes to sleep; `false` if there is something to attend to.
+    pub(crate) fn sleep(&mut self) -> bool {
+        self.is_background_asleep = self.attention() == Attention::Nothing;
+        self.is_background_asleep
+    }
+
+    fn rouse(&mut self) {
+        if std::mem::take(&mut self.is_background_asleep) {
+            self.output.rouse = true;
+        }
+    }
+
+    /// Returns the number of commands in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+}

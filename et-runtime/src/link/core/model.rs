@@ -1,0 +1,739 @@
+//! Random programs against random devices, in virtual time.
+//!
+//! A program is a list of steps: what users call, what the device does, and time that passes. The device
+//! keeps real rings (of few places), executes each queue in order with barriers, runs one kernel at a time,
+//! and answers late, twice, not at all, or goes away. After each step the state machine is asked what it
+//! would do; at the end everything that was accepted must have ended exactly once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use et_devapi::msg::ops::{
+    AbortStatus, Completion, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
+};
+use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::QueueId;
+use proptest::prelude::*;
+
+use super::*;
+
+const QUEUES: usize = 2;
+const RING: usize = 3;
+const TAGS: u16 = 6;
+const CONTEXTS: usize = 2;
+const STREAMS: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Copy,
+    Launch,
+    Abort,
+    Ping,
+    Own,
+}
+
+/// A command of the model; it knows what it belongs to, for the checks.
+#[derive(Debug)]
+struct Model {
+    kind: Kind,
+    op: u64,
+    context: Option<u32>,
+}
+
+impl Load for Model {
+    type Context = u32;
+
+    fn abort() -> Self {
+        Self { kind: Kind::Abort, op: 0, context: None }
+    }
+
+    fn ping() -> Self {
+        Self { kind: Kind::Ping, op: 0, context: None }
+    }
+
+    fn is_launch(&self) -> bool {
+        self.kind == Kind::Launch
+    }
+
+    fn wants_context(&self) -> bool {
+        self.is_launch() && self.context.is_none()
+    }
+
+    fn give_context(&mut self, context: u32) {
+        assert!(self.context.replace(context).is_none(), "two contexts");
+    }
+
+    fn take_context(&mut self) -> Option<u32> {
+        self.context.take()
+    }
+
+    fn has_clean_context(&self) -> bool {
+        true
+    }
+
+    fn take_listener(&mut self) -> Option<Self> {
+        let is_own = self.kind == Kind::Own;
+        is_own.then(|| std::mem::replace(self, Self::ping()))
+    }
+
+    fn verdict(&self, answer: &Completion) -> Verdict {
+        match (self.kind, answer) {
+            (Kind::Own, _) => Verdict::Hold(None),
+            (Kind::Abort | Kind::Ping, _) => Verdict::Done(None),
+            (Kind::Copy, Completion::DmaWrite { status, .. }) => match status {
+                DmaStatus::Complete => Verdict::Done(None),
+                DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
+                status => Verdict::Failed(Error::Copy { status: *status }, None),
+            },
+            (Kind::Launch, Completion::Launch { status, times, .. }) => match status {
+                LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),
+                LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: times.execute == 0 },
+                _ => Verdict::Hold(Some(*times)),
+            },
+            _ => Verdict::Nonsense,
+        }
+    }
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// A complete operation of so many copies, perhaps with a launch behind them.
+    Submit {
+        stream: usize,
+        copies: u8,
+        launch: bool,
+    },
+    /// An operation that stays open.
+    Begin {
+        stream: usize,
+    },
+    Append {
+        launch: bool,
+    },
+    Close {
+        fail: bool,
+    },
+    Depend {
+        stream: usize,
+        on: usize,
+    },
+    /// A wait for something outside.
+    Wait {
+        stream: usize,
+    },
+    Fire {
+        which: usize,
+    },
+    DropStream {
+        stream: usize,
+    },
+    Abort {
+        op: usize,
+    },
+    AbortStream {
+        stream: usize,
+    },
+    GiveUp {
+        op: usize,
+    },
+    Want {
+        op: usize,
+    },
+    Unwant {
+        op: usize,
+    },
+    Own,
+    Reset,
+    /// The device takes what is in a queue.
+    Take {
+        queue: usize,
+    },
+    /// It finishes something it has.
+    Finish {
+        which: usize,
+        fail: bool,
+    },
+    /// It answers something that was answered, or nobody asked.
+    Nonsense {
+        tag: u16,
+    },
+    Duplicate,
+    Hang,
+    Tick,
+    /// The decision about a held command.
+    Decide {
+        which: usize,
+        follow: bool,
+    },
+    Lose,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let stream = || 0..STREAMS;
+    prop_oneof![
+        12 => (stream(), 0u8..4, any::<bool>())
+            .prop_map(|(stream, copies, launch)| Step::Submit { stream, copies, launch }),
+        3 => stream().prop_map(|stream| Step::Begin { stream }),
+        4 => any::<bool>().prop_map(|launch| Step::Append { launch }),
+        3 => prop::bool::weighted(0.2).prop_map(|fail| Step::Close { fail }),
+        4 => (stream(), 0usize..8).prop_map(|(stream, on)| Step::Depend { stream, on }),
+        2 => stream().prop_map(|stream| Step::Wait { stream }),
+        3 => (0usize..4).prop_map(|which| Step::Fire { which }),
+        1 => stream().prop_map(|stream| Step::DropStream { stream }),
+        3 => (0usize..8).prop_map(|op| Step::Abort { op }),
+        1 => stream().prop_map(|stream| Step::AbortStream { stream }),
+        1 => (0usize..8).prop_map(|op| Step::GiveUp { op }),
+        2 => (0usize..8).prop_map(|op| Step::Want { op }),
+        1 => (0usize..8).prop_map(|op| Step::Unwant { op }),
+        1 => Just(Step::Own),
+        12 => (0..QUEUES).prop_map(|queue| Step::Take { queue }),
+        20 => (0usize..8, prop::bool::weighted(0.1))
+            .prop_map(|(which, fail)| Step::Finish { which, fail }),
+        1 => prop_oneof![20 => any::<u16>(), 1 => 0u16..6]
+            .prop_map(|tag| Step::Nonsense { tag }),
+        1 => Just(Step::Duplicate),
+        1 => Just(Step::Tick),
+        4 => (0usize..4, any::<bool>()).prop_map(|(which, follow)| Step::Decide { which, follow }),
+        1 => prop::bool::weighted(0.05).prop_map(|is| if is { Step::Lose } else { Step::Tick }),
+        1 => prop::bool::weighted(0.1).prop_map(|is| if is { Step::Hang } else { Step::Tick }),
+        1 => Just(Step::Reset),
+    ]
+}
+
+/// A command the device has.
+#[derive(Clone, Debug)]
+struct Job {
+    tag: Tag,
+    kind: Kind,
+    op: u64,
+    barrier: bool,
+    running: bool,
+}
+
+#[derive(Default)]
+struct Device {
+    rings: [VecDeque<Job>; QUEUES],
+    high: [VecDeque<Job>; QUEUES],
+    /// Taken from the ring and not answered.
+    jobs: [Vec<Job>; QUEUES],
+    answers: VecDeque<(Tag, Completion)>,
+    answered: Vec<(Tag, Completion)>,
+    gone: bool,
+    /// By operation, in the order in which they started.
+    started: Vec<u64>,
+}
+
+impl Sink<Model> for Device {
+    fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut Model) -> Pushed {
+        assert!(!self.gone, "sent to a device that is lost");
+        let (ring, room) = match queue {
+            QueueId::Submission(queue) => (&mut self.rings[usize::from(queue)], RING),
+            QueueId::HighPriority(queue) => (&mut self.high[usize::from(queue)], 1),
+        };
+        if ring.len() >= room {
+            return Pushed::Full;
+        }
+        assert!(load.kind != Kind::Launch || load.context.is_some(), "a launch without a context");
+        ring.push_back(Job {
+            tag,
+            kind: load.kind,
+            op: load.op,
+            barrier: flags.contains(CommandFlags::BARRIER),
+            running: false,
+        });
+        Pushed::Accepted
+    }
+}
+
+const fn times(execute: u64) -> Times {
+    Times { start: 1, wait: 1, execute }
+}
+
+impl Device {
+    fn answer(&mut self, job: &Job, complete: bool, aborted: bool) {
+        let tag = job.tag;
+        let completion = match job.kind {
+            Kind::Abort => Completion::Abort { tag, status: AbortStatus::Success },
+            Kind::Ping | Kind::Own => {
+                Completion::Echo { tag, start: 1, status: EchoStatus::Success }
+            }
+            Kind::Copy => {
+                let status = match (aborted, complete) {
+                    (true, _) => DmaStatus::HostAborted,
+                    (_, true) => DmaStatus::Complete,
+                    _ => DmaStatus::InvalidAddress,
+                };
+                Completion::DmaWrite { tag, times: times(1), status }
+            }
+            Kind::Launch => {
+                let (status, error) = match (aborted, complete) {
+                    (true, _) => (LaunchStatus::HostAborted, Some(LaunchError::default())),
+                    (_, true) => (LaunchStatus::KernelCompleted, None),
+                    _ => (LaunchStatus::Exception, Some(LaunchError::default())),
+                };
+                Completion::Launch { tag, times: times(job.running.into()), status, error }
+            }
+        };
+        self.answers.push_back((tag, completion));
+    }
+
+    /// Takes all of a ring, as firmware does, and the abort before it.
+    fn take(&mut self, queue: usize) {
+        if self.gone {
+            return;
+        }
+        if let Some(high) = self.high[queue].pop_front() {
+            if high.kind == Kind::Abort {
+                let jobs = std::mem::take(&mut self.jobs[queue]);
+                for job in jobs {
+                    self.answer(&job, false, true);
+                }
+            }
+            self.answer(&high, true, false);
+            return;
+        }
+        let ring = std::mem::take(&mut self.rings[queue]);
+        self.jobs[queue].extend(ring);
+        self.start();
+    }
+
+    /// Starts what can start: in order in each queue, one kernel at a time.
+    fn start(&mut self) {
+        for queue in 0..QUEUES {
+            for at in 0..self.jobs[queue].len() {
+                let job = &self.jobs[queue][at];
+                if job.running {
+                    continue;
+                }
+                let is_kernel_on =
+                    self.jobs.iter().flatten().any(|job| job.kind == Kind::Launch && job.running);
+                if (job.barrier && at != 0) || (job.kind == Kind::Launch && is_kernel_on) {
+                    break;
+                }
+                let op = job.op;
+                self.jobs[queue][at].running = true;
+                if op != 0 {
+                    self.started.push(op);
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, which: usize, fail: bool) {
+        let running: Vec<(usize, usize)> = (0..QUEUES)
+            .flat_map(|queue| (0..self.jobs[queue].len()).map(move |at| (queue, at)))
+            .filter(|&(queue, at)| self.jobs[queue][at].running)
+            .collect();
+        if self.gone || running.is_empty() {
+            return;
+        }
+        let (queue, at) = running[which % running.len()];
+        let job = self.jobs[queue].remove(at);
+        self.answer(&job, !fail, false);
+        self.start();
+    }
+}
+
+/// What the program knows of an operation.
+struct Known {
+    key: OpKey,
+    operation: Arc<Operation>,
+    stream: usize,
+    is_open: bool,
+    ended: u32,
+    wanted: u32,
+    touched: bool,
+}
+
+struct World {
+    core: Core<Model>,
+    device: Device,
+    streams: Vec<Option<(StreamKey, u32)>>,
+    ops: Vec<Known>,
+    waits: Vec<(StreamKey, u64)>,
+    held: Vec<(Model, HeldOp)>,
+    now: Duration,
+    contexts_gone: usize,
+    own: usize,
+    own_done: usize,
+    /// Order between operations that the program has asked for: earlier, later.
+    order: Vec<(u64, u64)>,
+    /// Ended, by operation, at the number of starts there were then.
+    ended_at: BTreeMap<u64, usize>,
+}
+
+impl World {
+    fn new() -> Self {
+        let shape =
+            Shape { queues: QUEUES, high_queues: QUEUES, in_flight: TAGS, contexts: CONTEXTS };
+        let mut core = Core::new(shape);
+        for context in 0..CONTEXTS {
+            core.context_made();
+            core.context_back(u32::try_from(context).unwrap());
+        }
+        let streams = (0..STREAMS).map(|_| Some(core.open_stream())).collect();
+        Self {
+            core,
+            device: Device::default(),
+            streams,
+            ops: Vec::new(),
+            waits: Vec::new(),
+            held: Vec::new(),
+            now: Duration::ZERO,
+            contexts_gone: 0,
+            own: 0,
+            own_done: 0,
+            order: Vec::new(),
+            ended_at: BTreeMap::new(),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.core.health().refusal().is_some()
+    }
+
+    fn begin(&mut self, stream: usize) -> Option<usize> {
+        let (key, _) = self.streams[stream]?;
+        let begun = self.core.begin(key, "op", self.now);
+        assert_eq!(begun.is_err(), self.is_lost());
+        let operation = begun.ok()?;
+        self.ops.push(Known {
+            key: operation.key,
+            operation,
+            stream,
+            is_open: true,
+            ended: 0,
+            wanted: 0,
+            touched: false,
+        });
+        // What is before it in its stream comes first, as far as both reach the device.
+        let id = self.ops.last()?.key.id;
+        let before: Vec<u64> = self
+            .ops
+            .iter()
+            .filter(|op| op.stream == stream && op.key.id != id)
+            .map(|op| op.key.id)
+            .collect();
+        self.order.extend(before.into_iter().map(|other| (other, id)));
+        Some(self.ops.len() - 1)
+    }
+
+    fn append(&mut self, at: usize, kind: Kind) {
+        let key = self.ops[at].key;
+        let load = Model { kind, op: key.id, context: None };
+        let command = if kind == Kind::Launch { Command::behind(load) } else { Command::new(load) };
+        let _ = self.core.append(key, command);
+    }
+
+    fn close(&mut self, at: usize, outcome: Result<()>) {
+        self.ops[at].is_open = false;
+        self.core.close(self.ops[at].key, outcome, self.now);
+    }
+
+    fn open_op(&self) -> Option<usize> {
+        self.ops.iter().position(|op| op.is_open)
+    }
+
+    fn pick(&self, which: usize) -> Option<usize> {
+        let alive: Vec<usize> = (0..self.ops.len()).rev().take(8).collect();
+        alive.get(which % alive.len().max(1)).copied()
+    }
+
+    fn apply(&mut self, step: &Step) {
+        self.now += Duration::from_millis(1);
+        match *step {
+            Step::Submit { stream, copies, launch } => {
+                if let Some(at) = self.begin(stream) {
+                    for _ in 0..copies {
+                        self.append(at, Kind::Copy);
+                    }
+                    if launch {
+                        self.append(at, Kind::Launch);
+                    }
+                    self.close(at, Ok(()));
+                }
+            }
+            Step::Begin { stream } => drop(self.begin(stream)),
+            Step::Append { launch } => {
+                if let Some(at) = self.open_op() {
+                    self.append(at, if launch { Kind::Launch } else { Kind::Copy });
+                }
+            }
+            Step::Close { fail } => {
+                if let Some(at) = self.open_op() {
+                    self.ops[at].touched |= fail;
+                    let outcome = if fail { Err(Error::Closed) } else { Ok(()) };
+                    self.close(at, outcome);
+                }
+            }
+            Step::Depend { stream, on } => {
+                if let (Some((key, _)), Some(on)) = (self.streams[stream], self.pick(on)) {
+                    self.core.depend(key, self.ops[on].key);
+                }
+            }
+            Step::Wait { stream } => {
+                if let Some((key, _)) = self.streams[stream] {
+                    let wait = self.core.add_wait(key);
+                    self.waits.push((key, wait));
+                }
+            }
+            Step::Fire { which } => {
+                if !self.waits.is_empty() {
+                    let at = which % self.waits.len();
+                    let (key, wait) = self.waits.remove(at);
+                    self.core.fired(key, wait, self.now);
+                }
+            }
+            Step::DropStream { stream } => {
+                if let Some((key, _)) = self.streams[stream].take() {
+                    self.core.drop_stream(key);
+                    self.streams[stream] = Some(self.core.open_stream());
+                    // The order of the new one has nothing to do with that of the old.
+                    for op in &mut self.ops {
+                        if op.stream == stream {
+                            op.stream = usize::MAX;
+                        }
+                    }
+                }
+            }
+            Step::Abort { op } => {
+                if let Some(at) = self.pick(op) {
+                    self.ops[at].touched = true;
+                    let key = self.ops[at].key;
+                    let outcome = self.core.abort(key, self.now).unwrap();
+                    assert!(!(outcome && self.ended_at.contains_key(&key.id)), "ended twice");
+                }
+            }
+            Step::AbortStream { stream } => {
+                if let Some((key, _)) = self.streams[stream] {
+                    for op in &mut self.ops {
+                        op.touched |= op.stream == stream;
+                    }
+                    self.core.abort_stream(key, self.now).unwrap();
+                }
+            }
+            Step::GiveUp { op } => {
+                if let Some(at) = self.pick(op).filter(|at| !self.ops[*at].is_open) {
+                    self.ops[at].touched = true;
+                    self.core.give_up(self.ops[at].key, Error::Closed, self.now);
+                }
+            }
+            Step::Want { op } => {
+                if let Some(at) = self.pick(op) {
+                    self.ops[at].wanted += 1;
+                    self.core.want(self.ops[at].key);
+                }
+            }
+            Step::Unwant { op } => {
+                if let Some(at) = self.pick(op).filter(|at| self.ops[*at].wanted != 0) {
+                    self.ops[at].wanted -= 1;
+                    self.core.unwant(self.ops[at].key);
+                }
+            }
+            Step::Own => {
+                if !self.is_lost() {
+                    self.own += 1;
+                    let load = Model { kind: Kind::Own, op: 0, context: None };
+                    let queue = self.core.quietest();
+                    self.core.post(queue, Command::new(load));
+                }
+            }
+            Step::Take { queue } => self.device.take(queue),
+            Step::Finish { which, fail } => self.device.finish(which, fail),
+            Step::Nonsense { tag } => {
+                let completion =
+                    Completion::Echo { tag: Tag::new(tag), start: 0, status: EchoStatus::Success };
+                self.device.answers.push_back((Tag::new(tag), completion));
+            }
+            Step::Duplicate => {
+                let last = self.device.answered.last().cloned();
+                self.device.answers.extend(last);
+            }
+            Step::Hang => {
+                let why: Arc<str> = "hang".into();
+                for op in &mut self.ops {
+                    op.touched = true;
+                }
+                self.core.compute_hangs(&why, self.now);
+            }
+            Step::Tick => {
+                self.now += Duration::from_secs(1);
+                if self.core.watch(Duration::from_secs(60), self.now) {
+                    self.core.lose(&Error::Closed, self.now);
+                }
+            }
+            Step::Decide { which, follow } => self.decide(which, follow),
+            Step::Lose => {
+                self.device.gone = true;
+                self.core.lose(&Error::Closed, self.now);
+            }
+            Step::Reset => {
+                let all = self.core.end_quarantine();
+                assert!(all.is_empty() || self.is_lost() || self.device.gone || !all.is_empty());
+            }
+        }
+        self.settle();
+    }
+
+    fn decide(&mut self, which: usize, follow: bool) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (mut load, op) = self.held.remove(which % self.held.len());
+        if let Some(context) = load.context.take() {
+            self.core.context_back(context);
+        }
+        if load.kind == Kind::Own {
+            self.own_done += 1;
+            self.core.release(op, Ok(()), self.now);
+        } else if follow {
+            let queue = self.core.quietest();
+            let load = Model { kind: Kind::Copy, op: 0, context: None };
+            self.core.follow(op, queue, Command::new(load), self.now);
+        } else {
+            self.core.release(op, Err(Error::Aborted), self.now);
+        }
+    }
+
+    /// Hears the answers, sends what can be sent, and looks at what has ended.
+    fn settle(&mut self) {
+        while let Some((tag, completion)) = self.device.answers.pop_front() {
+            self.device.answered.push((tag, completion));
+            match self.core.answer(tag, &completion, self.now) {
+                Answer::Held(held) => {
+                    let (load, _, op) = held.split();
+                    self.held.push((load, op));
+                }
+                // As its driver does.
+                Answer::Nonsense => {
+                    self.device.gone = true;
+                    self.core.lose(&Error::Closed, self.now);
+                }
+                Answer::Settled | Answer::Stray => {}
+            }
+            if !self.device.gone {
+                self.core.pump(self.now, &mut self.device);
+            }
+        }
+        self.core.pump(self.now, &mut self.device);
+        let output = std::mem::take(&mut self.core.output);
+        for (load, error) in output.finished {
+            assert!(load.context.is_none() || error.is_some(), "a context is lost");
+            self.own_done += usize::from(load.kind == Kind::Own);
+        }
+        for Ended { operation, error, .. } in output.ended {
+            let id = operation.key.id;
+            let Some(known) = self.ops.iter_mut().find(|op| op.key.id == id) else {
+                unreachable!("ended without having been accepted");
+            };
+            known.ended += 1;
+            assert_eq!(known.ended, 1, "operation {id} ended twice");
+            assert!(!known.is_open, "operation {id} ended while it was open");
+            assert!(Arc::ptr_eq(&known.operation, &operation));
+            if let (Some(error), false) = (&error, known.touched) {
+                // Only failures of the device, or of an abort beside it.
+                let is_known = matches!(
+                    error,
+                    Error::Copy { .. }
+                        | Error::AbortedWith { .. }
+                        | Error::Aborted
+                        | Error::Closed
+                        | Error::Lost { .. }
+                );
+                assert!(is_known, "{error:?}");
+            }
+            self.ended_at.insert(id, self.device.started.len());
+        }
+    }
+
+    /// Lets everything come to its end.
+    fn finish(mut self) {
+        let mut rounds = 0;
+        while let Some(at) = self.open_op() {
+            self.close(at, Ok(()));
+            self.settle();
+        }
+        loop {
+            let waits = std::mem::take(&mut self.waits);
+            for (key, wait) in waits {
+                self.core.fired(key, wait, self.now);
+            }
+            for queue in 0..QUEUES {
+                self.apply(&Step::Take { queue });
+            }
+            self.apply(&Step::Finish { which: 0, fail: false });
+            self.apply(&Step::Decide { which: 0, follow: false });
+            if self.core.is_quiet() && self.core.in_flight() == 0 && !self.core.has_backlog() {
+                break;
+            }
+            rounds += 1;
+            assert!(rounds < 2000, "does not come to an end");
+        }
+        for op in &self.ops {
+            assert_eq!(op.ended, 1, "operation {} never ended", op.key.id);
+        }
+        assert_eq!(self.own, self.own_done, "the runtime's own commands");
+        assert_eq!(self.core.interest, 0, "interest in operations that have ended");
+        if !self.is_lost() {
+            assert_eq!(self.core.contexts.free.len() + self.contexts_gone, CONTEXTS, "contexts");
+            assert!(self.core.contexts.starved.is_empty());
+        }
+        assert_eq!((self.core.unsent, self.core.held, self.core.orphans), (0, 0, 0));
+        for queue in &self.core.queues {
+            assert_eq!((queue.in_flight, queue.is_high_busy), (0, false));
+            assert!(!self.is_lost() && queue.abort == Abort::None || self.is_lost());
+        }
+        self.check_order();
+        for stream in std::mem::take(&mut self.streams).into_iter().flatten() {
+            self.core.drop_stream(stream.0);
+        }
+        assert!(self.core.streams.is_empty(), "streams without handle and work");
+    }
+
+    /// No command of an operation started before the last start of an earlier one of its stream.
+    fn check_order(&self) {
+        let first = |id| self.device.started.iter().position(|other| *other == id);
+        let last = |id| self.device.started.iter().rposition(|other| *other == id);
+        for (earlier, later) in &self.order {
+            if let (Some(end), Some(start)) = (last(*earlier), first(*later)) {
+                let was_repeated = self.device.answered.iter().any(|(_, completion)| {
+                    matches!(
+                        completion,
+                        Completion::DmaWrite { status: DmaStatus::HostAborted, .. }
+                            | Completion::Launch { status: LaunchStatus::HostAborted, .. }
+                    )
+                });
+                assert!(end < start || was_repeated, "{later} started before {earlier}");
+            }
+        }
+    }
+}
+
+pub(super) fn run(steps: &[Step]) {
+    let mut world = World::new();
+    for step in steps {
+        world.apply(step);
+    }
+    world.finish();
+}
+
+/// CI runs many more: `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100_000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_accepted_operation_ends_exactly_once(
+        steps in prop::collection::vec(step(), 0..60),
+    ) {
+        run(&steps);
+    }
+}

@@ -1,0 +1,323 @@
+//! Which command goes next.
+
+use std::time::Duration;
+
+use et_devapi::msg::CommandFlags;
+use et_hal::QueueId;
+
+use super::{Command, Core, Entry, Extra, Load, Pushed, Role, Sent, Sink};
+
+/// Why no more is sent to a queue now.
+enum Stop {
+    NoRoom,
+    Lost,
+}
+
+impl<C: Load> Core<C> {
+    /// Sends what can be sent.
+    ///
+    /// Of each queue first what the runtime itself has for it, then one command of each stream in turn.
+    pub(crate) fn pump(&mut self, now: Duration, sink: &mut impl Sink<C>) {
+        for queue in 0..self.queues.len() {
+            if self.health.refusal().is_some() {
+                return;
+            }
+            if self.pump_high(queue, now, sink).is_ok() && !self.is_paused(queue) {
+                // A queue without room is looked at again when something has happened.
+                let _ = self.pump_queue(queue, now, sink);
+            }
+        }
+    }
+
+    fn pump_high(
+        &mut self,
+        queue: usize,
+        now: Duration,
+        sink: &mut impl Sink<C>,
+    ) -> Result<(), Stop> {
+        self.ask_for_abort(queue);
+        if self.queues[queue].is_high_busy {
+            return Ok(());
+        }
+        let Some(Extra { op, role, command }) = self.queues[queue].high.pop_front() else {
+            return Ok(());
+        };
+        let sent = self.sent(op, queue, role, command.flags, command.load);
+        match self.push(sent, now, sink) {
+            Ok(()) => Ok(()),
+            Err((Stop::Lost, _)) => Err(Stop::Lost),
+            Err((Stop::NoRoom, sent)) => {
+                if let Some(Sent { op, role, flags, load, .. }) = sent {
+                    let command = Command { load, flags, is_behind: false };
+                    self.queues[queue].high.push_front(Extra { op, role, command });
+                }
+                // The normal queue may have room all the same.
+                Ok(())
+            }
+        }
+    }
+
+    fn pump_queue(
+        &mut self,
+        queue: usize,
+        now: Duration,
+        sink: &mut impl Sink<C>,
+    ) -> Result<(), Stop> {
+        while !self.queues[queue].again.is_empty() {
+            let sent = self.queues[queue].again.remove(0);
+            if let Err((stop, sent)) = self.push(sent, now, sink) {
+                self.queues[queue].again.splice(..0, sent);
+                return Err(stop);
+            }
+        }
+        while let Some(Extra { op, role, command }) = self.queues[queue].extra.pop_front() {
+            let sent = self.sent(op, queue, role, command.flags, command.load);
+            if let Err((stop, sent)) = self.push(sent, now, sink) {
+                if let Some(Sent { op, role, flags, load, .. }) = sent {
+                    let command = Command { load, flags, is_behind: false };
+                    self.queues[queue].extra.push_front(Extra { op, role, command });
+                }
+                return Err(stop);
+            }
+        }
+        while let Some(stream) = self.queues[queue].ready.pop_front() {
+            if let Err(stop) = self.send_next(queue, stream, now, sink) {
+                self.queues[queue].ready.push_front(stream);
+                return Err(stop);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next command of a listed stream.
+    fn send_next(
+        &mut self,
+        queue: usize,
+        stream: u32,
+        now: Duration,
+        sink: &mut impl Sink<C>,
+    ) -> Result<(), Stop> {
+        let Some(lane) = self.streams.get_mut(stream) else { return Ok(()) };
+        let slot = match lane.entries.front() {
+            Some(Entry::Op(slot)) => *slot,
+            _ => u32::MAX,
+        };
+        let next = self.ops.get_mut(slot).and_then(|op| {
+            let command = op.pending.pop_front()?;
+            Some((command, op))
+        });
+        let Some((mut command, op)) = next else {
+            // It has failed meanwhile.
+            lane.is_listed = false;
+            let granted = lane.granted.take();
+            granted.into_iter().for_each(|context| self.context_back(context));
+            self.advance(stream);
+            self.forget_if_over(stream);
+            return Ok(());
+        };
+        let wants_context = command.load.wants_context();
+        if !wants_context && let Some(unused) = lane.granted.take() {
+            // The launch that it was meant for has failed. The others of that operation come first.
+            op.pending.push_front(command);
+            self.context_back(unused);
+            return self.send_next(queue, stream, now, sink);
+        }
+        if wants_context {
+            // Free ones are there only while no stream waits for one.
+            let Some(context) = lane.granted.take().or_else(|| self.contexts.free.pop()) else {
+                op.pending.push_front(command);
+                // Still listed, at another place.
+                self.contexts.starved.push_back(stream);
+                return Ok(());
+            };
+            command.load.give_context(context);
+        }
+        let waits = if op.has_started {
+            command.is_behind && op.active != 0
+        } else {
+            lane.needs_barrier || lane.outstanding != 0
+        };
+        let mut flags = command.flags;
+        if waits {
+            flags = flags.with(CommandFlags::BARRIER);
+        }
+        let Command { load, flags: plain, is_behind } = command;
+        op.active += 1;
+        lane.outstanding += 1;
+        self.unsent -= 1;
+        let sent = self.sent(Some(slot), queue, Role::Normal, flags, load);
+        if let Err((stop, sent)) = self.push(sent, now, sink) {
+            let Some(Sent { mut load, .. }) = sent else { return Err(stop) };
+            // What it brought itself it keeps.
+            let context = if wants_context { load.take_context() } else { None };
+            self.unsent += 1;
+            if let Some(op) = self.ops.get_mut(slot) {
+                op.active -= 1;
+                op.pending.push_front(Command { load, flags: plain, is_behind });
+            }
+            if let Some(lane) = self.streams.get_mut(stream) {
+                lane.outstanding -= 1;
+                lane.granted = context;
+            }
+            return Err(stop);
+        }
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.has_started = true;
+            op.sent.get_or_insert(now);
+        }
+        if let Some(lane) = self.streams.get_mut(stream) {
+            lane.needs_barrier = false;
+            lane.progress = now;
+            lane.is_listed = false;
+        }
+        self.advance(stream);
+        Ok(())
+    }
+
+    fn sent(
+        &mut self,
+        op: Option<u32>,
+        queue: usize,
+        role: Role,
+        flags: CommandFlags,
+        load: C,
+    ) -> Sent<C> {
+        self.sequence += 1;
+        let queue = u32::try_from(queue).unwrap_or(u32::MAX);
+        Sent { op, queue, role, sequence: self.sequence, flags, load }
+    }
+
+    /// Gives a message to the sink and puts it in flight.
+    #[expect(clippy::type_complexity, reason = "what could not be sent goes back")]
+    fn push(
+        &mut self,
+        mut sent: Sent<C>,
+        now: Duration,
+        sink: &mut impl Sink<C>,
+    ) -> Result<(), (Stop, Option<Sent<C>>)> {
+        let Some(tag) = self.flights.next_tag() else { return Err((Stop::NoRoom, Some(sent))) };
+        let number = u8::try_from(sent.queue).unwrap_or(u8::MAX);
+        let id = match sent.role {
+            Role::Normal => QueueId::Submission(number),
+            Role::High | Role::Abort => QueueId::HighPriority(number),
+        };
+        let pushed = sink.push(id, tag, sent.flags, &mut sent.load);
+        if let Pushed::Full = pushed {
+            return Err((Stop::NoRoom, Some(sent)));
+        }
+        let queue = &mut self.queues[sent.queue as usize];
+        match sent.role {
+            Role::Normal => queue.in_flight += 1,
+            Role::High | Role::Abort => queue.is_high_busy = true,
+        }
+        self.orphans += usize::from(sent.op.is_none());
+        if self.flights.is_empty() {
+            self.progress = now;
+        }
+        if self.flights.insert(sent).is_err() {
+            unreachable!("there was a tag");
+        }
+        match pushed {
+            // It may be in the queue or not; it counts as in flight and ends with the rest.
+            Pushed::Broken(error) => {
+                self.lose(&error, now);
+                Err((Stop::Lost, None))
+            }
+            _ => {
+                self.output.kick = true;
+                self.rouse();
+                Ok(())
+            }
+        }
+    }
+
+    /// Queues one of the runtime's own commands, which belongs to no stream.
+    pub(crate) fn post(&mut self, queue: usize, command: Command<C>) {
+        if let Some(error) = self.health.refusal().cloned() {
+            self.output.finished.push((command.load, Some(error)));
+            return;
+        }
+        self.queues[queue].extra.push_back(Extra { op: None, role: Role::Normal, command });
+        self.rouse();
+    }
+
+    /// Queues a high-priority command; `false` if the device has no such queue.
+    pub(crate) fn post_high(&mut self, queue: usize, command: Command<C>) -> bool {
+        if queue >= self.high_queues || self.health.refusal().is_some() {
+            return false;
+        }
+        self.queues[queue].high.push_back(Extra { op: None, role: Role::High, command });
+        self.rouse();
+        true
+    }
+
+    /// Returns the queue with the fewest commands, of those that are not being aborted if there is one.
+    pub(crate) fn quietest(&self) -> usize {
+        let load = |queue: &usize| (self.is_paused(*queue), self.queues[*queue].in_flight);
+        (0..self.queues.len()).min_by_key(load).unwrap_or(0)
+    }
+
+    /// Returns `true` if another context would let launches go on.
+    pub(crate) fn wants_more_contexts(&self) -> bool {
+        self.contexts.free.is_empty() && self.contexts.made < self.contexts.limit
+    }
+
+    /// Returns the number of contexts there are, in use or not.
+    pub(crate) fn contexts(&self) -> usize {
+        self.contexts.made
+    }
+
+    /// A context is being made.
+    pub(crate) fn context_made(&mut self) {
+        self.contexts.made += 1;
+    }
+
+    /// A context will not come back.
+    pub(crate) fn context_gone(&mut self) {
+        self.contexts.made -= 1;
+    }
+
+    /// A context is ready; the stream that has waited longest goes on with it.
+    pub(crate) fn context_back(&mut self, context: C::Context) {
+        while let Some(stream) = self.contexts.starved.pop_front() {
+            if let Some(lane) = self.streams.get_mut(stream) {
+                lane.granted = Some(context);
+                self.queues[lane.queue].ready.push_front(stream);
+                return;
+            }
+        }
+        self.contexts.free.push(context);
+    }
+
+    /// Finds out whether the firmware is still there, if it has not answered anything for `limit`.
+    /// Returns `true` if it is not.
+    pub(crate) fn watch(&mut self, limit: Duration, now: Duration) -> bool {
+        if self.flights.is_empty() || now.saturating_sub(self.progress) < limit {
+            self.pinged = None;
+            return false;
+        }
+        if let Some(pinged) = self.pinged {
+            return now.saturating_sub(pinged) >= limit;
+        }
+        self.pinged = Some(now);
+        // A queue that has a kernel or a barrier before the ping may take as long as it likes. The
+        // high-priority queue answers always, although only that it does not know the command.
+        let is_blocked = |queue: usize| {
+            self.is_paused(queue)
+                || self.flights.iter().any(|sent| {
+                    sent.queue as usize == queue
+                        && sent.role == Role::Normal
+                        && (sent.load.is_launch() || sent.flags.contains(CommandFlags::BARRIER))
+                })
+        };
+        let command = Command::new(C::ping());
+        match (0..self.queues.len()).find(|&queue| !is_blocked(queue)) {
+            Some(queue) => self.post(queue, command),
+            None => {
+                let free = (0..self.high_queues).find(|&queue| !self.queues[queue].is_high_busy);
+                self.post_high(free.unwrap_or(0), command);
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,314 @@
+//! Messages between state machine and mailbox.
+
+use std::time::Duration;
+
+use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES};
+use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
+
+use super::core::{Core, Ended, Output, Pushed, Sink};
+use super::wait::{Source, Terms};
+use super::{Link, Load, OneShot, Parker, Whereabouts};
+use crate::Error;
+use crate::clock::Deadline;
+use crate::sync::{Arc, Ordering, lock};
+
+/// Largest message of a completion queue that is looked at; the device's are much smaller.
+const MESSAGE_BYTES: usize = 1024;
+/// Messages whose effects are worked out in one go.
+const BATCH: usize = 64;
+/// Batches taken in one go, so that a device that never stops talking cannot hold a thread for ever.
+const BATCHES: usize = 64;
+/// Longest sleep on the notification; one that got lost costs this much.
+const TICK: Duration = Duration::from_millis(20);
+/// Looks at the queue between two looks at the clock while spinning.
+const SPINS: u32 = 64;
+
+/// What the thread that drains works with.
+pub(crate) struct Tools<H: Hal> {
+    message: Box<[u8; MESSAGE_BYTES]>,
+    batch: Vec<Completion>,
+    output: Output<Load<H>>,
+}
+
+impl<H: Hal> Tools<H> {
+    pub(super) fn new() -> Self {
+        let batch = Vec::with_capacity(BATCH);
+        Self { message: Box::new([0; MESSAGE_BYTES]), batch, output: Output::default() }
+    }
+}
+
+struct MailboxSink<'a, M>(&'a M);
+
+impl<H: Hal> Sink<Load<H>> for MailboxSink<'_, H::Mailbox> {
+    fn push(
+        &mut self,
+        queue: QueueId,
+        tag: Tag,
+        flags: CommandFlags,
+        load: &mut Load<H>,
+    ) -> Pushed {
+        let mut message = [0; MAX_COMMAND_BYTES];
+        let len = match load.wire.encode(tag, flags, &mut message) {
+            Ok(len) => len,
+            Err(error) => unreachable!("commands are checked before they are sent: {error}"),
+        };
+        match self.0.push(queue, &message[..len]) {
+            Ok(Push::Accepted) => Pushed::Accepted,
+            Ok(Push::Full) => Pushed::Full,
+            Err(error) => Pushed::Broken(Error::hal("sending a command")(error)),
+        }
+    }
+}
+
+impl<H: Hal> Link<H> {
+    /// Changes the state machine, sends what can be sent, and tells whom it concerns.
+    ///
+    /// The caller holds no lock that a callback may want.
+    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut Core<Load<H>>, Duration) -> R) -> R {
+        let mut output = Output::default();
+        let result = self.enter_with(&mut output, change);
+        if !output.is_empty() {
+            self.deliver(&mut output);
+            self.run_errands();
+        }
+        result
+    }
+
+    fn enter_with<R>(
+        &self,
+        output: &mut Output<Load<H>>,
+        change: impl FnOnce(&mut Core<Load<H>>, Duration) -> R,
+    ) -> R {
+        let now = self.now();
+        let mut core = lock(&self.core);
+        let result = change(&mut core, now);
+        core.pump(now, &mut MailboxSink(&self.mailbox));
+        let must_kick = std::mem::take(&mut core.output.kick);
+        // Relaxed: a hint, for those who poll anyway.
+        let has_backlog = core.has_backlog();
+        if self.has_backlog.load(Ordering::Relaxed) != has_backlog {
+            self.has_backlog.store(has_backlog, Ordering::Relaxed);
+        }
+        if !core.output.is_empty() {
+            std::mem::swap(&mut core.output, output);
+        }
+        drop(core);
+        if must_kick && let Err(error) = self.mailbox.kick() {
+            self.lose(&Error::hal("ringing the doorbell")(error));
+        }
+        result
+    }
+
+    /// Lets go of memory, sets results and wakes threads. Callbacks become errands.
+    fn deliver(&self, output: &mut Output<Load<H>>) {
+        let mut whereabouts = Whereabouts::Here;
+        let mut tell = |parker: &Parker| {
+            if parker.call() == Whereabouts::Abroad {
+                whereabouts = Whereabouts::Abroad;
+            }
+        };
+        for (load, error) in output.finished.drain(..) {
+            load.finish(error, &mut tell);
+        }
+        for Ended { operation, timeline, error } in output.ended.drain(..) {
+            self.profiler.operation_done(&operation, timeline, error.is_some());
+            let outcome = error.map_or(Ok(timeline), Err);
+            let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
+            told.run_own();
+            if !told.is_empty() {
+                lock(&self.errands).push_back(told);
+                self.has_errands.store(true, Ordering::Release);
+            }
+        }
+        for parker in output.wake.drain(..) {
+            tell(&parker);
+        }
+        if std::mem::take(&mut output.rouse) {
+            tell(&self.background);
+        }
+        if whereabouts == Whereabouts::Abroad {
+            self.mailbox.wake();
+        }
+    }
+
+    /// Takes messages and works out what they mean; returns how many they were.
+    fn take(&self, tools: &mut Tools<H>) -> usize {
+        let mut fatal = None;
+        while tools.batch.len() < BATCH && fatal.is_none() {
+            match self.mailbox.pop(&mut tools.message[..]) {
+                Ok(Pop::Empty) => break,
+                Ok(Pop::Message(len)) => {
+                    match Completion::parse(tools.message.get(..len).unwrap_or_default()) {
+                        Ok(completion) => tools.batch.push(completion),
+                        Err(error) => {
+                            let why = format!("malformed response: {error}").into();
+                            fatal = Some(Error::Lost { why });
+                        }
+                    }
+                }
+                Err(error) => {
+                    fatal = Some(Error::hal("reading the completion queue")(error));
+                }
+            }
+        }
+        let taken = tools.batch.len();
+        if taken != 0 || self.has_backlog.load(Ordering::Relaxed) {
+            let Tools { batch, output, .. } = tools;
+            let mut decisions = Vec::new();
+            self.enter_with(output, |core, now| {
+                for completion in batch.drain(..) {
+                    self.answer(core, &completion, now, &mut decisions, &mut fatal);
+                }
+            });
+            self.deliver(output);
+            for decision in decisions {
+                self.decide(decision);
+            }
+        }
+        if let Some(error) = fatal {
+            self.lose(&error);
+            return 0;
+        }
+        taken
+    }
+
+    /// Takes what has arrived, without waiting, and runs callbacks; returns the number of messages.
+    pub(crate) fn poll(&self) -> usize {
+        let taken = self.waiters.poll(self);
+        self.run_errands();
+        taken
+    }
+
+    /// Takes what has arrived unless another thread is at it. Callbacks are left to others.
+    pub(super) fn try_drain(&self) {
+        self.waiters.poll(self);
+    }
+
+    /// Waits for a result; `None` if the deadline comes first.
+    pub(crate) fn wait_for<R: Clone>(&self, result: &OneShot<R>, deadline: Deadline) -> Option<R> {
+        if result.is_done() {
+            return result.get();
+        }
+        let parker = Arc::new(Parker::new());
+        if !deadline.limit().is_zero() && result.subscribe(&parker) {
+            self.wait(&parker, &mut || result.is_done(), &|| self.left(deadline));
+            result.unsubscribe(&parker);
+        } else {
+            self.poll();
+        }
+        result.get()
+    }
+
+    pub(super) fn left(&self, deadline: Deadline) -> Duration {
+        deadline.left(&*self.config.clock)
+    }
+
+    /// Waits until `is_done`, which is looked at whenever `parker` has been given its token.
+    pub(super) fn wait(
+        &self,
+        parker: &Arc<Parker>,
+        is_done: &mut dyn FnMut() -> bool,
+        left: &dyn Fn() -> Duration,
+    ) -> bool {
+        if is_done() {
+            return true;
+        }
+        let until = self.deadline(self.config.spin);
+        let mut looks = if self.config.spin.is_zero() { SPINS - 1 } else { 0 };
+        let mut may_spin = || {
+            looks += 1;
+            looks % SPINS != 0 || !(self.left(until).is_zero() || left().is_zero())
+        };
+        let terms = Terms { left, may_spin: &mut may_spin, tick: TICK };
+        self.waiters.wait(self, parker, is_done, terms)
+    }
+
+    /// Runs the callbacks of operations that have ended. They may use the device.
+    pub(crate) fn run_errands(&self) {
+        while self.has_errands.load(Ordering::Acquire) {
+            let next = {
+                let mut errands = lock(&self.errands);
+                let next = errands.pop_front();
+                self.has_errands.store(!errands.is_empty(), Ordering::Release);
+                next
+            };
+            let Some(errand) = next else { return };
+            let panics = errand.run();
+            self.counts.panics.fetch_add(panics.into(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl<H: Hal> Source for Link<H> {
+    type Tools = Tools<H>;
+
+    fn drain(&self, tools: &mut Tools<H>) -> usize {
+        let mut taken = 0;
+        for _ in 0..BATCHES {
+            let batch = self.take(tools);
+            taken += batch;
+            if batch < BATCH {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.mailbox.ticket()
+    }
+
+    fn sleep(&self, seen: Ticket, timeout: Duration) {
+        if let Err(error) = self.mailbox.wait(seen, timeout).map(drop) {
+            self.lose(&Error::hal("waiting for the device")(error));
+        }
+    }
+
+    fn wake(&self) {
+        self.mailbox.wake();
+    }
+
+    fn has_errands(&self) -> bool {
+        self.has_errands.load(Ordering::Acquire)
+    }
+
+    fn run_errands(&self) {
+        Self::run_errands(self);
+    }
+}
+
+/// Waits for a result, as an event does.
+pub(crate) trait Driver: Send + Sync {
+    /// Waits until the operation is done or the time is up.
+    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<super::Outcome>;
+    /// Takes what has arrived, without waiting.
+    fn poll(&self);
+    /// A callback or future is interested, which waits for nothing by itself.
+    fn want(&self, operation: &super::Operation);
+    fn unwant(&self, operation: &super::Operation);
+    /// Names the link, to tell it from others.
+    fn address(&self) -> usize;
+}
+
+impl<H: Hal> Driver for Link<H> {
+    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<super::Outcome> {
+        self.wait_for(&operation.result, self.deadline(timeout))
+    }
+
+    fn poll(&self) {
+        self.poll();
+    }
+
+    fn want(&self, operation: &super::Operation) {
+        self.enter(|core, _| core.want(operation.key));
+    }
+
+    fn unwant(&self, operation: &super::Operation) {
+        self.enter(|core, _| core.unwant(operation.key));
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}

@@ -1,0 +1,317 @@
+//! A command on its way: what to send, and what belongs to it until the answer.
+
+use et_devapi::msg::ops::{
+    self, Completion, DmaReadNode, DmaStatus, DmaWriteNode, FirmwareType, LaunchParams,
+    LaunchStatus, StackConfig, TraceConfig,
+};
+use et_devapi::msg::{CommandFlags, EncodeError, Tag};
+use et_hal::{DeviceAddr, Hal};
+
+use super::core::{self, Verdict};
+use super::operation::Operation;
+use super::{OneShot, Parker};
+use crate::kernel::{KernelInner, LaunchContext, LaunchFailure};
+use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease};
+use crate::sync::{Arc, Mutex, lock};
+use crate::{Error, Result};
+
+/// A message, before it has a tag.
+#[derive(Clone, Debug)]
+pub(crate) enum Wire {
+    /// The usual list has one node, which needs no memory of its own.
+    DmaWrite(Nodes<DmaWriteNode>),
+    DmaRead(Nodes<DmaReadNode>),
+    Launch(Box<LaunchWire>),
+    Echo,
+    Abort,
+    CmReset,
+    Compatibility,
+    FirmwareVersion(FirmwareType),
+}
+
+/// A list of one or more nodes.
+#[derive(Clone, Debug)]
+pub(crate) enum Nodes<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> Nodes<T> {
+    fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(node) => std::slice::from_ref(node),
+            Self::Many(nodes) => nodes,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LaunchWire {
+    pub(crate) entry: DeviceAddr,
+    /// `None` while it is that of the context.
+    pub(crate) args: Option<DeviceAddr>,
+    pub(crate) exception_buffer: Option<DeviceAddr>,
+    pub(crate) shire_mask: u64,
+    pub(crate) trace: Option<TraceConfig>,
+    pub(crate) stack: Option<StackConfig>,
+    pub(crate) embedded: [u8; ops::MAX_LAUNCH_PAYLOAD],
+    pub(crate) embedded_len: usize,
+}
+
+impl Wire {
+    pub(crate) fn encode(
+        &self,
+        tag: Tag,
+        flags: CommandFlags,
+        out: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        match self {
+            Self::DmaWrite(nodes) => ops::encode_dma_write(tag, flags, nodes.as_slice(), out),
+            Self::DmaRead(nodes) => ops::encode_dma_read(tag, flags, nodes.as_slice(), out),
+            Self::Launch(launch) => {
+                let params = LaunchParams {
+                    entry: launch.entry,
+                    args: launch.args,
+                    exception_buffer: launch.exception_buffer,
+                    shire_mask: launch.shire_mask,
+                    trace: launch.trace,
+                    stack: launch.stack,
+                    embedded_args: launch.embedded.get(..launch.embedded_len).unwrap_or_default(),
+                };
+                ops::encode_launch(tag, flags, &params, out)
+            }
+            Self::Echo => ops::encode_echo(tag, flags, out),
+            Self::Abort => ops::encode_abort(tag, flags, out),
+            Self::CmReset => ops::encode_cm_reset(tag, flags, u64::MAX, out),
+            Self::Compatibility => ops::encode_compatibility(tag, flags, out),
+            Self::FirmwareVersion(kind) => ops::encode_firmware_version(tag, flags, *kind, out),
+        }
+    }
+}
+
+/// What happens with the answer, and what the device may touch until then.
+pub(crate) enum Then<H: Hal> {
+    /// The status decides; these stay alive meanwhile.
+    Check(Keep<H>),
+    /// A launch: on failure its exception buffer is fetched first.
+    Launch(Box<Launched>),
+    /// The exception buffer of a failed launch arrives.
+    Diagnose(Box<Diagnosis<H>>),
+    /// An exception buffer has its pattern, for the first time or again.
+    Refill { context: LaunchContext, pattern: Pattern<H> },
+    /// The runtime itself wants the answer.
+    Reply(Arc<OneShot<Result<Completion>>>),
+}
+
+/// Where the pattern of exception buffers comes from.
+pub(crate) enum Pattern<H: Hal> {
+    /// A buffer for reports, which is used again.
+    Own(HostBuffer<H>),
+    Shared {
+        _buffer: Arc<Lease<H>>,
+    },
+}
+
+/// Memory that one command uses.
+pub(crate) enum Keep<H: Hal> {
+    Nothing,
+    Chunk {
+        _chunk: Chunk<H>,
+        _device: DeviceSlice,
+    },
+    /// A chunk several commands use.
+    Shared {
+        _chunk: Arc<Chunk<H>>,
+        _device: DeviceSlice,
+    },
+    Lease {
+        _host: Arc<Lease<H>>,
+        _device: DeviceSlice,
+    },
+    /// The chunk of a blocking read; the reader takes it from here.
+    Reader {
+        chunk: Chunk<H>,
+        place: Arc<OneShot<Arrival<H>>>,
+        _device: DeviceSlice,
+    },
+    /// A reader whose chunk stays with a device that is lost.
+    Gone {
+        place: Arc<OneShot<Arrival<H>>>,
+    },
+}
+
+/// A piece of a read, or why there is none. Taken once.
+pub(crate) type Arrival<H> = Arc<Mutex<Option<Result<Chunk<H>>>>>;
+
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) operation: Option<Arc<Operation>>,
+    pub(crate) context: Option<LaunchContext>,
+    /// A command before it in the same operation puts the pattern into the context.
+    pub(crate) is_fresh: bool,
+    pub(crate) kernel: Arc<KernelInner>,
+    pub(crate) _uses: Vec<DeviceSlice>,
+}
+
+pub(crate) struct Diagnosis<H: Hal> {
+    pub(crate) launched: Launched,
+    pub(crate) buffer: HostBuffer<H>,
+    pub(crate) failure: LaunchFailure,
+    /// What to report instead, if the launch was aborted for another's sake.
+    pub(crate) instead: Option<Error>,
+}
+
+/// A command: what goes to the device, and what belongs to it.
+pub(crate) struct Load<H: Hal> {
+    pub(crate) wire: Wire,
+    pub(crate) then: Then<H>,
+}
+
+impl<H: Hal> Load<H> {
+    /// A copy whose memory is kept until it has ended.
+    pub(crate) fn copy(wire: Wire, keep: Keep<H>) -> Self {
+        Self { wire, then: Then::Check(keep) }
+    }
+
+    /// Gives it a context that gets its pattern only now.
+    pub(crate) fn give_fresh_context(&mut self, context: LaunchContext) {
+        core::Load::give_context(self, context);
+        if let Then::Launch(launched) = &mut self.then {
+            launched.is_fresh = true;
+        }
+    }
+
+    /// Says whose launch it is.
+    pub(crate) fn belongs_to(&mut self, operation: &Arc<Operation>) {
+        if let Then::Launch(launched) = &mut self.then {
+            launched.operation = Some(Arc::clone(operation));
+        }
+    }
+
+    /// Lets go of the memory, once the device is done with it.
+    pub(crate) fn finish(self, error: Option<Error>, tell: &mut dyn FnMut(&Parker)) {
+        match self.then {
+            Then::Check(Keep::Gone { place }) => {
+                let arrival = Err(error.unwrap_or(Error::Closed));
+                if let Some(told) = place.set(Arc::new(Mutex::new(Some(arrival))), &mut *tell) {
+                    told.run();
+                }
+            }
+            Then::Check(Keep::Reader { chunk, place, .. }) => {
+                let arrival = error.map_or(Ok(chunk), Err);
+                if let Some(told) = place.set(Arc::new(Mutex::new(Some(arrival))), &mut *tell) {
+                    told.run();
+                }
+            }
+            Then::Reply(reply) => {
+                let error = error.unwrap_or(Error::Closed);
+                if let Some(told) = reply.set(Err(error), &mut *tell) {
+                    told.run();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<H: Hal> core::Load for Load<H> {
+    type Context = LaunchContext;
+
+    fn abort() -> Self {
+        Self { wire: Wire::Abort, then: Then::Check(Keep::Nothing) }
+    }
+
+    fn ping() -> Self {
+        Self { wire: Wire::Echo, then: Then::Check(Keep::Nothing) }
+    }
+
+    fn is_launch(&self) -> bool {
+        matches!(self.then, Then::Launch(_))
+    }
+
+    fn wants_context(&self) -> bool {
+        matches!(&self.then, Then::Launch(launched) if launched.context.is_none())
+    }
+
+    fn give_context(&mut self, context: LaunchContext) {
+        let (Wire::Launch(wire), Then::Launch(launched)) = (&mut self.wire, &mut self.then) else {
+            return;
+        };
+        wire.args.get_or_insert(context.args());
+        wire.exception_buffer = Some(context.exceptions());
+        if let Some(operation) = &launched.operation {
+            // Set once; a second launch of the same operation does not exist.
+            drop(operation.exceptions.set(context.exception_slice()));
+        }
+        launched.context = Some(context);
+    }
+
+    fn take_context(&mut self) -> Option<LaunchContext> {
+        match (&mut self.wire, &mut self.then) {
+            (Wire::Launch(wire), Then::Launch(launched)) => {
+                let context = launched.context.take()?;
+                if wire.args == Some(context.args()) {
+                    wire.args = None;
+                }
+                Some(context)
+            }
+            _ => None,
+        }
+    }
+
+    fn has_clean_context(&self) -> bool {
+        matches!(&self.then, Then::Launch(launched) if !launched.is_fresh)
+    }
+
+    fn take_listener(&mut self) -> Option<Self> {
+        let then = match std::mem::replace(&mut self.then, Then::Check(Keep::Nothing)) {
+            Then::Check(Keep::Reader { chunk, place, _device }) => {
+                self.then = Then::Check(Keep::Chunk { _chunk: chunk, _device });
+                Then::Check(Keep::Gone { place })
+            }
+            reply @ Then::Reply(_) => reply,
+            other => {
+                self.then = other;
+                return None;
+            }
+        };
+        Some(Self { wire: Wire::Echo, then })
+    }
+
+    fn verdict(&self, answer: &Completion) -> Verdict {
+        match (&self.then, answer) {
+            (Then::Reply(_), _) => Verdict::Hold(None),
+            (Then::Check(_), Completion::Echo { .. } | Completion::Abort { .. }) => {
+                Verdict::Done(None)
+            }
+            (
+                Then::Check(_) | Then::Diagnose(_) | Then::Refill { .. },
+                Completion::DmaRead { times, status, .. }
+                | Completion::DmaWrite { times, status, .. },
+            ) => match (status, &self.then) {
+                (DmaStatus::HostAborted, _) => Verdict::Aborted { is_repeatable: true },
+                (_, Then::Diagnose(_) | Then::Refill { .. }) => Verdict::Hold(Some(*times)),
+                (DmaStatus::Complete, _) => Verdict::Done(Some(*times)),
+                (status, _) => Verdict::Failed(Error::Copy { status: *status }, Some(*times)),
+            },
+            (Then::Launch(launched), Completion::Launch { times, status, error, .. }) => {
+                let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
+                match status {
+                    LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),
+                    LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: !may_have_run },
+                    _ if may_have_run => Verdict::Hold(Some(*times)),
+                    status => {
+                        let failure = LaunchFailure::new(&launched.kernel, *status, error.as_ref());
+                        Verdict::Failed(Error::Launch(Arc::new(failure)), Some(*times))
+                    }
+                }
+            }
+            _ => Verdict::Nonsense,
+        }
+    }
+}
+
+/// Takes what has arrived for a reader.
+pub(crate) fn take_arrival<H: Hal>(arrival: &Arrival<H>) -> Result<Chunk<H>> {
+    lock(arrival).take().unwrap_or(Err(Error::Closed))
+}

@@ -1,0 +1,327 @@
+//! The link to a device: everything between an accepted operation and its end.
+//!
+//! [`core`] decides, without threads, clock or input and output. The link drives it: it puts commands into
+//! the mailbox, takes answers out, and tells whoever waits. There is one lock around the state machine,
+//! held for the time of a few messages and never while anything is waited for.
+//!
+//! | File | What |
+//! |---|---|
+//! | `core/` | the state machine |
+//! | `flight.rs` | wire tags |
+//! | `health.rs` | whether the device can be used |
+//! | `wait.rs`, `parker.rs` | the way to wait |
+//! | `one_shot.rs` | results |
+//! | `operation.rs` | what handles see of an operation |
+//! | `load.rs` | a command: message, and memory that belongs to it |
+//! | `driver.rs` | moves messages between state machine and mailbox |
+//! | `answer.rs` | firmware events, and what follows from a failed launch |
+//! | `room.rs` | waiting for room, staging memory and launch contexts |
+//! | `background.rs` | the thread that drains when nothing else does |
+
+mod answer;
+mod background;
+pub(crate) mod core;
+mod driver;
+mod flight;
+mod health;
+mod load;
+mod one_shot;
+mod operation;
+mod parker;
+mod room;
+mod wait;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use et_devapi::discovery::Layout;
+use et_devapi::msg::CommandFlags;
+use et_devapi::msg::ops::Completion;
+use et_hal::{DeviceAccess, Dma, Hal, Mailbox};
+
+use self::core::{Command, Core, Shape};
+use self::driver::Tools;
+use crate::clock::Deadline;
+use crate::config::Config;
+use crate::memory::{DeviceMemory, HostBuffer, Lease, Staging};
+use crate::profile::Profiler;
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::{Error, Result};
+
+pub(crate) use self::core::StreamKey;
+pub(crate) use driver::Driver;
+pub(crate) use load::{Arrival, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival};
+pub use one_shot::{Continuations, OneShot, WakerKey};
+pub(crate) use operation::{OpKey, Operation, Outcome};
+pub use parker::{Parker, Whereabouts};
+pub(crate) use room::Submission;
+pub use wait::{Lead, Source, Terms, Waiters};
+
+/// Most launch contexts, and so most launches in flight.
+const CONTEXTS: usize = 64;
+
+/// Counts of what happened on a device since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Responses whose tag was not in flight; they are ignored.
+    pub stray_responses: u64,
+    /// Messages of a kind this runtime does not know; they are ignored.
+    pub unknown_messages: u64,
+    /// Events that a firmware trace buffer is full. Spec: §10.4.
+    pub trace_buffer_events: u64,
+    /// Callbacks and wakers that panicked.
+    pub callback_panics: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    stray: AtomicU64,
+    unknown: AtomicU64,
+    trace_full: AtomicU64,
+    panics: AtomicU64,
+}
+
+/// See the [module](self).
+pub(crate) struct Link<H: Hal> {
+    // These two go first when all is dropped: the backend stops the device before its DMA memory goes.
+    mailbox: H::Mailbox,
+    pub(crate) hal: Arc<H>,
+    pub(crate) layout: Layout,
+    pub(crate) config: Config,
+    pub(crate) memory: Arc<DeviceMemory>,
+    pub(crate) staging: Arc<Staging<H>>,
+    pub(crate) profiler: Profiler,
+    core: Mutex<Core<Load<H>>>,
+    waiters: Waiters<Tools<H>>,
+    /// Callbacks of operations that have ended, until a thread runs them that holds no lock.
+    errands: Mutex<VecDeque<Continuations<Outcome>>>,
+    has_errands: AtomicBool,
+    /// Commands wait on the host for room.
+    has_backlog: AtomicBool,
+    background: Arc<Parker>,
+    is_closed: AtomicBool,
+    /// Commands submitted, modulo 2³².
+    submitted: AtomicU32,
+    counts: Counts,
+    /// Holds the pattern that fresh exception buffers are filled with.
+    pattern: Mutex<Option<Arc<Lease<H>>>>,
+    /// Spare host buffers for exception buffers.
+    reports: Mutex<Vec<HostBuffer<H>>>,
+}
+
+impl<H: Hal> Link<H> {
+    pub(crate) fn new(
+        hal: Arc<H>,
+        layout: Layout,
+        mailbox: H::Mailbox,
+        config: Config,
+    ) -> Result<Self> {
+        let memory = DeviceMemory::new(layout.host_managed.base, layout.host_managed.len)?;
+        let shape = Shape {
+            queues: layout.ops_mailbox.submission.count.into(),
+            high_queues: layout.ops_mailbox.high_priority.count.into(),
+            in_flight: config.in_flight,
+            contexts: CONTEXTS,
+        };
+        Ok(Self {
+            mailbox,
+            hal,
+            layout,
+            memory,
+            staging: Staging::new(config.staging_bytes),
+            profiler: Profiler::new(),
+            core: Mutex::new(Core::new(shape)),
+            waiters: Waiters::new(Tools::new()),
+            errands: Mutex::default(),
+            has_errands: AtomicBool::new(false),
+            has_backlog: AtomicBool::new(false),
+            background: Arc::new(Parker::new()),
+            is_closed: AtomicBool::new(false),
+            submitted: AtomicU32::new(0),
+            counts: Counts::default(),
+            pattern: Mutex::new(None),
+            reports: Mutex::new(Vec::new()),
+            config,
+        })
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.config.clock.now()
+    }
+
+    pub(crate) fn deadline(&self, after: Duration) -> Deadline {
+        Deadline::after(&*self.config.clock, after)
+    }
+
+    /// Returns why nothing can be sent, if so.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        lock(&self.core).health().refusal().cloned()
+    }
+
+    /// Returns why nothing can be launched, if so.
+    pub(crate) fn compute_refusal(&self) -> Option<Error> {
+        lock(&self.core).health().compute_refusal().cloned()
+    }
+
+    /// Shires that kernels can run on. Spec: §9.3; the master shire cannot be expressed in the mask.
+    pub(crate) fn available_shires(&self) -> u64 {
+        self.layout.mgmt.header.cm_shires_mask.get().into()
+    }
+
+    pub(crate) fn host_buffer(
+        &self,
+        len_bytes: usize,
+        access: DeviceAccess,
+    ) -> Result<HostBuffer<H>> {
+        let buffer = self.hal.dma().alloc(len_bytes.max(1), access);
+        Ok(HostBuffer::new(buffer.map_err(Error::hal("allocating host memory"))?, len_bytes))
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counters {
+            stray_responses: read(&self.counts.stray),
+            unknown_messages: read(&self.counts.unknown),
+            trace_buffer_events: read(&self.counts.trace_full),
+            callback_panics: read(&self.counts.panics),
+        }
+    }
+
+    pub(crate) fn open_stream(&self) -> (StreamKey, u32) {
+        lock(&self.core).open_stream()
+    }
+
+    pub(crate) fn drop_stream(&self, stream: StreamKey) {
+        lock(&self.core).drop_stream(stream);
+    }
+
+    pub(crate) fn queue_count(&self) -> usize {
+        lock(&self.core).queue_count()
+    }
+
+    /// Makes later operations of a stream wait for one of this link.
+    pub(crate) fn depend(&self, stream: StreamKey, on: OpKey) {
+        self.enter(|core, _| core.depend(stream, on));
+    }
+
+    /// Makes later operations of a stream wait until [`fired`](Self::fired).
+    pub(crate) fn add_wait(&self, stream: StreamKey) -> u64 {
+        self.enter(|core, _| core.add_wait(stream))
+    }
+
+    pub(crate) fn fired(&self, stream: StreamKey, wait: u64) {
+        self.enter(|core, now| core.fired(stream, wait, now));
+    }
+
+    /// Asks for the abort of an operation, without waiting for it; `false` if it has ended.
+    pub(crate) fn abort(&self, key: OpKey) -> Result<bool> {
+        self.enter(|core, now| core.abort(key, now))
+    }
+
+    pub(crate) fn abort_stream(&self, stream: StreamKey) -> Result<()> {
+        self.enter(|core, now| core.abort_stream(stream, now))
+    }
+
+    pub(crate) fn abort_all(&self) -> Result<()> {
+        self.enter(|core, now| core.abort_all(now))
+    }
+
+    /// The compute side has been reset.
+    pub(crate) fn compute_up(&self) {
+        self.enter(|core, _| core.health_mut().compute_up());
+    }
+
+    /// Submits an operation of commands that are ready, without waiting.
+    pub(crate) fn submit(
+        &self,
+        stream: StreamKey,
+        name: &'static str,
+        commands: impl IntoIterator<Item = Command<Load<H>>>,
+    ) -> Result<Arc<Operation>> {
+        self.enter(|core, now| {
+            let operation = core.begin(stream, name, now)?;
+            for mut command in commands {
+                command.load.belongs_to(&operation);
+                // Nothing of it can have failed so soon.
+                let _ = core.append(operation.key, command);
+            }
+            core.close(operation.key, Ok(()), now);
+            Ok(operation)
+        })
+    }
+
+    /// Sends one of the runtime's own commands and waits for the answer.
+    pub(crate) fn call(
+        &self,
+        wire: Wire,
+        op: &'static str,
+        deadline: Deadline,
+    ) -> Result<Completion> {
+        self.call_with(wire, op, deadline, |core, command| {
+            let queue = core.quietest();
+            core.post(queue, command);
+            Ok(())
+        })
+    }
+
+    /// The same, on a high-priority queue.
+    pub(crate) fn call_high(
+        &self,
+        queue: usize,
+        flags: CommandFlags,
+        wire: Wire,
+        op: &'static str,
+        deadline: Deadline,
+    ) -> Result<Completion> {
+        self.call_with(wire, op, deadline, |core, command| {
+            if core.post_high(queue, command.flags(flags)) {
+                return Ok(());
+            }
+            let why = "the device has no high-priority queue for it";
+            Err(core.health().refusal().cloned().unwrap_or(Error::Unsupported { op, why }))
+        })
+    }
+
+    fn call_with(
+        &self,
+        wire: Wire,
+        op: &'static str,
+        deadline: Deadline,
+        post: impl FnOnce(&mut Core<Load<H>>, Command<Load<H>>) -> Result<()>,
+    ) -> Result<Completion> {
+        let reply = Arc::new(OneShot::new());
+        let load = Load { wire, then: Then::Reply(Arc::clone(&reply)) };
+        self.enter(|core, _| post(core, Command::new(load)))?;
+        self.wait_for(&reply, deadline)
+            .unwrap_or(Err(Error::Timeout { op, after: deadline.limit() }))
+    }
+
+    /// The device cannot be used any more: everything ends with `error`.
+    pub(crate) fn lose(&self, error: &Error) {
+        if self.enter(|core, now| core.lose(error, now)) {
+            tracing::error!(%error, "device lost");
+        }
+        self.staging.close(error);
+        self.mailbox.wake();
+    }
+
+    /// Frees what was kept from a device that could still reach it. To be called after a reset.
+    pub(crate) fn end_quarantine(&self) {
+        drop(lock(&self.core).end_quarantine());
+    }
+
+    /// Ends the background thread.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.tell(&self.background);
+        self.mailbox.wake();
+    }
+
+    /// Gives a parker its token, and wakes its thread wherever it sleeps.
+    fn tell(&self, parker: &Parker) {
+        if parker.call() == Whereabouts::Abroad {
+            self.mailbox.wake();
+        }
+    }
+}

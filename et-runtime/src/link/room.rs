@@ -1,0 +1,197 @@
+//! Submitting, and waiting for room.
+
+use std::time::Duration;
+
+use et_hal::{DeviceAccess, Hal};
+
+use super::answer::FreshContext;
+use super::core::{Command, StreamKey};
+use super::{Link, Load, OpKey, Operation, Parker};
+use crate::clock::Deadline;
+use crate::memory::Chunk;
+use crate::sync::{Arc, Ordering, lock};
+use crate::{Error, Result};
+
+/// Commands between two looks at the completion queue while sending; it holds about 37 responses. A full
+/// one would stop the device (Spec: §5.6), and one that is emptied little by little stays in the cache.
+const DRAIN_EVERY: u32 = 8;
+
+/// An operation whose commands are still being made. It has its place in the stream, and holds no lock.
+pub(crate) struct Submission<'a, H: Hal> {
+    link: &'a Link<H>,
+    operation: Arc<Operation>,
+    is_open: bool,
+}
+
+impl<'a, H: Hal> Submission<'a, H> {
+    pub(crate) fn begin(link: &'a Link<H>, stream: StreamKey, name: &'static str) -> Result<Self> {
+        let operation = link.enter(|core, now| core.begin(stream, name, now))?;
+        Ok(Self { link, operation, is_open: true })
+    }
+
+    pub(crate) fn send(&self, command: Command<Load<H>>) -> Result<()> {
+        self.link.enter(|core, _| core.append(self.operation.key, command))?;
+        self.link.drain_sometimes();
+        Ok(())
+    }
+
+    /// Adds a launch.
+    pub(crate) fn launch(
+        &self,
+        mut command: Command<Load<H>>,
+        fresh: Option<FreshContext<'_, H>>,
+    ) -> Result<()> {
+        command.load.belongs_to(&self.operation);
+        if let Some(context) = fresh.and_then(FreshContext::take) {
+            command.load.give_fresh_context(context);
+        }
+        self.send(command)
+    }
+
+    /// Waits for a chunk of staging memory, as long as the stream makes progress.
+    pub(crate) fn chunk(&self, len: usize, access: DeviceAccess) -> Result<Chunk<H>> {
+        self.chunk_until(len, access, self.link.deadline(Duration::MAX))
+    }
+
+    /// Waits for a chunk of staging memory.
+    ///
+    /// Only the first operation of its stream waits in the line of those who want one: what it gets comes
+    /// back without anything else having to happen before. The others take what is left over.
+    pub(crate) fn chunk_until(
+        &self,
+        len: usize,
+        access: DeviceAccess,
+        deadline: Deadline,
+    ) -> Result<Chunk<H>> {
+        let (link, key) = (self.link, self.operation.key);
+        loop {
+            if let Some(error) = lock(&link.core).failure(key) {
+                return Err(error);
+            }
+            if let Some(chunk) = link.staging.take_spare(&link.hal, len, access)? {
+                link.enter(|core, now| core.note_progress(key, now));
+                return Ok(chunk);
+            }
+            let parker = Arc::new(Parker::new());
+            let is_first = link.enter(|core, _| {
+                core.tell_submitter(key, &parker);
+                core.is_first(key)
+            });
+            if !is_first {
+                let mut is_done = || {
+                    let mut core = lock(&link.core);
+                    core.is_first(key) || core.failure(key).is_some()
+                };
+                let op = "earlier work of the stream";
+                link.wait_in_stream(key, &parker, &mut is_done, op, deadline)?;
+                continue;
+            }
+            let place = link.staging.queue(len, access, &parker);
+            let mut is_done = || place.is_served() || lock(&link.core).failure(key).is_some();
+            link.wait_in_stream(key, &parker, &mut is_done, "staging memory", deadline)?;
+            if let Some(chunk) = place.take(&link.hal)? {
+                link.enter(|core, now| core.note_progress(key, now));
+                return Ok(chunk);
+            }
+        }
+    }
+
+    /// Takes a chunk only if there is one.
+    pub(crate) fn try_chunk(&self, len: usize, access: DeviceAccess) -> Result<Option<Chunk<H>>> {
+        self.link.staging.take_spare(&self.link.hal, len, access)
+    }
+
+    /// Ends the submission; a failure of it fails the operation.
+    pub(crate) fn finish(mut self, outcome: Result<()>) -> Result<Arc<Operation>> {
+        self.is_open = false;
+        let error = outcome.as_ref().err().cloned();
+        self.link.enter(|core, now| core.close(self.operation.key, outcome, now));
+        match error {
+            Some(error) => Err(error),
+            None => self.link.admit(Arc::clone(&self.operation)),
+        }
+    }
+}
+
+impl<H: Hal> Drop for Submission<'_, H> {
+    fn drop(&mut self) {
+        if self.is_open {
+            // Its submitter has panicked.
+            let key = self.operation.key;
+            self.link.enter(|core, now| core.close(key, Err(Error::Aborted), now));
+        }
+    }
+}
+
+impl<H: Hal> Link<H> {
+    fn drain_sometimes(&self) {
+        if self.submitted.fetch_add(1, Ordering::Relaxed) % DRAIN_EVERY == DRAIN_EVERY - 1 {
+            self.try_drain();
+        }
+    }
+
+    /// Holds a submitter up while there is no room for what it has submitted, so that the host's own
+    /// queues stay short. What waits for an event holds nobody up.
+    pub(crate) fn admit(&self, operation: Arc<Operation>) -> Result<Arc<Operation>> {
+        self.drain_sometimes();
+        let key = operation.key;
+        let lacks_room = || lock(&self.core).lacks_room(key);
+        // Relaxed: this thread has set it itself if it concerns its own command.
+        while self.has_backlog.load(Ordering::Relaxed) && lacks_room() {
+            let parker = Arc::new(Parker::new());
+            self.enter(|core, _| core.tell_submitter(key, &parker));
+            let mut is_done = || !lacks_room();
+            let deadline = self.deadline(Duration::MAX);
+            self.wait_in_stream(key, &parker, &mut is_done, "room in a queue", deadline)?;
+        }
+        Ok(operation)
+    }
+
+    /// Waits on behalf of an operation, as long as its stream makes progress at least once in each
+    /// [`command_timeout`](crate::Config::command_timeout). The operation has failed if it does not.
+    fn wait_in_stream(
+        &self,
+        key: OpKey,
+        parker: &Arc<Parker>,
+        is_done: &mut dyn FnMut() -> bool,
+        op: &'static str,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let limit = self.config.command_timeout;
+        let start = self.now();
+        let left = || {
+            let progress = lock(&self.core).progress(key).max(start);
+            self.left(Deadline::from(progress, limit)).min(self.left(deadline))
+        };
+        if self.wait(parker, is_done, &left) {
+            return Ok(());
+        }
+        let error = Error::Timeout { op, after: limit };
+        self.enter(|core, now| core.give_up(key, error.clone(), now));
+        Err(error)
+    }
+
+    /// Waits until all operations of a stream have ended, or of all streams; `false` if the deadline
+    /// comes first.
+    pub(crate) fn wait_idle(&self, stream: Option<StreamKey>, deadline: Deadline) -> bool {
+        let is_idle = || {
+            let core = lock(&self.core);
+            stream.map_or_else(|| core.is_quiet(), |stream| core.is_idle(stream))
+        };
+        if deadline.limit() == Duration::ZERO {
+            self.poll();
+            return is_idle();
+        }
+        let parker = Arc::new(Parker::new());
+        let is_busy = self.enter(|core, _| match stream {
+            Some(stream) => core.when_idle(stream, &parker),
+            None => core.when_quiet(&parker),
+        });
+        if !is_busy {
+            return true;
+        }
+        let is_done = self.wait(&parker, &mut || is_idle(), &|| self.left(deadline));
+        self.enter(|core, _| core.leave(stream, &parker));
+        is_done
+    }
+}

@@ -1,0 +1,240 @@
+//! The way to wait for anything that a device does.
+//!
+//! Nothing drains the completion queue but those who want something of it. Of the threads that wait one
+//! *leads*: it takes what arrives, for all, and sleeps at the mailbox. The others *follow*: they sleep at
+//! their parkers until what they wait for has come, or until they are called to lead. So while anyone
+//! waits, someone drains, and a single waiter is woken by the device itself.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use et_hal::Ticket;
+
+use super::Parker;
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock, relax};
+
+/// What waiters draw from.
+pub trait Source {
+    /// What the leader works with.
+    type Tools;
+
+    /// Takes what has arrived, and tells whom it concerns; returns how much it was.
+    fn drain(&self, tools: &mut Self::Tools) -> usize;
+
+    /// Returns the present point in the stream of notifications.
+    fn ticket(&self) -> Ticket;
+
+    /// Sleeps until a notification after `seen`, or the timeout.
+    fn sleep(&self, seen: Ticket, timeout: Duration);
+
+    /// Makes a thread that sleeps here, or is about to with an earlier ticket, look again.
+    fn wake(&self);
+
+    /// Returns `true` if there is something to run that the leader must not.
+    fn has_errands(&self) -> bool;
+
+    /// Runs it. Called without any lock.
+    fn run_errands(&self);
+}
+
+/// How a wait goes.
+#[expect(missing_debug_implementations, reason = "it has only functions")]
+pub struct Terms<'a> {
+    /// Returns the time left until the deadline.
+    pub left: &'a dyn Fn() -> Duration,
+    /// Looks before the first sleep; the clock is asked now and then whether that is enough.
+    pub may_spin: &'a mut dyn FnMut() -> bool,
+    /// Longest sleep without a look; what a lost notification costs.
+    pub tick: Duration,
+}
+
+/// The threads that wait at one [`Source`].
+#[derive(Debug)]
+pub struct Waiters<T> {
+    /// 1 while there is a leader. Taken before the lock, which is therefore never waited for: the leader
+    /// sleeps with it, and the models' kind of lock makes others wait who only try.
+    is_led: AtomicU32,
+    tools: Mutex<T>,
+    line: Mutex<Vec<Arc<Parker>>>,
+}
+
+/// Leadership; passes on when dropped.
+#[derive(Debug)]
+pub struct Lead<'a, T> {
+    /// `None` only inside `drop`.
+    tools: Option<MutexGuard<'a, T>>,
+    waiters: &'a Waiters<T>,
+}
+
+impl<T> Deref for Lead<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.tools {
+            Some(tools) => tools,
+            None => unreachable!("taken out only by `drop`"),
+        }
+    }
+}
+
+impl<T> DerefMut for Lead<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.tools {
+            Some(tools) => tools,
+            None => unreachable!("taken out only by `drop`"),
+        }
+    }
+}
+
+impl<T> Drop for Lead<'_, T> {
+    fn drop(&mut self) {
+        // First the end of the lead, then the look at the line: whoever joins it tries to lead afterwards.
+        drop(self.tools.take());
+        // Release: pairs with the Acquire in `lead`.
+        self.waiters.is_led.store(0, Ordering::Release);
+        self.waiters.call_next();
+    }
+}
+
+impl<T> Waiters<T> {
+    /// Creates a group without a leader.
+    pub fn new(tools: T) -> Self {
+        let line = Mutex::new(Vec::new());
+        Self { is_led: AtomicU32::new(0), tools: Mutex::new(tools), line }
+    }
+
+    /// Becomes the leader, unless there is one.
+    pub fn lead(&self) -> Option<Lead<'_, T>> {
+        // Acquire: pairs with the Release of the leader before.
+        self.is_led.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Lead { tools: Some(lock(&self.tools)), waiters: self })
+    }
+
+    /// Takes what has arrived, unless a leader is at it; returns how much it was.
+    pub fn poll<S: Source<Tools = T>>(&self, source: &S) -> usize {
+        self.lead().map_or(0, |mut lead| source.drain(&mut lead))
+    }
+
+    /// Waits until `is_done`, or the deadline; `true` if it is done.
+    ///
+    /// Whatever makes it done gives `parker` its token, or is seen by draining.
+    pub fn wait<S: Source<Tools = T>>(
+        &self,
+        source: &S,
+        parker: &Arc<Parker>,
+        is_done: &mut dyn FnMut() -> bool,
+        terms: Terms<'_>,
+    ) -> bool {
+        while (terms.may_spin)() {
+            if self.poll(source) == 0 {
+                relax();
+            }
+            if is_done() {
+                source.run_errands();
+                return true;
+            }
+        }
+        let mut place = Place { waiters: self, parker, is_in_line: false };
+        loop {
+            source.run_errands();
+            if is_done() {
+                return true;
+            }
+            if (terms.left)().is_zero() {
+                return false;
+            }
+            match place.lead() {
+                Some(mut lead) => {
+                    self.stay(source, parker, &mut lead, is_done, &terms);
+                }
+                None => parker.park_timeout((terms.left)()),
+            }
+        }
+    }
+
+    /// Leads until it is done, there are errands, or the time is up.
+    fn stay<S: Source<Tools = T>>(
+        &self,
+        source: &S,
+        parker: &Parker,
+        lead: &mut Lead<'_, T>,
+        is_done: &mut dyn FnMut() -> bool,
+        terms: &Terms<'_>,
+    ) {
+        loop {
+            // First the ticket, then the look: what comes after the look ends the sleep.
+            let ticket = source.ticket();
+            source.drain(lead);
+            let left = (terms.left)();
+            if is_done() || source.has_errands() || left.is_zero() {
+                return;
+            }
+            if !parker.go_abroad() {
+                // Something was done for us by another than the one who drains.
+                parker.park();
+                return;
+            }
+            source.sleep(ticket, left.min(terms.tick));
+            parker.come_home();
+        }
+    }
+
+    /// Calls one follower to lead.
+    fn call_next(&self) {
+        let next = lock(&self.line).pop();
+        if let Some(parker) = next {
+            // A follower does not sleep elsewhere.
+            parker.unpark();
+        }
+    }
+}
+
+/// A waiter's place in the line of followers.
+struct Place<'a, T> {
+    waiters: &'a Waiters<T>,
+    parker: &'a Arc<Parker>,
+    /// It has joined, and may have been called since.
+    is_in_line: bool,
+}
+
+impl<'a, T> Place<'a, T> {
+    /// Becomes the leader, or joins the line to be called.
+    fn lead(&mut self) -> Option<Lead<'a, T>> {
+        if let Some(lead) = self.waiters.lead() {
+            // Called or not: who leads does what it was called for.
+            if std::mem::take(&mut self.is_in_line) {
+                self.remove();
+            }
+            return Some(lead);
+        }
+        let mut line = lock(&self.waiters.line);
+        if !line.iter().any(|other| Arc::ptr_eq(other, self.parker)) {
+            line.push(Arc::clone(self.parker));
+        }
+        drop(line);
+        self.is_in_line = true;
+        // The leader may have gone before it could see us.
+        let lead = self.waiters.lead()?;
+        self.remove();
+        self.is_in_line = false;
+        Some(lead)
+    }
+
+    /// Leaves the line; `false` if it was called.
+    fn remove(&self) -> bool {
+        let mut line = lock(&self.waiters.line);
+        let before = line.len();
+        line.retain(|other| !Arc::ptr_eq(other, self.parker));
+        line.len() != before
+    }
+}
+
+impl<T> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        // Who was called and leaves passes the call on.
+        if self.is_in_line && !self.remove() {
+            self.waiters.call_next();
+        }
+    }
+}

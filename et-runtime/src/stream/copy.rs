@@ -1,0 +1,300 @@
+//! Copies: splitting, staging, checks.
+
+use et_devapi::msg::ops::{DmaReadNode, DmaWriteNode};
+use et_hal::{DeviceAccess, DeviceAddr, Hal};
+
+use super::{ListedCopy, Stream};
+use crate::event::{Event, Transfer};
+use crate::link::core::Command;
+use crate::link::{Keep, Link, Load, Nodes, Submission, Wire};
+use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging};
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+/// Chunks that one copy within the device holds at a time.
+const GROUP: usize = 8;
+
+impl<H: Hal> Link<H> {
+    /// Checks the device's side of a copy.
+    pub(super) fn check_slice(&self, slice: &DeviceSlice) -> Result<()> {
+        if !slice.belongs_to(&self.memory) {
+            // Of a device that was reset everything is stale.
+            return Err(self.refusal().unwrap_or(Error::ForeignBuffer));
+        }
+        let align = self.layout.dma.align_bytes;
+        let len = slice.len_bytes();
+        // The tail of a buffer may be padded, because the rest of its last granule belongs to it alone.
+        let ends_well =
+            len.is_multiple_of(align) || slice.padded_len() >= len.next_multiple_of(align);
+        if len != 0 && !(slice.addr().is_aligned_to(align) && ends_well) {
+            return Err(Error::Misaligned { addr: slice.addr(), len, align });
+        }
+        Ok(())
+    }
+
+    fn check_upload(&self, from: &[u8], to: &DeviceSlice) -> Result<()> {
+        if from.len() as u64 != to.len_bytes() {
+            return Err(Error::LengthMismatch { from: from.len() as u64, to: to.len_bytes() });
+        }
+        self.check_slice(to)
+    }
+
+    fn check_bounce(&self, from: &DeviceSlice, to: &DeviceSlice) -> Result<()> {
+        let len = from.len_bytes();
+        if len != to.len_bytes() {
+            return Err(Error::LengthMismatch { from: len, to: to.len_bytes() });
+        }
+        // First whose they are: addresses of other devices mean nothing here.
+        self.check_slice(from)?;
+        self.check_slice(to)?;
+        if len != 0 && from.overlaps(to) {
+            return Err(Error::Overlap { src: from.addr(), dst: to.addr(), len });
+        }
+        Ok(())
+    }
+
+    /// The size of a piece of a copy of `len` bytes: what goes on the wire is padded to the alignment.
+    pub(super) fn padded(&self, len: usize) -> u32 {
+        let align = usize::try_from(self.layout.dma.align_bytes).unwrap_or(8);
+        u32::try_from(len.next_multiple_of(align)).unwrap_or(u32::MAX)
+    }
+
+    /// The command that copies a piece of ordinary memory, which is in `chunk`.
+    fn piece(
+        &self,
+        mut chunk: Chunk<H>,
+        piece: &[u8],
+        at: DeviceAddr,
+        to: &DeviceSlice,
+    ) -> Result<Command<Load<H>>> {
+        chunk.write(&self.hal, piece)?;
+        let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(piece.len()));
+        let keep = Keep::Chunk { _chunk: chunk, _device: to.clone() };
+        Ok(Command::new(Load::copy(Wire::DmaWrite(Nodes::One(node)), keep)))
+    }
+
+    /// Host to device through staging, as a part of an operation.
+    pub(super) fn stage(
+        &self,
+        submission: &Submission<'_, H>,
+        from: &[u8],
+        to: &DeviceSlice,
+    ) -> Result<()> {
+        let mut at = to.addr();
+        for piece in from.chunks(Staging::<H>::largest()) {
+            let chunk = submission.chunk(piece.len(), DeviceAccess::Read)?;
+            submission.send(self.piece(chunk, piece, at, to)?)?;
+            at = advance(at, piece.len());
+        }
+        Ok(())
+    }
+
+    /// Device to device: each piece is read into staging memory and written from there.
+    fn bounce(
+        &self,
+        submission: &Submission<'_, H>,
+        from: &DeviceSlice,
+        to: &DeviceSlice,
+    ) -> Result<()> {
+        let (mut src, mut dst) = (from.addr(), to.addr());
+        let mut left = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
+        // One barrier covers a whole group of reads.
+        while left != 0 {
+            let mut group = Vec::new();
+            while left != 0 && group.len() < GROUP {
+                let piece = left.min(Staging::<H>::largest());
+                // The first is waited for, more are taken only if they are there, since the group itself
+                // holds what would have to come back.
+                let access = DeviceAccess::ReadWrite;
+                let chunk = if group.is_empty() {
+                    submission.chunk(piece, access)?
+                } else {
+                    match submission.try_chunk(piece, access)? {
+                        Some(chunk) => chunk,
+                        None => break,
+                    }
+                };
+                let chunk = Arc::new(chunk);
+                let size = self.padded(piece);
+                let node = DmaReadNode::new(chunk.bus_addr(), src, size);
+                let keep = Keep::Shared { _chunk: Arc::clone(&chunk), _device: from.clone() };
+                let load = Load::copy(Wire::DmaRead(Nodes::One(node)), keep);
+                submission.send(Command::new(load))?;
+                group.push((chunk, dst, size));
+                src = advance(src, piece);
+                dst = advance(dst, piece);
+                left -= piece;
+            }
+            let mut is_first = true;
+            for (chunk, dst, size) in group {
+                let node = DmaWriteNode::new(chunk.bus_addr(), dst, size);
+                let keep = Keep::Shared { _chunk: chunk, _device: to.clone() };
+                let load = Load::copy(Wire::DmaWrite(Nodes::One(node)), keep);
+                let is_behind = std::mem::take(&mut is_first);
+                submission.send(if is_behind {
+                    Command::behind(load)
+                } else {
+                    Command::new(load)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn advance(at: DeviceAddr, bytes: usize) -> DeviceAddr {
+    // Inside a slice, which is inside the address space.
+    DeviceAddr::new(at.as_u64() + bytes as u64)
+}
+
+impl<H: Hal> Stream<H> {
+    pub(super) fn upload(&self, from: &[u8], to: &DeviceSlice) -> Result<Event> {
+        const NAME: &str = "copy to device";
+        let link = self.link();
+        link.check_upload(from, to)?;
+        if from.len() <= Staging::<H>::largest() {
+            if from.is_empty() {
+                return self.submit(NAME, []);
+            }
+            if let Some(chunk) =
+                link.staging.take_spare(&link.hal, from.len(), DeviceAccess::Read)?
+            {
+                return self.submit(NAME, [link.piece(chunk, from, to.addr(), to)?]);
+            }
+        }
+        let submission = self.begin(NAME)?;
+        let staged = link.stage(&submission, from, to);
+        submission.finish(staged).map(|operation| self.event(operation))
+    }
+
+    pub(super) fn copy_all(&self, name: &'static str, copies: &[ListedCopy<'_>]) -> Result<Event> {
+        let link = self.link();
+        for copy in copies {
+            match copy {
+                ListedCopy::ToDevice(from, to) => link.check_upload(from, to)?,
+                ListedCopy::OnDevice(from, to) => link.check_bounce(from, to)?,
+            }
+        }
+        let submission = self.begin(name)?;
+        let sent = copies.iter().try_for_each(|copy| match copy {
+            ListedCopy::ToDevice(from, to) => link.stage(&submission, from, to),
+            ListedCopy::OnDevice(from, to) => link.bounce(&submission, from, to),
+        });
+        submission.finish(sent).map(|operation| self.event(operation))
+    }
+
+    /// Sets device memory; all commands read the same chunk.
+    pub(super) fn fill_with(&self, to: &DeviceSlice, byte: u8) -> Result<Event> {
+        const NAME: &str = "fill";
+        let link = self.link();
+        link.check_slice(to)?;
+        let len = usize::try_from(to.len_bytes()).unwrap_or(usize::MAX);
+        if len == 0 {
+            return self.submit(NAME, []);
+        }
+        let submission = self.begin(NAME)?;
+        let sent = self.fill_from_chunk(&submission, to, len, byte);
+        submission.finish(sent).map(|operation| self.event(operation))
+    }
+
+    fn fill_from_chunk(
+        &self,
+        submission: &Submission<'_, H>,
+        to: &DeviceSlice,
+        len: usize,
+        byte: u8,
+    ) -> Result<()> {
+        let link = self.link();
+        let mut chunk = submission.chunk(len, DeviceAccess::Read)?;
+        let size = chunk.len_bytes().min(len.next_multiple_of(8));
+        chunk.fill(&link.hal, size, byte)?;
+        let chunk = Arc::new(chunk);
+        let (mut at, mut left) = (to.addr(), len);
+        let max_nodes = usize::from(link.layout.dma.max_nodes.max(1));
+        while left != 0 {
+            let mut nodes = Vec::new();
+            while left != 0 && nodes.len() < max_nodes {
+                let piece = left.min(chunk.len_bytes());
+                nodes.push(DmaWriteNode::new(chunk.bus_addr(), at, link.padded(piece)));
+                at = advance(at, piece);
+                left -= piece;
+            }
+            let keep = Keep::Shared { _chunk: Arc::clone(&chunk), _device: to.clone() };
+            submission.send(Command::new(Load::copy(Wire::DmaWrite(Nodes::Many(nodes)), keep)))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn direct_to_device(
+        &self,
+        from: HostBuffer<H>,
+        to: &DeviceSlice,
+    ) -> Result<Transfer<H>> {
+        let link = self.link();
+        link.check_slice(to)?;
+        let (host, device) = (from.len_bytes() as u64, to.len_bytes());
+        if device > host {
+            return Err(Error::LengthMismatch { from: host, to: device });
+        }
+        let len = from.len_bytes().min(usize::try_from(device).unwrap_or(usize::MAX));
+        from.sync_for_device(link.hal.dma(), 0..len)?;
+        let lease = Lease::new(from);
+        let event = self.direct("copy from host buffer", &lease, to, |nodes| {
+            let write = |(bus, at, size): (u64, _, _)| DmaWriteNode::new(bus.into(), at, size);
+            Wire::DmaWrite(Nodes::Many(nodes.map(write).collect()))
+        })?;
+        Ok(Transfer::new(event, lease, None))
+    }
+
+    pub(super) fn direct_to_host(
+        &self,
+        from: &DeviceSlice,
+        to: HostBuffer<H>,
+    ) -> Result<Transfer<H>> {
+        let link = self.link();
+        link.check_slice(from)?;
+        let (host, device) = (to.len_bytes() as u64, from.len_bytes());
+        if device > host {
+            return Err(Error::LengthMismatch { from: device, to: host });
+        }
+        let lease = Lease::new(to);
+        let event = self.direct("copy to host buffer", &lease, from, |nodes| {
+            let read = |(bus, at, size): (u64, _, _)| DmaReadNode::new(bus.into(), at, size);
+            Wire::DmaRead(Nodes::Many(nodes.map(read).collect()))
+        })?;
+        Ok(Transfer::new(event, lease, Some(Arc::clone(&link.hal))))
+    }
+
+    /// Between host buffer and device, in as few commands as the device allows.
+    fn direct(
+        &self,
+        name: &'static str,
+        lease: &Arc<Lease<H>>,
+        device: &DeviceSlice,
+        wire: impl Fn(&mut dyn Iterator<Item = (u64, DeviceAddr, u32)>) -> Wire,
+    ) -> Result<Event> {
+        let link = self.link();
+        let Some(bus) = lease.with(|buffer| buffer.bus_addr().as_u64()) else {
+            return Err(Error::Closed);
+        };
+        let dma = link.layout.dma;
+        let max_bytes = dma.max_node_bytes.clamp(dma.align_bytes, u64::from(u32::MAX / 2));
+        let (start, len) = (device.addr().as_u64(), device.len_bytes());
+        let mut offset = 0;
+        let mut nodes = std::iter::from_fn(|| {
+            let piece = (len - offset).min(max_bytes);
+            let node = (bus + offset, DeviceAddr::new(start + offset), u32::try_from(piece).ok()?);
+            offset += piece;
+            (piece != 0).then_some(node)
+        })
+        .peekable();
+        let submission = self.begin(name)?;
+        let mut sent = Ok(());
+        while nodes.peek().is_some() && sent.is_ok() {
+            let mut list = nodes.by_ref().take(usize::from(dma.max_nodes.max(1)));
+            let keep = Keep::Lease { _host: Arc::clone(lease), _device: device.clone() };
+            sent = submission.send(Command::new(Load::copy(wire(&mut list), keep)));
+        }
+        submission.finish(sent).map(|operation| self.event(operation))
+    }
+}

@@ -1,0 +1,105 @@
+//! Launching.
+
+use et_devapi::msg::CommandFlags;
+use et_devapi::msg::ops::MAX_LAUNCH_PAYLOAD;
+use et_hal::Hal;
+
+use super::Stream;
+use crate::event::Event;
+use crate::kernel::{Launch, MAX_ARGS, StackPlan};
+use crate::link::core::Command;
+use crate::link::{LaunchWire, Launched, Load, Then, Wire};
+use crate::memory::DeviceSlice;
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+const NAME: &str = "launch";
+
+impl<H: Hal> Stream<H> {
+    pub(super) fn start(&self, launch: &Launch) -> Result<Event> {
+        let link = self.link();
+        if let Some(error) = link.compute_refusal() {
+            return Err(error);
+        }
+        let bytes = launch.args.as_bytes();
+        let mut wire = self.check(launch)?;
+        let mut uses = launch.uses.clone();
+        if let Some(trace) = &launch.trace {
+            uses.push(trace.buffer.clone());
+        }
+        if let Some(bytes) = launch.stack_bytes {
+            let plan = StackPlan::new(bytes, wire.shire_mask)?;
+            let memory = link.memory.alloc(plan.total_bytes, 4096)?;
+            wire.stack = Some(plan.config(memory.addr(), link.layout.host_managed.base)?);
+            uses.push(memory.whole());
+        }
+        let args = if bytes.len() <= launch.embedded_room() {
+            wire.embedded[..bytes.len()].copy_from_slice(bytes);
+            wire.embedded_len = bytes.len();
+            None
+        } else {
+            let place = self.place_for_args(bytes)?;
+            wire.args = Some(place.addr());
+            uses.push(place.clone());
+            Some(place)
+        };
+        let flags = if launch.flush_l3 { CommandFlags::FLUSH_L3 } else { CommandFlags::EMPTY };
+        let kernel = Arc::clone(&launch.kernel.inner);
+        let launched =
+            Launched { operation: None, context: None, is_fresh: false, kernel, _uses: uses };
+        let then = Then::Launch(Box::new(launched));
+        let load = Load { wire: Wire::Launch(Box::new(wire)), then };
+        let fresh = link.fresh_context(self.inner.key)?;
+        if fresh.is_none() && args.is_none() {
+            return self.submit(NAME, [Command::new(load).flags(flags)]);
+        }
+        let submission = self.begin(NAME)?;
+        let (pattern, fresh) = fresh.unzip();
+        let send = || {
+            if let Some(pattern) = pattern {
+                submission.send(Command::new(pattern))?;
+            }
+            if let Some(place) = args {
+                let mut padded = bytes.to_vec();
+                padded.resize(bytes.len().next_multiple_of(8), 0);
+                link.stage(&submission, &padded, &place)?;
+            }
+            submission.launch(Command::behind(load).flags(flags), fresh)
+        };
+        let sent = send();
+        submission.finish(sent).map(|operation| self.event(operation))
+    }
+
+    /// Checks a launch by the rules of the firmware; returns the message as far as it is known.
+    fn check(&self, launch: &Launch) -> Result<LaunchWire> {
+        let link = self.link();
+        let shire_mask = launch.checked_mask(link.available_shires())?;
+        let code = launch.kernel.inner.code.whole();
+        let traced = launch.trace.as_ref().map(|trace| &trace.buffer);
+        let mut used = launch.uses.iter().chain([&code]).chain(traced);
+        if used.any(|slice| !slice.belongs_to(&link.memory)) {
+            // Of a device that was reset everything is stale.
+            return Err(link.refusal().unwrap_or(Error::ForeignBuffer));
+        }
+        let len = launch.args.as_bytes().len();
+        if len > MAX_ARGS {
+            return Err(Error::ArgumentsTooLarge { len, max: MAX_ARGS });
+        }
+        Ok(LaunchWire {
+            entry: launch.kernel.inner.entry,
+            args: None,
+            exception_buffer: None,
+            shire_mask,
+            trace: launch.checked_trace()?,
+            stack: None,
+            embedded: [0; MAX_LAUNCH_PAYLOAD],
+            embedded_len: 0,
+        })
+    }
+
+    /// Allocates device memory for arguments that do not fit into the message.
+    fn place_for_args(&self, bytes: &[u8]) -> Result<DeviceSlice> {
+        let len = bytes.len().next_multiple_of(8) as u64;
+        Ok(self.link().memory.alloc(len, 64)?.whole())
+    }
+}

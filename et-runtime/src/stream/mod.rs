@@ -1,0 +1,263 @@
+//! Queues of operations.
+
+mod copy;
+mod download;
+mod launch;
+
+use std::fmt;
+use std::time::Duration;
+
+use et_hal::Hal;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::event::{Event, Transfer};
+use crate::kernel::Launch;
+use crate::link::core::Command;
+use crate::link::{Driver, Keep, Link, Load, Operation, StreamKey, Submission, Wire};
+use crate::memory::{DeviceSlice, HostBuffer};
+use crate::sync::Arc;
+use crate::{Error, Result};
+
+/// One copy of a [list](Stream::copy_list).
+#[derive(Debug)]
+pub enum ListedCopy<'a> {
+    /// Host to device; both sides have the same length.
+    ToDevice(&'a [u8], DeviceSlice),
+    /// Device to device.
+    OnDevice(DeviceSlice, DeviceSlice),
+}
+
+/// An in-order queue of operations on a device.
+///
+/// An operation starts when all earlier ones of its stream have completed; operations of different streams
+/// are not ordered and may overlap. Streams share the device's submission queues, but keep their own order
+/// whatever else is in them.
+///
+/// A stream may be used by several threads; operations are in the order of the calls. Dropping it waits for
+/// nothing and loses nothing: what was accepted is done.
+///
+/// # What blocks
+///
+/// Calls return as soon as the operation is accepted. They wait only while its data, lent for the time of
+/// the call, does not fit into staging memory, and while the device's queue has no room.
+pub struct Stream<H: Hal> {
+    inner: Arc<Inner<H>>,
+}
+
+// Not derived, which would ask for `H: Clone`.
+impl<H: Hal> Clone for Stream<H> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+struct Inner<H: Hal> {
+    link: Arc<Link<H>>,
+    key: StreamKey,
+    number: u32,
+}
+
+impl<H: Hal> Drop for Inner<H> {
+    fn drop(&mut self) {
+        self.link.drop_stream(self.key);
+    }
+}
+
+impl<H: Hal> fmt::Debug for Stream<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("id", &self.inner.number).finish_non_exhaustive()
+    }
+}
+
+impl<H: Hal> Stream<H> {
+    pub(crate) fn new(link: &Arc<Link<H>>) -> Self {
+        let (key, number) = link.open_stream();
+        Self { inner: Arc::new(Inner { link: Arc::clone(link), key, number }) }
+    }
+
+    /// Returns the stream's number on its device.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.inner.number
+    }
+
+    fn link(&self) -> &Arc<Link<H>> {
+        &self.inner.link
+    }
+
+    fn begin(&self, name: &'static str) -> Result<Submission<'_, H>> {
+        Submission::begin(&self.inner.link, self.inner.key, name)
+    }
+
+    /// Submits an operation whose commands are all there.
+    fn submit(
+        &self,
+        name: &'static str,
+        commands: impl IntoIterator<Item = Command<Load<H>>>,
+    ) -> Result<Event> {
+        let operation = self.link().submit(self.inner.key, name, commands)?;
+        self.link().admit(operation).map(|operation| self.event(operation))
+    }
+
+    fn event(&self, operation: Arc<Operation>) -> Event {
+        Event::new(operation, Arc::clone(self.link()) as Arc<dyn Driver>)
+    }
+
+    /// Copies ordinary memory to the device. The data is taken before the call returns.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`]; [`Error::Misaligned`]; [`Error::ForeignBuffer`]; [`Error::Timeout`] if
+    /// nothing of the stream makes progress for the command timeout; those of [`Error`] that say the device
+    /// is gone.
+    pub fn copy_to_device<T: IntoBytes + Immutable>(
+        &self,
+        from: &[T],
+        to: impl Into<DeviceSlice>,
+    ) -> Result<Event> {
+        self.upload(from.as_bytes(), &to.into())
+    }
+
+    /// Copies device memory to ordinary memory, and waits for it.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device), and the failure of the copy itself. [`Error::Timeout`]
+    /// after `timeout`, with `into` partly written.
+    pub fn read<T: FromBytes + IntoBytes>(
+        &self,
+        from: impl Into<DeviceSlice>,
+        into: &mut [T],
+        timeout: Duration,
+    ) -> Result<()> {
+        self.download(&from.into(), into.as_mut_bytes(), timeout)
+    }
+
+    /// Copies a host buffer to the device, without staging.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
+    pub fn copy_from_host_buffer(
+        &self,
+        from: HostBuffer<H>,
+        to: impl Into<DeviceSlice>,
+    ) -> Result<Transfer<H>> {
+        self.direct_to_device(from, &to.into())
+    }
+
+    /// Copies device memory to a host buffer, without staging.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
+    pub fn copy_to_host_buffer(
+        &self,
+        from: impl Into<DeviceSlice>,
+        to: HostBuffer<H>,
+    ) -> Result<Transfer<H>> {
+        self.direct_to_host(&from.into(), to)
+    }
+
+    /// Copies within the device's memory. The operations interface has no command for that, so the data
+    /// goes through staging memory and never to the caller.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device); [`Error::Overlap`].
+    pub fn copy_on_device(
+        &self,
+        from: impl Into<DeviceSlice>,
+        to: impl Into<DeviceSlice>,
+    ) -> Result<Event> {
+        let list = [ListedCopy::OnDevice(from.into(), to.into())];
+        self.copy_all("copy on device", &list)
+    }
+
+    /// Does several copies as one operation; they are not ordered among themselves.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is sent.
+    pub fn copy_list(&self, copies: &[ListedCopy<'_>]) -> Result<Event> {
+        self.copy_all("copy list", copies)
+    }
+
+    /// Sets device memory to a byte.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device).
+    pub fn fill(&self, to: impl Into<DeviceSlice>, byte: u8) -> Result<Event> {
+        self.fill_with(&to.into(), byte)
+    }
+
+    /// Launches a kernel.
+    ///
+    /// # Errors
+    /// [`Error::ShireMask`]; [`Error::ArgumentsTooLarge`]; [`Error::LaunchOption`];
+    /// [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device memory for arguments and exception
+    /// buffer; [`Error::NeedsReset`] if compute is down; otherwise as
+    /// [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's own failure comes with
+    /// the event, as [`Error::Launch`].
+    pub fn launch(&self, launch: &Launch) -> Result<Event> {
+        self.start(launch)
+    }
+
+    /// Returns an event that completes when everything before it has.
+    ///
+    /// # Errors
+    /// Those of [`Error`] that say the device is gone.
+    pub fn barrier(&self) -> Result<Event> {
+        self.submit("barrier", [Command::new(Load::copy(Wire::Echo, Keep::Nothing))])
+    }
+
+    /// Makes later operations of this stream wait for an event of another, of this or any other device.
+    ///
+    /// This is about order only: if what the event stands for fails, the stream goes on.
+    pub fn wait_for(&self, event: &Event) {
+        let (link, key) = (self.link(), self.inner.key);
+        if event.outcome().is_some() {
+            return;
+        }
+        if event.link_address() == link.address() {
+            link.depend(key, event.operation().key);
+            return;
+        }
+        let wait = link.add_wait(key);
+        let link = Arc::downgrade(link);
+        event.on_done_first(move |_| {
+            if let Some(link) = link.upgrade() {
+                link.fired(key, wait);
+            }
+        });
+    }
+
+    /// Waits until all operations of the stream are done, failed ones included.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; those of [`Error`] that say the device is gone.
+    pub fn synchronize(&self, timeout: Duration) -> Result<()> {
+        let link = self.link();
+        if link.wait_idle(Some(self.inner.key), link.deadline(timeout)) {
+            return Ok(());
+        }
+        Err(link.refusal().unwrap_or(Error::Timeout { op: "synchronize", after: timeout }))
+    }
+
+    /// Returns `true` if all operations are done, without waiting.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.link().wait_idle(Some(self.inner.key), self.link().deadline(Duration::ZERO))
+    }
+
+    /// Aborts the operations of this stream, sent or not, and waits until all of them are done.
+    ///
+    /// The device can only abort a whole submission queue (Spec: §10.1). What other streams have in it is
+    /// sent again, in its order; only a kernel of theirs that was running fails, with
+    /// [`Error::AbortedWith`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::Unsupported`]; those of [`Error`] that say the device is gone.
+    pub fn abort(&self, timeout: Duration) -> Result<()> {
+        let link = self.link();
+        link.abort_stream(self.inner.key)?;
+        if link.wait_idle(Some(self.inner.key), link.deadline(timeout)) {
+            return Ok(());
+        }
+        Err(link.refusal().unwrap_or(Error::Timeout { op: "stream abort", after: timeout }))
+    }
+}
