@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// An answered command that needs a decision, which may allocate or call back.
 pub(super) struct Decision<H: Hal> {
-    held: Held<Load<H>>,
+    held: Held<Box<Load<H>>>,
     completion: Completion,
 }
 
@@ -25,7 +25,7 @@ impl<H: Hal> Link<H> {
     /// Hands a message to the state machine.
     pub(super) fn answer(
         &self,
-        core: &mut Core<Load<H>>,
+        core: &mut Core<Box<Load<H>>>,
         completion: &Completion,
         now: Duration,
         decisions: &mut Vec<Decision<H>>,
@@ -67,7 +67,7 @@ impl<H: Hal> Link<H> {
     /// Spec: §10.4.
     fn firmware_error(
         &self,
-        core: &mut Core<Load<H>>,
+        core: &mut Core<Box<Load<H>>>,
         error: FwErrorType,
         payload: u64,
         now: Duration,
@@ -115,7 +115,7 @@ impl<H: Hal> Link<H> {
                 };
                 let failure = LaunchFailure::new(&launched.kernel, status, block.as_ref());
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
-                match self.diagnosis(*launched, failure, instead) {
+                match self.diagnosis(launched, failure, instead) {
                     Ok(command) => self.enter(|core, now| {
                         // The queue of the launch may be blocked by the next kernel; another is not.
                         let queue = core.quietest();
@@ -166,7 +166,7 @@ impl<H: Hal> Link<H> {
         launched: Launched,
         failure: LaunchFailure,
         instead: Option<Error>,
-    ) -> Result<Command<Load<H>>> {
+    ) -> Result<Command<Box<Load<H>>>> {
         let spare = lock(&self.reports).pop();
         let made = spare
             .map_or_else(|| self.host_buffer(EXCEPTION_BUFFER_BYTES, DeviceAccess::ReadWrite), Ok);
@@ -179,7 +179,7 @@ impl<H: Hal> Link<H> {
         };
         let wire = Wire::DmaRead(Nodes::One(context.read_node(&buffer)));
         let diagnosis = Diagnosis { launched, buffer, failure, instead };
-        Ok(Command::new(Load { wire, then: Then::Diagnose(Box::new(diagnosis)) }))
+        Ok(Command::new(Load::new(wire, Then::Diagnose(Box::new(diagnosis)))))
     }
 
     fn read_report(&self, failure: LaunchFailure, buffer: &HostBuffer<H>) -> LaunchFailure {
@@ -200,10 +200,10 @@ impl<H: Hal> Link<H> {
         }
         let wire = Wire::DmaWrite(Nodes::One(context.write_node(&buffer)));
         let then = Then::Refill { context, pattern: Pattern::Own(buffer) };
-        self.post(Load { wire, then });
+        self.post(Load::new(wire, then));
     }
 
-    fn post(&self, load: Load<H>) {
+    fn post(&self, load: Box<Load<H>>) {
         self.enter(|core, _| {
             let queue = core.quietest();
             core.post(queue, Command::new(load));
@@ -216,13 +216,16 @@ impl<H: Hal> Link<H> {
     /// into it. Others must not hold one while they wait, so it is made ready for whoever is next.
     ///
     /// # Errors
-    /// Why none can be made, if there is none at all.
+    /// Why nothing can be launched; why none can be made, if there is none at all.
     pub(crate) fn fresh_context(
         &self,
         stream: StreamKey,
-    ) -> Result<Option<(Load<H>, FreshContext<'_, H>)>> {
+    ) -> Result<Option<(Box<Load<H>>, FreshContext<'_, H>)>> {
         let (wants_more, is_clear) = {
             let mut core = lock(&self.core);
+            if let Some(error) = core.health().compute_refusal() {
+                return Err(error.clone());
+            }
             let wants_more = core.wants_more_contexts();
             if wants_more {
                 core.context_made();
@@ -249,7 +252,7 @@ impl<H: Hal> Link<H> {
             return Ok(Some((Load::copy(wire, keep), fresh)));
         }
         let pattern = Pattern::Shared { _buffer: pattern };
-        self.post(Load { wire, then: Then::Refill { context, pattern } });
+        self.post(Load::new(wire, Then::Refill { context, pattern }));
         std::mem::forget(fresh);
         Ok(None)
     }

@@ -57,7 +57,7 @@ impl<H: Hal> Link<H> {
             self.is_closed.load(Ordering::Acquire)
                 || lock(&self.core).attention() != Attention::Wanted
         };
-        let terms = Terms { left: &|| self.left(until), may_spin: &mut || false, tick: LONG_NAP };
+        let terms = Terms { left: &|| self.left(until), tick: LONG_NAP };
         self.waiters.wait(self, &self.background, &mut is_done, terms);
     }
 

@@ -11,7 +11,7 @@ use super::wait::{Source, Terms};
 use super::{Link, Load, OneShot, Parker, Whereabouts};
 use crate::Error;
 use crate::clock::Deadline;
-use crate::sync::{Arc, Ordering, lock};
+use crate::sync::{Arc, Ordering, lock, relax};
 
 /// Largest message of a completion queue that is looked at; the device's are much smaller.
 const MESSAGE_BYTES: usize = 1024;
@@ -28,7 +28,7 @@ const SPINS: u32 = 64;
 pub(crate) struct Tools<H: Hal> {
     message: Box<[u8; MESSAGE_BYTES]>,
     batch: Vec<Completion>,
-    output: Output<Load<H>>,
+    output: Output<Box<Load<H>>>,
 }
 
 impl<H: Hal> Tools<H> {
@@ -40,13 +40,13 @@ impl<H: Hal> Tools<H> {
 
 struct MailboxSink<'a, M>(&'a M);
 
-impl<H: Hal> Sink<Load<H>> for MailboxSink<'_, H::Mailbox> {
+impl<H: Hal> Sink<Box<Load<H>>> for MailboxSink<'_, H::Mailbox> {
     fn push(
         &mut self,
         queue: QueueId,
         tag: Tag,
         flags: CommandFlags,
-        load: &mut Load<H>,
+        load: &mut Box<Load<H>>,
     ) -> Pushed {
         let mut message = [0; MAX_COMMAND_BYTES];
         let len = match load.wire.encode(tag, flags, &mut message) {
@@ -65,7 +65,10 @@ impl<H: Hal> Link<H> {
     /// Changes the state machine, sends what can be sent, and tells whom it concerns.
     ///
     /// The caller holds no lock that a callback may want.
-    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut Core<Load<H>>, Duration) -> R) -> R {
+    pub(super) fn enter<R>(
+        &self,
+        change: impl FnOnce(&mut Core<Box<Load<H>>>, Duration) -> R,
+    ) -> R {
         let mut output = Output::default();
         let result = self.enter_with(&mut output, change);
         if !output.is_empty() {
@@ -77,8 +80,8 @@ impl<H: Hal> Link<H> {
 
     fn enter_with<R>(
         &self,
-        output: &mut Output<Load<H>>,
-        change: impl FnOnce(&mut Core<Load<H>>, Duration) -> R,
+        output: &mut Output<Box<Load<H>>>,
+        change: impl FnOnce(&mut Core<Box<Load<H>>>, Duration) -> R,
     ) -> R {
         let now = self.now();
         let mut core = lock(&self.core);
@@ -101,7 +104,7 @@ impl<H: Hal> Link<H> {
     }
 
     /// Lets go of memory, sets results and wakes threads. Callbacks become errands.
-    fn deliver(&self, output: &mut Output<Load<H>>) {
+    fn deliver(&self, output: &mut Output<Box<Load<H>>>) {
         let mut whereabouts = Whereabouts::Here;
         let mut tell = |parker: &Parker| {
             if parker.call() == Whereabouts::Abroad {
@@ -187,15 +190,14 @@ impl<H: Hal> Link<H> {
 
     /// Waits for a result; `None` if the deadline comes first.
     pub(crate) fn wait_for<R: Clone>(&self, result: &OneShot<R>, deadline: Deadline) -> Option<R> {
-        if result.is_done() {
-            return result.get();
-        }
-        let parker = Arc::new(Parker::new());
-        if !deadline.limit().is_zero() && result.subscribe(&parker) {
-            self.wait(&parker, &mut || result.is_done(), &|| self.left(deadline));
-            result.unsubscribe(&parker);
-        } else {
-            self.poll();
+        let mut is_done = || result.is_done();
+        // Whoever polls need not be told.
+        if !is_done() && !self.spin(&mut is_done, &|| self.left(deadline)) {
+            let parker = Arc::new(Parker::new());
+            if result.subscribe(&parker) {
+                self.sleep_until(&parker, &mut is_done, &|| self.left(deadline));
+                result.unsubscribe(&parker);
+            }
         }
         result.get()
     }
@@ -211,17 +213,40 @@ impl<H: Hal> Link<H> {
         is_done: &mut dyn FnMut() -> bool,
         left: &dyn Fn() -> Duration,
     ) -> bool {
-        if is_done() {
-            return true;
-        }
+        is_done() || self.spin(is_done, left) || self.sleep_until(parker, is_done, left)
+    }
+
+    /// Polls for a while, once at least; `true` if it is done.
+    fn spin(&self, is_done: &mut dyn FnMut() -> bool, left: &dyn Fn() -> Duration) -> bool {
         let until = self.deadline(self.config.spin);
-        let mut looks = if self.config.spin.is_zero() { SPINS - 1 } else { 0 };
-        let mut may_spin = || {
-            looks += 1;
-            looks % SPINS != 0 || !(self.left(until).is_zero() || left().is_zero())
-        };
-        let terms = Terms { left, may_spin: &mut may_spin, tick: TICK };
-        self.waiters.wait(self, parker, is_done, terms)
+        loop {
+            for _ in 0..SPINS {
+                let taken = self.waiters.poll(self);
+                if is_done() {
+                    self.run_errands();
+                    return true;
+                }
+                if taken == 0 {
+                    relax();
+                }
+                if self.config.spin.is_zero() {
+                    break;
+                }
+            }
+            self.run_errands();
+            if self.left(until).is_zero() || left().is_zero() {
+                return is_done();
+            }
+        }
+    }
+
+    fn sleep_until(
+        &self,
+        parker: &Arc<Parker>,
+        is_done: &mut dyn FnMut() -> bool,
+        left: &dyn Fn() -> Duration,
+    ) -> bool {
+        self.waiters.wait(self, parker, is_done, Terms { left, tick: TICK })
     }
 
     /// Runs the callbacks of operations that have ended. They may use the device.

@@ -94,7 +94,7 @@ pub(crate) enum Then<H: Hal> {
     /// The status decides; these stay alive meanwhile.
     Check(Keep<H>),
     /// A launch: on failure its exception buffer is fetched first.
-    Launch(Box<Launched>),
+    Launch(Launched),
     /// The exception buffer of a failed launch arrives.
     Diagnose(Box<Diagnosis<H>>),
     /// An exception buffer has its pattern, for the first time or again.
@@ -168,17 +168,35 @@ pub(crate) struct Load<H: Hal> {
 }
 
 impl<H: Hal> Load<H> {
+    /// In a box, because it is handed on many times on its way.
+    pub(crate) fn new(wire: Wire, then: Then<H>) -> Box<Self> {
+        Box::new(Self { wire, then })
+    }
+
     /// A copy whose memory is kept until it has ended.
-    pub(crate) fn copy(wire: Wire, keep: Keep<H>) -> Self {
-        Self { wire, then: Then::Check(keep) }
+    pub(crate) fn copy(wire: Wire, keep: Keep<H>) -> Box<Self> {
+        Self::new(wire, Then::Check(keep))
     }
 
     /// Gives it a context that gets its pattern only now.
     pub(crate) fn give_fresh_context(&mut self, context: LaunchContext) {
-        core::Load::give_context(self, context);
+        self.use_context(context);
         if let Then::Launch(launched) = &mut self.then {
             launched.is_fresh = true;
         }
+    }
+
+    fn use_context(&mut self, context: LaunchContext) {
+        let (Wire::Launch(wire), Then::Launch(launched)) = (&mut self.wire, &mut self.then) else {
+            return;
+        };
+        wire.args.get_or_insert(context.args());
+        wire.exception_buffer = Some(context.exceptions());
+        if let Some(operation) = &launched.operation {
+            // Set once; a second launch of the same operation does not exist.
+            drop(operation.exceptions.set(context.exception_slice()));
+        }
+        launched.context = Some(context);
     }
 
     /// Says whose launch it is.
@@ -214,15 +232,15 @@ impl<H: Hal> Load<H> {
     }
 }
 
-impl<H: Hal> core::Load for Load<H> {
+impl<H: Hal> core::Load for Box<Load<H>> {
     type Context = LaunchContext;
 
     fn abort() -> Self {
-        Self { wire: Wire::Abort, then: Then::Check(Keep::Nothing) }
+        Load::copy(Wire::Abort, Keep::Nothing)
     }
 
     fn ping() -> Self {
-        Self { wire: Wire::Echo, then: Then::Check(Keep::Nothing) }
+        Load::copy(Wire::Echo, Keep::Nothing)
     }
 
     fn is_launch(&self) -> bool {
@@ -234,16 +252,7 @@ impl<H: Hal> core::Load for Load<H> {
     }
 
     fn give_context(&mut self, context: LaunchContext) {
-        let (Wire::Launch(wire), Then::Launch(launched)) = (&mut self.wire, &mut self.then) else {
-            return;
-        };
-        wire.args.get_or_insert(context.args());
-        wire.exception_buffer = Some(context.exceptions());
-        if let Some(operation) = &launched.operation {
-            // Set once; a second launch of the same operation does not exist.
-            drop(operation.exceptions.set(context.exception_slice()));
-        }
-        launched.context = Some(context);
+        self.use_context(context);
     }
 
     fn take_context(&mut self) -> Option<LaunchContext> {
@@ -275,7 +284,7 @@ impl<H: Hal> core::Load for Load<H> {
                 return None;
             }
         };
-        Some(Self { wire: Wire::Echo, then })
+        Some(Load::new(Wire::Echo, then))
     }
 
     fn verdict(&self, answer: &Completion) -> Verdict {

@@ -92,7 +92,7 @@ pub(crate) struct Link<H: Hal> {
     pub(crate) memory: Arc<DeviceMemory>,
     pub(crate) staging: Arc<Staging<H>>,
     pub(crate) profiler: Profiler,
-    core: Mutex<Core<Load<H>>>,
+    core: Mutex<Core<Box<Load<H>>>>,
     waiters: Waiters<Tools<H>>,
     /// Callbacks of operations that have ended, until a thread runs them that holds no lock.
     errands: Mutex<VecDeque<Continuations<Outcome>>>,
@@ -237,7 +237,7 @@ impl<H: Hal> Link<H> {
         &self,
         stream: StreamKey,
         name: &'static str,
-        commands: impl IntoIterator<Item = Command<Load<H>>>,
+        commands: impl IntoIterator<Item = Command<Box<Load<H>>>>,
     ) -> Result<Arc<Operation>> {
         self.enter(|core, now| {
             let operation = core.begin(stream, name, now)?;
@@ -288,10 +288,10 @@ impl<H: Hal> Link<H> {
         wire: Wire,
         op: &'static str,
         deadline: Deadline,
-        post: impl FnOnce(&mut Core<Load<H>>, Command<Load<H>>) -> Result<()>,
+        post: impl FnOnce(&mut Core<Box<Load<H>>>, Command<Box<Load<H>>>) -> Result<()>,
     ) -> Result<Completion> {
         let reply = Arc::new(OneShot::new());
-        let load = Load { wire, then: Then::Reply(Arc::clone(&reply)) };
+        let load = Load::new(wire, Then::Reply(Arc::clone(&reply)));
         self.enter(|core, _| post(core, Command::new(load)))?;
         self.wait_for(&reply, deadline)
             .unwrap_or(Err(Error::Timeout { op, after: deadline.limit() }))

@@ -29,7 +29,7 @@ impl<'a, H: Hal> Submission<'a, H> {
         Ok(Self { link, operation, is_open: true })
     }
 
-    pub(crate) fn send(&self, command: Command<Load<H>>) -> Result<()> {
+    pub(crate) fn send(&self, command: Command<Box<Load<H>>>) -> Result<()> {
         self.link.enter(|core, _| core.append(self.operation.key, command))?;
         self.link.drain_sometimes();
         Ok(())
@@ -38,7 +38,7 @@ impl<'a, H: Hal> Submission<'a, H> {
     /// Adds a launch.
     pub(crate) fn launch(
         &self,
-        mut command: Command<Load<H>>,
+        mut command: Command<Box<Load<H>>>,
         fresh: Option<FreshContext<'_, H>>,
     ) -> Result<()> {
         command.load.belongs_to(&self.operation);
@@ -55,7 +55,7 @@ impl<'a, H: Hal> Submission<'a, H> {
 
     /// Waits for a chunk of staging memory.
     ///
-    /// Only the first operation of its stream waits in the line of those who want one: what it gets comes
+    /// Only an operation that is not blocked waits in the line of those who want one: what it gets comes
     /// back without anything else having to happen before. The others take what is left over.
     pub(crate) fn chunk_until(
         &self,
@@ -73,14 +73,14 @@ impl<'a, H: Hal> Submission<'a, H> {
                 return Ok(chunk);
             }
             let parker = Arc::new(Parker::new());
-            let is_first = link.enter(|core, _| {
+            let is_unblocked = link.enter(|core, _| {
                 core.tell_submitter(key, &parker);
-                core.is_first(key)
+                core.is_unblocked(key)
             });
-            if !is_first {
+            if !is_unblocked {
                 let mut is_done = || {
                     let mut core = lock(&link.core);
-                    core.is_first(key) || core.failure(key).is_some()
+                    core.is_unblocked(key) || core.failure(key).is_some()
                 };
                 let op = "earlier work of the stream";
                 link.wait_in_stream(key, &parker, &mut is_done, op, deadline)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use et_hal::Ticket;
 
 use super::Parker;
-use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock, relax};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
 /// What waiters draw from.
 pub trait Source {
@@ -43,8 +43,6 @@ pub trait Source {
 pub struct Terms<'a> {
     /// Returns the time left until the deadline.
     pub left: &'a dyn Fn() -> Duration,
-    /// Looks before the first sleep; the clock is asked now and then whether that is enough.
-    pub may_spin: &'a mut dyn FnMut() -> bool,
     /// Longest sleep without a look; what a lost notification costs.
     pub tick: Duration,
 }
@@ -126,15 +124,6 @@ impl<T> Waiters<T> {
         is_done: &mut dyn FnMut() -> bool,
         terms: Terms<'_>,
     ) -> bool {
-        while (terms.may_spin)() {
-            if self.poll(source) == 0 {
-                relax();
-            }
-            if is_done() {
-                source.run_errands();
-                return true;
-            }
-        }
         let mut place = Place { waiters: self, parker, is_in_line: false };
         loop {
             source.run_errands();

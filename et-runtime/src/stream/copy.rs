@@ -66,7 +66,7 @@ impl<H: Hal> Link<H> {
         piece: &[u8],
         at: DeviceAddr,
         to: &DeviceSlice,
-    ) -> Result<Command<Load<H>>> {
+    ) -> Result<Command<Box<Load<H>>>> {
         chunk.write(&self.hal, piece)?;
         let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(piece.len()));
         let keep = Keep::Chunk { _chunk: chunk, _device: to.clone() };

@@ -47,8 +47,8 @@ impl<H: Hal> Stream<H> {
         let kernel = Arc::clone(&launch.kernel.inner);
         let launched =
             Launched { operation: None, context: None, is_fresh: false, kernel, _uses: uses };
-        let then = Then::Launch(Box::new(launched));
-        let load = Load { wire: Wire::Launch(Box::new(wire)), then };
+        let then = Then::Launch(launched);
+        let load = Load::new(Wire::Launch(Box::new(wire)), then);
         let fresh = link.fresh_context(self.inner.key)?;
         if fresh.is_none() && args.is_none() {
             return self.submit(NAME, [Command::new(load).flags(flags)]);

@@ -93,7 +93,7 @@ impl<H: Hal> Stream<H> {
     fn submit(
         &self,
         name: &'static str,
-        commands: impl IntoIterator<Item = Command<Load<H>>>,
+        commands: impl IntoIterator<Item = Command<Box<Load<H>>>>,
     ) -> Result<Event> {
         let operation = self.link().submit(self.inner.key, name, commands)?;
         self.link().admit(operation).map(|operation| self.event(operation))

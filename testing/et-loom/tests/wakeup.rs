@@ -66,7 +66,7 @@ impl Device {
             looks.set(looks.get() + 1);
             if timeout == Duration::MAX || looks.get() < 3 { timeout } else { Duration::ZERO }
         };
-        let terms = Terms { left: &left, may_spin: &mut || false, tick: Duration::MAX };
+        let terms = Terms { left: &left, tick: Duration::MAX };
         let done = self.waiters.wait(self, &parker, &mut || result.is_done(), terms);
         result.unsubscribe(&parker);
         done

@@ -7,7 +7,7 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{Completion, Times};
 use et_hal::ResetScope;
 
-use super::{Command, Core, Extra, Load, Role, Sent, Verdict};
+use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict};
 use crate::Error;
 
 /// What an answer was about.
@@ -81,12 +81,12 @@ impl<C: Load> Core<C> {
             Verdict::Failed(error, times) => self.settle(sent, Err(error), times, now),
             Verdict::Hold(times) => {
                 self.record(&sent, times);
-                return self.hold(sent, None);
+                return self.hold(sent, None, now);
             }
             Verdict::Aborted { is_repeatable } => match self.aborted(sent, is_repeatable) {
                 Ok(()) => {}
                 // What an aborted kernel left is looked at first.
-                Err((sent, error)) if !is_repeatable => return self.hold(sent, Some(error)),
+                Err((sent, error)) if !is_repeatable => return self.hold(sent, Some(error), now),
                 Err((sent, error)) => self.settle(sent, Err(error), None, now),
             },
             Verdict::Nonsense => {
@@ -106,11 +106,9 @@ impl<C: Load> Core<C> {
         Answer::Settled
     }
 
-    fn hold(&mut self, sent: Sent<C>, error: Option<Error>) -> Answer<C> {
-        if let Some(op) = sent.op.and_then(|op| self.ops.get(op)) {
-            if let Some(lane) = self.streams.get_mut(op.stream) {
-                lane.outstanding -= 1;
-            }
+    fn hold(&mut self, sent: Sent<C>, error: Option<Error>, now: Duration) -> Answer<C> {
+        if let Some(slot) = sent.op {
+            self.leave_lane(slot, now);
         }
         self.held += 1;
         Answer::Held(Held { load: sent.load, error, op: sent.op })
@@ -184,10 +182,18 @@ impl<C: Load> Core<C> {
     }
 
     fn leave_lane(&mut self, slot: u32, now: Duration) {
-        let Some(op) = self.ops.get(slot) else { return };
-        if let Some(lane) = self.streams.get_mut(op.stream) {
-            lane.outstanding -= 1;
-            lane.progress = now;
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        // What was behind the barrier with it is past it now.
+        op.is_barred = false;
+        let Some(lane) = self.streams.get_mut(op.stream) else { return };
+        lane.outstanding -= 1;
+        lane.progress = now;
+        // The next one may be unblocked by that.
+        if let Some(Entry::Op(slot)) = lane.entries.front()
+            && let Some(op) = self.ops.get_mut(*slot)
+            && op.is_open
+        {
+            self.output.wake.extend(op.submitter.take());
         }
     }
 

@@ -204,6 +204,8 @@ struct Op<C> {
     active: u32,
     is_open: bool,
     has_started: bool,
+    /// Its first command waits in the device for what was before it.
+    is_barred: bool,
     /// The first.
     error: Option<Error>,
     sent: Option<Duration>,
@@ -448,6 +450,7 @@ impl<C: Load> Core<C> {
             active: 0,
             is_open: true,
             has_started: false,
+            is_barred: false,
             error: None,
             sent: None,
             times: None,
@@ -716,15 +719,18 @@ impl<C: Load> Core<C> {
         false
     }
 
-    /// Returns `true` if nothing on the host keeps commands of an open operation from being sent.
-    pub(crate) fn is_first(&mut self, key: OpKey) -> bool {
+    /// Returns `true` if commands of an open operation would be executed at once: they wait neither on the
+    /// host nor behind a barrier, for a kernel perhaps that takes as long as it likes.
+    pub(crate) fn is_unblocked(&mut self, key: OpKey) -> bool {
         let Some(op) = self.find(key) else { return true };
-        let stream = op.stream;
-        let first = self.streams.get(stream).and_then(|lane| lane.entries.front());
-        matches!(first, Some(Entry::Op(slot)) if *slot == key.slot)
+        let (stream, has_started, is_barred) = (op.stream, op.has_started, op.is_barred);
+        let Some(lane) = self.streams.get(stream) else { return true };
+        let is_first = matches!(lane.entries.front(), Some(Entry::Op(slot)) if *slot == key.slot);
+        let has_nothing_before = !lane.needs_barrier && lane.outstanding == 0;
+        is_first && if has_started { !is_barred } else { has_nothing_before }
     }
 
-    /// Has `parker` unparked when the operation is sent, has become the first of its stream, or has ended.
+    /// Has `parker` unparked when the operation is sent, may have become unblocked, or has ended.
     pub(crate) fn tell_submitter(&mut self, key: OpKey, parker: &Arc<Parker>) {
         if let Some(op) = self.find(key) {
             op.submitter = Some(Arc::clone(parker));

@@ -162,6 +162,7 @@ impl<C: Load> Core<C> {
             return Err(stop);
         }
         if let Some(op) = self.ops.get_mut(slot) {
+            op.is_barred |= !op.has_started && waits;
             op.has_started = true;
             op.sent.get_or_insert(now);
         }

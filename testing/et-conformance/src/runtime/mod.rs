@@ -9,6 +9,7 @@ mod failures;
 mod flow;
 mod graph_failures;
 mod graphs;
+mod link;
 mod mistakes;
 mod resets;
 mod streams;
@@ -22,6 +23,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
     [
         copies::cases(),
         streams::cases(),
+        link::cases(),
         events::cases(),
         flow::cases(),
         bits::cases(),

@@ -1,0 +1,277 @@
+//! What is accepted ends, whoever lets go of what, and aborts reach what they name and nothing else.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "test data is cut to size"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use et_hal::Hal;
+use et_runtime::{Error, Launch};
+
+use super::bench::Bench;
+use crate::check::{check, check_eq, check_matches, same};
+use crate::{Failure, Need, Rig};
+
+crate::case::group! { Runtime, "runtime::link":
+    a_stream_that_is_dropped_finishes_what_it_has [Need::Compute, Need::Abort],
+    an_event_that_has_ended_aborts_nothing [Need::Compute, Need::Abort],
+    a_copy_larger_than_the_pool_waits_for_an_event [Need::Compute, Need::Abort],
+    more_launches_than_contexts_wait_for_an_event [Need::Compute, Need::Abort],
+    a_callback_that_panics_stops_nothing,
+    a_callback_may_submit_and_wait_for_nothing,
+    a_call_that_is_refused_keeps_the_order [Need::Compute, Need::Abort],
+    an_endless_kernel_can_be_aborted_while_others_wait [Need::Compute, Need::Abort],
+    a_launch_that_waits_can_be_aborted [Need::Compute, Need::Abort],
+    kernels_can_be_loaded_while_one_runs [Need::Compute, Need::Abort],
+    an_abort_leaves_copies_of_the_same_queue_alone [Need::Compute, Need::Abort],
+}
+
+const MOMENT: Duration = Duration::from_millis(50);
+
+impl<H: Hal> Bench<H> {
+    /// A kernel that does not end by itself, and has started.
+    fn endless(&self, stream: &et_runtime::Stream<H>) -> Result<et_runtime::Event, Failure> {
+        let kernel = self.load("hang")?;
+        let event = stream.launch(&Launch::new(&kernel).shires(self.one_shire()))?;
+        check_matches!(event.wait(MOMENT), Err(Error::Timeout { .. }), "an endless kernel");
+        Ok(event)
+    }
+}
+
+fn a_stream_that_is_dropped_finishes_what_it_has<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let buffer = bench.zeroed(4096)?;
+    let kernel = bench.endless(bench.stream())?;
+    let stream = bench.device.stream();
+    stream.wait_for(&kernel);
+    let copy = stream.copy_to_device(&[7u8; 4096], &buffer)?;
+    drop(stream);
+    check!(!copy.is_done(), "a copy went before the event it waits for");
+    bench.device.abort(&kernel, bench.patience)?;
+    bench.done(&copy)?;
+    same("the copy of a stream without handle", &bench.download::<u8>(&buffer)?, &[7; 4096])
+}
+
+/// Wire tags come back; operations do not.
+fn an_event_that_has_ended_aborts_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open_with(rig, rig.config().in_flight(4))?;
+    let kernel = bench.load("task_nop")?;
+    let old = bench.stream().launch(&Launch::new(&kernel).shires(bench.one_shire()))?;
+    bench.done(&old)?;
+    for _ in 0..12 {
+        let victim = bench.endless(bench.stream())?;
+        let outcome = bench.device.abort(&old, bench.patience);
+        check_matches!(outcome, Err(Error::HasEnded { .. }), "aborting what has ended");
+        check_matches!(victim.wait(MOMENT), Err(Error::Timeout { .. }), "another kernel");
+        bench.device.abort(&victim, bench.patience)?;
+    }
+    bench.works()
+}
+
+/// The call returns when all of it is staged, and the rest of the pool stays usable meanwhile.
+fn a_copy_larger_than_the_pool_waits_for_an_event<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open_with(rig, rig.config().staging_bytes(1 << 20))?;
+    let len = rig.times(4 << 20, 2 << 20);
+    let buffer = bench.zeroed(len as u64)?;
+    let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+    let kernel = bench.endless(bench.stream())?;
+    let (behind, free) = (bench.device.stream(), bench.device.stream());
+    behind.wait_for(&kernel);
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let copy = scope.spawn(|| behind.copy_to_device(&data, &buffer));
+        let other = bench.device.alloc(512 << 10)?;
+        for byte in 0..8u8 {
+            bench.done(&free.copy_to_device(&vec![byte; 512 << 10], &other)?)?;
+        }
+        bench.device.abort(&kernel, bench.patience)?;
+        let copy = copy.join().map_err(|_| Failure::new("the copying thread panicked"))??;
+        bench.done(&copy)
+    })?;
+    same("a copy larger than the pool", &bench.download::<u8>(&buffer)?, &data)
+}
+
+fn more_launches_than_contexts_wait_for_an_event<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    const LAUNCHES: usize = 100;
+    let bench = Bench::open(rig)?;
+    let add = bench.load("add_scalar")?;
+    let buffer = bench.zeroed(64)?;
+    let kernel = bench.endless(bench.stream())?;
+    let stream = bench.device.stream();
+    stream.wait_for(&kernel);
+    let launch = Launch::new(&add).buffer(&buffer).buffer(&buffer).f32(1.0).u64(16);
+    let events: Vec<_> = (0..LAUNCHES).map(|_| stream.launch(&launch)).collect::<Result<_, _>>()?;
+    check!(!events.iter().any(et_runtime::Event::is_done), "a launch went before its event");
+    bench.device.abort(&kernel, bench.patience)?;
+    for event in &events {
+        bench.done(event)?;
+    }
+    same("what all launches left", &bench.download::<f32>(&buffer)?, &[LAUNCHES as f32; 16])
+}
+
+fn a_callback_that_panics_stops_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let buffer = bench.device.alloc(4096)?;
+    let calls = Arc::new(AtomicU32::new(0));
+    // Its text would only be in the way.
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let bad = bench.stream().fill(&buffer, 1)?;
+    bad.on_done(|_| panic!("a mistake of the user"));
+    let outcome = bench.done(&bad);
+    let panics = || bench.device.counters().callback_panics;
+    let until = std::time::Instant::now() + bench.patience;
+    while panics() == 0 && std::time::Instant::now() < until {
+        bench.device.poll();
+    }
+    std::panic::set_hook(before);
+    outcome?;
+    // At once, if it was done before the callback came; then it is the caller's own.
+    check!(panics() <= 1, "{} panics", panics());
+    for _ in 0..4 {
+        let event = bench.stream().fill(&buffer, 2)?;
+        let its = Arc::clone(&calls);
+        event.on_done(move |_| {
+            its.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    bench.stream().synchronize(bench.patience)?;
+    while calls.load(Ordering::Relaxed) < 4 && std::time::Instant::now() < until {
+        bench.device.poll();
+    }
+    check_eq!(calls.load(Ordering::Relaxed), 4, "callbacks after one that panicked");
+    Ok(())
+}
+
+fn a_callback_may_submit_and_wait_for_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let buffer = bench.zeroed(4096)?;
+    let (stream, target) = (bench.stream().clone(), buffer.whole());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let event = bench.stream().fill(&buffer, 1)?;
+    event.on_done(move |_| drop(sender.send(stream.fill(target, 2))));
+    let second = receiver.recv_timeout(bench.patience)??;
+    bench.done(&second)?;
+    same("what the callback asked for", &bench.download::<u8>(&buffer)?, &[2; 4096])
+}
+
+fn a_call_that_is_refused_keeps_the_order<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let buffer = bench.zeroed(64)?;
+    let kernel = bench.endless(bench.stream())?;
+    let queues = usize::from(bench.device.properties().queues);
+    // One of them shares the queue of the kernel.
+    for stream in (0..queues).map(|_| bench.device.stream()) {
+        stream.wait_for(&kernel);
+        let refused = stream.copy_to_device(&[1u8; 8], &buffer);
+        check_matches!(refused, Err(Error::LengthMismatch { .. }), "a copy of another length");
+        let copy = stream.copy_to_device(&[1u8; 64], &buffer)?;
+        check_matches!(copy.wait(MOMENT), Err(Error::Timeout { .. }), "a copy behind a kernel");
+    }
+    bench.device.abort(&kernel, bench.patience)?;
+    bench.works()
+}
+
+fn an_endless_kernel_can_be_aborted_while_others_wait<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let queues = usize::from(bench.device.properties().queues);
+    let streams: Vec<_> = (0..2 * queues).map(|_| bench.device.stream()).collect();
+    let kernel = bench.endless(&streams[0])?;
+    let add = bench.load("add_scalar")?;
+    let buffer = bench.zeroed(64)?;
+    let launch = Launch::new(&add).buffer(&buffer).buffer(&buffer).f32(1.0).u64(16);
+    // They wait for the cores, in every queue.
+    let behind: Vec<_> =
+        streams.iter().map(|stream| stream.launch(&launch)).collect::<Result<_, _>>()?;
+    bench.device.abort(&kernel, bench.patience)?;
+    check_matches!(kernel.outcome(), Some(Err(Error::Launch(_))), "the aborted kernel");
+    for event in &behind {
+        bench.done(event)?;
+    }
+    let seen = bench.download::<f32>(&buffer)?;
+    // Several kernels may have run at the same time on the same words; none was lost as a whole.
+    check!(seen[0] >= 1.0 && seen[0] <= behind.len() as f32, "{} additions", seen[0]);
+    bench.works()
+}
+
+/// Whether it waits on the host, in another queue, or behind the running kernel itself, which goes with it
+/// then, and says so.
+fn a_launch_that_waits_can_be_aborted<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let memset = bench.load("memset")?;
+    let buffer = bench.zeroed(4096)?;
+    let kernel = bench.endless(bench.stream())?;
+    let launch = Launch::new(&memset).buffer(&buffer).u64(9).u64(4096);
+    let queues = u32::from(bench.device.properties().queues);
+    let shares_queue =
+        |stream: &et_runtime::Stream<H>| stream.id() % queues == bench.stream().id() % queues;
+    let stream = |shares: bool| loop {
+        let stream = bench.device.stream();
+        if shares_queue(&stream) == shares {
+            break stream;
+        }
+    };
+    let mut waiting = Vec::new();
+    if queues > 1 {
+        // What waits for an event of another queue waits on the host.
+        let held_back = stream(false);
+        held_back.wait_for(&kernel);
+        waiting.push(("on the host", held_back.launch(&launch)?));
+        waiting.push(("in another queue", stream(false).launch(&launch)?));
+    }
+    for (where_, event) in &waiting {
+        bench.device.abort(event, bench.patience)?;
+        let outcome = event.outcome();
+        check_matches!(outcome, Some(Err(Error::Aborted)), "a launch that waits {where_}");
+        check_matches!(kernel.wait(MOMENT), Err(Error::Timeout { .. }), "the kernel before it");
+    }
+    let behind = stream(true).launch(&launch)?;
+    bench.device.abort(&behind, bench.patience)?;
+    check_matches!(behind.outcome(), Some(Err(Error::Aborted)), "a launch behind the kernel");
+    let outcome = kernel.wait(bench.patience);
+    let Err(Error::AbortedWith { operation }) = outcome else {
+        return Err(Failure::new(format!("the kernel in the same queue gave {outcome:?}")));
+    };
+    check_eq!(operation, behind.id(), "the operation that was to be aborted");
+    same("memory of kernels that never ran", &bench.download::<u8>(&buffer)?, &[0; 4096])?;
+    bench.works()
+}
+
+fn kernels_can_be_loaded_while_one_runs<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let config = rig.config().command_timeout(rig.short(Duration::from_secs(2)));
+    let bench = Bench::open_with(rig, config)?;
+    let kernel = bench.endless(bench.stream())?;
+    bench.load("add")?;
+    bench.device.abort(&kernel, bench.patience)?;
+    bench.works()
+}
+
+/// Copies of other streams in the queue of a kernel that is aborted, while they are under way.
+fn an_abort_leaves_copies_of_the_same_queue_alone<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let queues = usize::from(bench.device.properties().queues);
+    let buffer = bench.zeroed(256 << 10)?;
+    for round in 1..=rig.times(60, 12) {
+        let byte = u8::try_from(round)?;
+        let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
+        let kernel = bench.load("hang")?;
+        let bad = streams[0].launch(&Launch::new(&kernel).shires(bench.one_shire()))?;
+        let copies: Vec<_> = (0..8)
+            .map(|part| {
+                let slice = buffer.slice(part * (32 << 10)..(part + 1) * (32 << 10))?;
+                streams[queues].copy_to_device(&vec![byte; 32 << 10], slice)
+            })
+            .collect::<Result<_, _>>()?;
+        bench.device.abort(&bad, bench.patience)?;
+        for copy in &copies {
+            bench.done(copy)?;
+        }
+        let seen = bench.download::<u8>(&buffer)?;
+        same("copies beside an abort", &seen, &vec![byte; 256 << 10])?;
+    }
+    bench.works()
+}
