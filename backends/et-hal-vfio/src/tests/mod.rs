@@ -1,5 +1,6 @@
 //! The backend on the fake kernel.
 
+mod closing;
 mod dma;
 mod errors;
 mod interrupts;

@@ -97,8 +97,10 @@ impl HostMemory for ByAddress {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         let may = |access| access != DeviceAccess::Write;
         self.with(address, into.len(), may, |from| {
-            // SAFETY: `with` found the range inside a window, and it stays there while `with` runs: who maps a window
-            // promises the memory until the unmapping returns, which waits. `into` is somebody else's memory.
+            // SAFETY: `with` found the range inside a window, and holds the lock that `unmap_dma` takes to remove one. Who
+            // imports memory promises it until the drop of the import has returned, and that drop returns only after
+            // `unmap_dma` (`Pool::unmap`: it waits if another thread, such as a close, is at it). `into` is a buffer of
+            // the connection and does not overlap memory that only the device may use.
             unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         })
     }
@@ -106,7 +108,7 @@ impl HostMemory for ByAddress {
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
         let may = |access| access != DeviceAccess::Read;
         self.with(address, from.len(), may, |into| {
-            // SAFETY: as above.
+            // SAFETY: as in `read`; here `from` is the connection's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
         })
     }
