@@ -135,7 +135,7 @@ impl VfioHal {
     /// `Permission`; `Exhausted`; `Lost`.
     pub fn connect(path: &Path, options: &VfioOptions) -> Result<Self, VfioError> {
         let sys: Arc<dyn Sys> = Arc::new(Linux);
-        let transport = Arc::new(connect(&sys, path)?);
+        let transport = Arc::new(connect(path)?);
         let name = path.display().to_string();
         let memory = (HugePages::IfFree, u64::BITS);
         Self::with_transport(&sys, transport, name, memory, options, Owner::unknown(), None)

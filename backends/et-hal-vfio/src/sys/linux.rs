@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "makes system calls that take addresses and descriptor numbers")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
+use rustix::io::ReadWriteFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Resource;
 use vfio_bindings::bindings::vfio;
@@ -23,6 +24,8 @@ use super::{Arg, Errno, Fd, MapRequest, OwnerFile, Pages, Record, Request, Sys};
 
 /// Texts that are read whole: sysfs attributes, owner files.
 const MAX_TEXT_BYTES: u64 = 64 << 10;
+/// Offset of a read that is made at no place of its own.
+const CURRENT: u64 = u64::MAX;
 /// Bytes of a page map entry.
 const PAGE_MAP_ENTRY_BYTES: u64 = 8;
 
@@ -297,8 +300,16 @@ impl Sys for Linux {
     }
 
     fn clear(&self, fd: Fd) -> bool {
+        let Ok(fd) = lend(fd) else { return false };
         let mut count = [0; 8];
-        lend(fd).and_then(|fd| rustix::io::read(fd, &mut count)).is_ok()
+        // A server that signals the event has it too. It can take the count first, and clear
+        // `O_NONBLOCK`, which belongs to the open file; so the read itself says that it does not wait.
+        let into = &mut [IoSliceMut::new(&mut count)];
+        match rustix::io::preadv2(fd, into, CURRENT, ReadWriteFlags::NOWAIT) {
+            // Kernels before 5.8 know that of files only.
+            Err(Errno::OPNOTSUPP) => rustix::io::read(fd, &mut count).is_ok(),
+            read => read.is_ok(),
+        }
     }
 
     fn poll(&self, fds: &[Fd], timeout: Duration) -> Result<u32, Errno> {
@@ -373,6 +384,19 @@ mod tests {
         record.put_u32(0, 4096);
         let refused = Linux.ioctl(fd, Request::DeviceInfo, Arg::Record(&mut record));
         assert_eq!(refused, Err(Errno::INVAL));
+        Linux.close(fd);
+    }
+
+    /// Who got the descriptor can clear the flag and take the count just before us.
+    #[test]
+    fn an_event_that_blocks_readers_does_not_block_us() {
+        let fd = Linux.event().unwrap();
+        rustix::fs::fcntl_setfl(lend(fd).unwrap(), rustix::fs::OFlags::empty()).unwrap();
+        let (cleared, is_cleared) = std::sync::mpsc::channel();
+        std::thread::spawn(move || cleared.send(Linux.clear(fd)));
+        assert_eq!(is_cleared.recv_timeout(Duration::from_secs(20)), Ok(false));
+        Linux.raise(fd);
+        assert!(Linux.clear(fd));
         Linux.close(fd);
     }
 

@@ -8,6 +8,7 @@ mod leaks;
 mod mailbox;
 mod open;
 mod reset;
+mod user;
 mod windows;
 
 use std::sync::Arc;
