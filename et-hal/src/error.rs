@@ -76,6 +76,8 @@ pub enum LossReason {
     LinkDown,
     /// The backend was shut down.
     Closed,
+    /// The handle belongs to the process of which this one is a fork.
+    Forked,
 }
 
 impl fmt::Display for ErrorKind {
@@ -115,6 +117,7 @@ impl fmt::Display for LossReason {
             Self::Removed => "removed",
             Self::LinkDown => "link down",
             Self::Closed => "closed",
+            Self::Forked => "it belongs to the parent process",
         })
     }
 }

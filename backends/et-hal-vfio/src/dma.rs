@@ -106,7 +106,9 @@ impl Dma for VfioDma {
 
 /// Host memory that the device can reach.
 ///
-/// Dropping it takes it away from the device, except that a part of a shared mapping stays reachable until it is used again.
+/// Dropping it takes it away from the device, except that a part of a shared mapping stays reachable
+/// until it is used again. It is not mapped in a child of this process: there its copies say that
+/// every range is outside, and what [`ReadBuffer`] and [`WriteBuffer`] return must not be used.
 #[derive(Debug)]
 pub struct VfioBuffer {
     pool: Arc<Pool>,
@@ -132,7 +134,13 @@ impl VfioBuffer {
         unsafe { ptr::write_bytes(self.base().as_ptr(), 0, bytes.min(room)) };
     }
 
+    /// Returns the bytes that this process can reach: none in a child, where nothing is mapped.
+    fn reach(&self) -> usize {
+        if self.pool.shared().is_here() { self.len } else { 0 }
+    }
+
     fn check(&self, range: &Range<usize>) -> Result<(), VfioError> {
+        self.pool.shared().check_home()?;
         let len = range.end.saturating_sub(range.start);
         let outside = OutOfRange { offset: range.start, len, buffer: self.len };
         if range.start > range.end {
@@ -144,6 +152,9 @@ impl VfioBuffer {
 
 impl Drop for VfioBuffer {
     fn drop(&mut self) {
+        if !self.pool.shared().is_here() {
+            return;
+        }
         self.pool.give_back(&self.place);
     }
 }
@@ -180,7 +191,7 @@ unsafe impl DmaBuffer for VfioBuffer {
     }
 
     fn copy_in(&mut self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
-        OutOfRange::check(offset, from.len(), self.len)?;
+        OutOfRange::check(offset, from.len(), self.reach())?;
         // SAFETY: the range was checked.
         let to = unsafe { self.base().add(offset) };
         // SAFETY: as above; a caller's slice cannot overlap a buffer that gives out no references.
@@ -189,7 +200,7 @@ unsafe impl DmaBuffer for VfioBuffer {
     }
 
     fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
-        OutOfRange::check(offset, into.len(), self.len)?;
+        OutOfRange::check(offset, into.len(), self.reach())?;
         // SAFETY: the range was checked.
         let from = unsafe { self.base().add(offset) };
         // SAFETY: as above; a caller's slice cannot overlap a buffer that gives out no references.
@@ -198,7 +209,7 @@ unsafe impl DmaBuffer for VfioBuffer {
     }
 
     fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<(), OutOfRange> {
-        OutOfRange::check(offset, len, self.len)?;
+        OutOfRange::check(offset, len, self.reach())?;
         // SAFETY: the range was checked.
         let to = unsafe { self.base().add(offset) };
         // SAFETY: as above.

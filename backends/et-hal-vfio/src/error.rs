@@ -118,6 +118,8 @@ pub enum LostBecause {
     Closed,
     /// The process that simulates the device has ended, or closed the connection.
     Disconnected,
+    /// It belongs to the process of which this one is a fork.
+    Forked,
 }
 
 impl fmt::Display for LostBecause {
@@ -130,6 +132,7 @@ impl fmt::Display for LostBecause {
             Self::LinkDown => "it does not answer; reset the slot or power the machine off and on",
             Self::Closed => "the backend was closed",
             Self::Disconnected => "the process that simulates it is gone; start it and open the device again",
+            Self::Forked => "it belongs to the process that opened it, and this is a fork of that; open it here",
         })
     }
 }
@@ -412,6 +415,7 @@ impl et_hal::Error for VfioError {
                 ErrorKind::Lost(LossReason::Removed)
             }
             Self::Lost(LostBecause::Closed) => ErrorKind::Lost(LossReason::Closed),
+            Self::Lost(LostBecause::Forked) => ErrorKind::Lost(LossReason::Forked),
             Self::Lost(_) => ErrorKind::Lost(LossReason::LinkDown),
             Self::ResetHitsOthers(_) => ErrorKind::Permission,
             Self::ResetFailed { .. } => ErrorKind::NeedsReset(ResetScope::Slot),

@@ -198,6 +198,7 @@ impl VfioHal {
     /// # Errors
     /// `Lost`.
     pub fn facts(&self) -> Result<Facts, VfioError> {
+        self.device.shared.check_home()?;
         Ok(Facts {
             mode: self.device.shared.transport.mode(),
             vectors: self.device.interrupts.armed(),
@@ -219,6 +220,7 @@ impl VfioHal {
     /// `Unsupported` if the kernel cannot; `Lost`.
     pub fn test_interrupts(&self, timeout: Duration) -> Result<Vec<InterruptTest>, VfioError> {
         let device = &self.device;
+        device.shared.check_home()?;
         let mut tests = Vec::new();
         for &vector in Vector::ALL.iter().take(device.interrupts.armed()) {
             let notifier = device.interrupts.notifier_of(vector);
@@ -239,7 +241,8 @@ impl VfioHal {
     /// Silences the device, takes all memory away from it and lets go of it.
     ///
     /// # Errors
-    /// `Busy` if handles are still there: the device is quiet, but stays open until they are dropped. Otherwise the first
+    /// `Lost` in a child of the process that opened the device, which stays as it is. `Busy` if
+    /// handles are still there: the device is quiet, but stays open until they are dropped. Otherwise the first
     /// step that failed; all steps are tried.
     pub fn close(mut self) -> Result<(), VfioError> {
         self.shut_down()?;
@@ -256,6 +259,7 @@ impl VfioHal {
         }
         let device = &self.device;
         let shared = &device.shared;
+        shared.check_home()?;
         shared.close();
         device.interrupts.wake_all();
         let silenced = if device.is_reset_call_running() {
@@ -294,6 +298,9 @@ impl VfioHal {
 
 impl Drop for VfioHal {
     fn drop(&mut self) {
+        if !self.device.shared.is_here() {
+            return;
+        }
         if let Err(error) = self.shut_down() {
             tracing::error!(%error, "closing failed");
         }

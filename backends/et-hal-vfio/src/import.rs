@@ -60,6 +60,9 @@ impl Imported {
 impl Drop for Imported {
     /// Returns when the device does not reach the memory any more, also while another thread closes it.
     fn drop(&mut self) {
+        if !self.pool.shared().is_here() {
+            return;
+        }
         let Err(error) = self.pool.unmap(self.iova, self.len) else { return };
         // The caller is about to use the memory again, and the device may still reach it: better no device.
         tracing::error!(%error, "imported memory is not unmapped: the device is stopped");

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use et_vfio_user::Home;
+
 use crate::Bdf;
 use crate::sync::lock;
 use crate::sys::{Handle, Sys};
@@ -65,6 +67,7 @@ fn printable(text: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Claim {
     key: (usize, Bdf),
+    home: Home,
 }
 
 impl Claim {
@@ -74,12 +77,16 @@ impl Claim {
         let key = (sys.identity(), bdf);
         // Made only when it counts: dropping one gives the device up.
         let free = lock(&CLAIMS).insert(key);
-        free.then(|| Self { key })
+        free.then(|| Self { key, home: Home::new() })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // In a child the device is still the parent's.
+        if !self.home.is_here() {
+            return;
+        }
         lock(&CLAIMS).remove(&self.key);
     }
 }

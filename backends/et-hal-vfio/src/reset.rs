@@ -203,6 +203,7 @@ pub struct VfioReset {
 
 impl VfioReset {
     pub(crate) fn take(device: &Arc<Device>) -> Result<Self, VfioError> {
+        device.shared.check_home()?;
         // Acquire and Release: one holder after the other.
         if device.reset_taken.swap(true, Ordering::Acquire) {
             return Err(VfioError::ResetBusy);
@@ -229,10 +230,12 @@ impl Reset for VfioReset {
     }
 
     fn begin(&mut self, scope: ResetScope) -> Result<(), VfioError> {
+        self.device.shared.check_home()?;
         self.device.begin_reset(scope)
     }
 
     fn poll(&mut self) -> Result<ResetState, VfioError> {
+        self.device.shared.check_home()?;
         self.device.poll_reset()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use et_devapi::pci::{MAILBOX_BAR, MGMT_DIR, OPS_DIR};
 use et_hal::{Error, ErrorKind, Generation, LossReason};
+use et_vfio_user::Home;
 
 use crate::config_space::ConfigSpace;
 use crate::sys::Sys;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) config: ConfigSpace,
     mailbox_region: Region,
     state: AtomicU64,
+    /// Only there the device may be used.
+    home: Home,
     /// The device has answered in this generation, so that all ones from now on are no sign of booting.
     alive: AtomicBool,
     /// Held by everything a caller may keep.
@@ -93,6 +96,7 @@ impl Shared {
             config,
             mailbox_region,
             state: AtomicU64::new(Stamp::new(Generation::default(), Phase::Up).0),
+            home: Home::new(),
             alive: AtomicBool::new(false),
             handles: Arc::new(()),
             lost_interrupts: AtomicU64::new(0),
@@ -132,11 +136,26 @@ impl Shared {
     #[inline]
     pub(crate) fn check(&self, expected: Stamp) -> Result<(), VfioError> {
         let now = self.now();
-        if now == expected { Ok(()) } else { Err(Self::refusal(now)) }
+        if now == expected && self.home.is_here() { Ok(()) } else { Err(self.refusal(now)) }
+    }
+
+    /// Returns `false` in a child of the process that opened the device. There nothing may be done
+    /// to the device, and no lock be taken: a thread that did not come along may hold it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// Checks that the device is this process's own.
+    pub(crate) fn check_home(&self) -> Result<(), VfioError> {
+        if self.is_here() { Ok(()) } else { Err(VfioError::Lost(LostBecause::Forked)) }
     }
 
     #[cold]
-    fn refusal(now: Stamp) -> VfioError {
+    fn refusal(&self, now: Stamp) -> VfioError {
+        if !self.is_here() {
+            return VfioError::Lost(LostBecause::Forked);
+        }
         VfioError::Lost(match now.phase() {
             Phase::Up | Phase::Resetting => return VfioError::Stale,
             Phase::Removed => LostBecause::RemovalRequested,
@@ -163,6 +182,7 @@ impl Shared {
             LostBecause::LinkDown => Phase::LinkDown,
             LostBecause::Closed => Phase::Closed,
             LostBecause::Disconnected => Phase::Disconnected,
+            LostBecause::Forked => return VfioError::Lost(because),
         };
         let changed = self.change(|now| {
             matches!(now.phase(), Phase::Up | Phase::Resetting)
@@ -171,7 +191,7 @@ impl Shared {
         if changed.is_some() {
             tracing::warn!(device = %self.name, %because, "device lost");
         }
-        Self::refusal(self.now())
+        self.refusal(self.now())
     }
 
     /// Makes every handle answer that the backend was closed.
@@ -194,7 +214,7 @@ impl Shared {
             possible.then(|| Stamp::new(next, Phase::Resetting))
         });
         self.alive.store(false, Ordering::Relaxed);
-        begun.map(|_| ()).ok_or_else(|| Self::refusal(self.now()))
+        begun.map(|_| ()).ok_or_else(|| self.refusal(self.now()))
     }
 
     /// Allows new handles.
@@ -202,7 +222,7 @@ impl Shared {
         let ended = self.change(|now| {
             (now.phase() == Phase::Resetting).then(|| Stamp::new(now.generation(), Phase::Up))
         });
-        ended.map(Stamp::generation).ok_or_else(|| Self::refusal(self.now()))
+        ended.map(Stamp::generation).ok_or_else(|| self.refusal(self.now()))
     }
 
     /// Says that the device answers.
@@ -219,6 +239,7 @@ impl Shared {
     /// `Lost`.
     #[cold]
     pub(crate) fn confirm(&self) -> Result<(), VfioError> {
+        self.check_home()?;
         let answer = self.config.ids().and_then(|_| self.config.command());
         if let Err(error) = answer {
             let because = match error {

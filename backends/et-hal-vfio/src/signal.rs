@@ -132,10 +132,14 @@ impl Signal for VfioSignal {
     }
 
     fn wake(&self) {
-        self.notifier.wake();
+        // Nothing waits in a child, and the event is the parent's too.
+        if self.shared.is_here() {
+            self.notifier.wake();
+        }
     }
 
     fn verify(&self) -> Result<(), VfioError> {
+        self.shared.check_home()?;
         if let Some(because) = self.notifier.alarm()? {
             return Err(self.shared.lose(because));
         }

@@ -460,6 +460,11 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        if !self.link.is_here() {
+            // The thread is the parent's: there is nothing to join, nor to detach.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.stop.raise();
         self.link.close(Closed::Here);
         if let Some(thread) = self.thread.take()

@@ -16,6 +16,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use et_vfio_user::Home;
+
 pub(crate) use linux::Linux;
 pub(crate) use record::{IOAS_RANGES_BYTES, IOAS_RANGES_COUNT, IOVA_RANGE_BYTES, Record};
 pub(crate) use rustix::io::Errno;
@@ -163,6 +165,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
 pub(crate) struct Handle {
     sys: Arc<dyn Sys>,
     fd: Fd,
+    home: Home,
     /// How long to wait for the close; `None` where it takes no time.
     patience: Option<Duration>,
 }
@@ -170,7 +173,7 @@ pub(crate) struct Handle {
 impl Handle {
     /// Takes a descriptor over.
     pub(crate) fn new(sys: &Arc<dyn Sys>, fd: Fd) -> Self {
-        Self { sys: Arc::clone(sys), fd, patience: None }
+        Self { sys: Arc::clone(sys), fd, home: Home::new(), patience: None }
     }
 
     /// Lets a close that takes longer end by itself.
@@ -262,8 +265,9 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         match self.patience {
-            Some(patience) => self.close_patiently(patience),
-            None => self.sys.close(self.fd),
+            // In a child it is a copy, and the device stays open.
+            Some(patience) if self.home.is_here() => self.close_patiently(patience),
+            _ => self.sys.close(self.fd),
         }
     }
 }
@@ -274,12 +278,14 @@ pub(crate) struct Mapping {
     sys: Arc<dyn Sys>,
     base: NonNull<u8>,
     len: usize,
+    home: Home,
 }
 
 impl Mapping {
     pub(crate) fn new(sys: &Arc<dyn Sys>, request: MapRequest) -> Result<Self, Errno> {
         let base = retry(|| sys.map(request))?;
-        let mapping = Self { sys: Arc::clone(sys), base, len: request.len };
+        let home = Home::new();
+        let mapping = Self { sys: Arc::clone(sys), base, len: request.len, home };
         sys.keep_from_children(base, request.len)?;
         Ok(mapping)
     }
@@ -291,6 +297,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.sys.unmap(self.base, self.len);
+        // A child did not inherit it: there may be something else in its place.
+        if self.home.is_here() {
+            self.sys.unmap(self.base, self.len);
+        }
     }
 }

@@ -8,7 +8,6 @@ mod leaks;
 mod mailbox;
 mod open;
 mod reset;
-mod user;
 mod windows;
 
 use std::sync::Arc;
