@@ -47,7 +47,8 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Waits that found messages whose interrupt did not come.
+    /// Interrupts that did not come within [`VfioOptions::interrupt_patience`] after their messages
+    /// were found, nor any other.
     pub lost_interrupts: u64,
 }
 
@@ -334,7 +335,7 @@ impl Hal for VfioHal {
             window.clone(),
             interrupts.notifier(layout.endpoint),
             layout.completion.at,
-            self.device.options.spin,
+            &self.device.options,
             interrupts.complete(),
         );
         let mailbox = VfioMailbox::attach(window, signal, *layout)?;

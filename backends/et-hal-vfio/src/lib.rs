@@ -15,6 +15,7 @@ mod irq;
 mod memory;
 mod notifier;
 mod options;
+mod owed;
 mod owner;
 mod pool;
 mod reset;

@@ -49,6 +49,8 @@ pub(crate) struct Notifier {
     wake: Handle,
     alarms: Arc<Alarms>,
     epoch: AtomicU64,
+    /// Interrupts among what was heard.
+    interrupts: AtomicU64,
     waiters: Mutex<Waiters>,
     change: Condvar,
 }
@@ -65,6 +67,7 @@ impl Notifier {
             wake: Handle::event(sys)?,
             alarms: Arc::clone(alarms),
             epoch: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
             waiters: Mutex::default(),
             change: Condvar::new(),
         })
@@ -73,6 +76,12 @@ impl Notifier {
     pub(crate) fn epoch(&self) -> u64 {
         // Acquire: what the interrupt announced is looked at after.
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Returns how often the device was heard; what came between two looks counts once.
+    pub(crate) fn interrupts(&self) -> u64 {
+        // Relaxed: a number that is compared with itself.
+        self.interrupts.load(Ordering::Relaxed)
     }
 
     /// Makes every present wait return, and the next of each ticket taken before.
@@ -162,10 +171,15 @@ impl Notifier {
             }
         }
         let mut heard = false;
+        let mut is_interrupt = false;
         for (index, &fd) in fds.iter().take(ordinary).enumerate() {
-            if ready >> index & 1 != 0 {
-                heard |= self.sys.clear(fd);
+            if ready >> index & 1 != 0 && self.sys.clear(fd) {
+                heard = true;
+                is_interrupt |= index < self.events.len();
             }
+        }
+        if is_interrupt {
+            self.interrupts.fetch_add(1, Ordering::Relaxed);
         }
         if !heard {
             return Ok(Heard::Nothing);

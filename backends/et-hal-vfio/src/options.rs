@@ -28,6 +28,8 @@ pub struct VfioOptions {
     pub(crate) reset_timeout: Duration,
     pub(crate) boot_timeout: Duration,
     pub(crate) close_timeout: Duration,
+    pub(crate) answer_timeout: Duration,
+    pub(crate) interrupt_patience: Duration,
     pub(crate) spin: Duration,
 }
 
@@ -43,6 +45,8 @@ impl Default for VfioOptions {
             reset_timeout: Duration::from_secs(30),
             boot_timeout: Duration::from_secs(100),
             close_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(10),
+            interrupt_patience: Duration::from_secs(10),
             spin: Duration::from_micros(20),
         }
     }
@@ -87,7 +91,8 @@ impl VfioOptions {
         self
     }
 
-    /// Sets how long the kernel may take for a reset before the device counts as lost.
+    /// Sets how long the kernel, or the process behind a vfio-user socket, may take for a reset before
+    /// the device counts as lost; 30 s unless set.
     pub fn reset_timeout(mut self, timeout: Duration) -> Self {
         self.reset_timeout = timeout;
         self
@@ -102,6 +107,20 @@ impl VfioOptions {
     /// Sets how long closing waits for the kernel, which resets the device then; the kernel goes on by itself after that.
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.close_timeout = timeout;
+        self
+    }
+
+    /// Sets how long the process behind a vfio-user socket may take for an answer, resets excepted;
+    /// 10 s unless set. Afterwards the call fails.
+    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = timeout;
+        self
+    }
+
+    /// Sets how long the device may be silent, after messages were found whose interrupt has not
+    /// come, before that interrupt counts as lost; 10 s unless set. Slow devices raise it late.
+    pub fn interrupt_patience(mut self, patience: Duration) -> Self {
+        self.interrupt_patience = patience;
         self
     }
 

@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     alive: AtomicBool,
     /// Held by everything a caller may keep.
     handles: Arc<()>,
-    /// Waits that found messages whose interrupt did not come.
+    /// Interrupts that did not come, long after their messages were found.
     pub(crate) lost_interrupts: AtomicU64,
 }
 

@@ -1,19 +1,21 @@
 //! The interrupts of one endpoint, as a mailbox waits for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use et_devapi::mailbox::Signal;
 use et_hal::{AccessPath, BarOffset, ErrorType, Mmio, Ticket, Wake};
 
 use crate::notifier::{Heard, Notifier};
+use crate::owed::Owed;
 use crate::shared::Shared;
-use crate::{VfioError, VfioWindow};
+use crate::sync::lock;
+use crate::{VfioError, VfioOptions, VfioWindow};
 
-/// How long a lost interrupt can go unnoticed at first; a look costs a bus read or two.
+/// How long messages can go unnoticed whose interrupt does not come; a look costs a bus read or two.
 const RARE_LOOK: Duration = Duration::from_millis(100);
-/// The same once one was lost.
+/// The same while an interrupt is owed.
 const LOOK: Duration = Duration::from_millis(4);
 /// The same without interrupts.
 const FREQUENT_LOOK: Duration = Duration::from_millis(1);
@@ -32,8 +34,9 @@ pub struct VfioSignal {
     spin: Duration,
     /// Interrupts are to be expected.
     interrupts: bool,
-    /// One was lost.
-    doubtful: AtomicBool,
+    /// After this time without one, an interrupt that is owed counts as lost.
+    patience: Duration,
+    owed: Mutex<Owed>,
 }
 
 impl VfioSignal {
@@ -42,12 +45,12 @@ impl VfioSignal {
         window: VfioWindow,
         notifier: &Arc<Notifier>,
         completion: BarOffset,
-        spin: Duration,
+        options: &VfioOptions,
         interrupts: bool,
     ) -> Self {
         // Where a look is a call, a sleep costs no more than it.
-        let spin =
-            if window.path(completion, 16) == AccessPath::Direct { spin } else { Duration::ZERO };
+        let is_direct = window.path(completion, 16) == AccessPath::Direct;
+        let spin = if is_direct { options.spin } else { Duration::ZERO };
         Self {
             shared: Arc::clone(shared),
             window,
@@ -55,7 +58,8 @@ impl VfioSignal {
             completion,
             spin,
             interrupts,
-            doubtful: AtomicBool::new(false),
+            patience: options.interrupt_patience,
+            owed: Mutex::default(),
         }
     }
 
@@ -67,10 +71,32 @@ impl VfioSignal {
     }
 
     fn sleep(&self) -> Duration {
-        match (self.interrupts, self.doubtful.load(Ordering::Relaxed)) {
-            (false, _) => FREQUENT_LOOK,
-            (true, true) => LOOK,
-            (true, false) => RARE_LOOK,
+        if !self.interrupts {
+            FREQUENT_LOOK
+        } else if lock(&self.owed).is_open(self.notifier.interrupts()) {
+            LOOK
+        } else {
+            RARE_LOOK
+        }
+    }
+
+    /// Keeps the books on interrupts, after a sleep that none ended.
+    fn account(&self, has_messages: bool) {
+        if !self.interrupts {
+            return;
+        }
+        let (heard, now) = (self.notifier.interrupts(), Instant::now());
+        let mut owed = lock(&self.owed);
+        if has_messages {
+            owed.found(heard, now);
+        }
+        if owed.is_lost(heard, now, self.patience) {
+            self.shared.lost_interrupts.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                device = %self.shared.name,
+                silent_for = ?self.patience,
+                "an interrupt was lost, looking more often until one comes"
+            );
         }
     }
 
@@ -114,13 +140,9 @@ impl Signal for VfioSignal {
                 Heard::Nothing => {}
             }
             self.window.check_usable()?;
-            if self.has_messages()? {
-                if self.interrupts {
-                    self.shared.lost_interrupts.fetch_add(1, Ordering::Relaxed);
-                    if !self.doubtful.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(device = %self.shared.name, "an interrupt was lost, looking more often");
-                    }
-                }
+            let has_messages = self.has_messages()?;
+            self.account(has_messages);
+            if has_messages {
                 break;
             }
             if left <= sleep {
