@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -24,8 +23,8 @@ use crate::sync::lock;
 use crate::sys::{Linux, Sys};
 use crate::transport::{IrqIndex, Transport, connect, open};
 use crate::{
-    Mode, ResetAtOpen, VfioAddress, VfioDma, VfioError, VfioOptions, VfioReset, VfioSignal,
-    VfioWindow,
+    Mode, ResetAtOpen, UserAddress, VfioAddress, VfioDma, VfioError, VfioOptions, VfioReset,
+    VfioSignal, VfioWindow,
 };
 
 /// A mailbox of the card.
@@ -125,21 +124,32 @@ impl VfioHal {
         })?;
         let memory = (address.huge_pages, address.iova_bits);
         let name = bdf.to_string();
-        Self::with_transport(&sys, transport, name, memory, options, owner, Some(claim))
+        let mut options = options.clone();
+        options.reset_timeout = address.reset_timeout.unwrap_or(options.reset_timeout);
+        Self::with_transport(&sys, transport, name, memory, &options, owner, Some(claim))
     }
 
-    /// Connects to a process that simulates a card, by the vfio-user protocol. The process decides who may use the card, one client
+    /// Connects to a process that simulates a card, by the vfio-user protocol: by the path of its
+    /// socket, or an address with time limits. The process decides who may use the card, one client
     /// at a time, and resets it in between.
     ///
     /// # Errors
-    /// `Unsupported` if nobody listens there, or what is served is no ET-SoC-1; `Busy` if another client is served;
-    /// `Permission`; `Exhausted`; `Lost`.
-    pub fn connect(path: &Path, options: &VfioOptions) -> Result<Self, VfioError> {
+    /// `Unsupported` if nothing listens there, or what is served is no ET-SoC-1; `Busy` if another
+    /// client is served; `Permission`; `Exhausted`; `Lost`.
+    pub fn connect(
+        address: impl Into<UserAddress>,
+        options: &VfioOptions,
+    ) -> Result<Self, VfioError> {
+        let address = address.into();
+        let mut options = options.clone();
+        options.answer_timeout = address.answer_timeout.unwrap_or(options.answer_timeout);
+        options.reset_timeout = address.reset_timeout.unwrap_or(options.reset_timeout);
         let sys: Arc<dyn Sys> = Arc::new(Linux);
-        let transport = Arc::new(connect(path)?);
+        let path = &address.path;
+        let transport = Arc::new(connect(path, options.answer_timeout, options.reset_timeout)?);
         let name = path.display().to_string();
         let memory = (HugePages::IfFree, u64::BITS);
-        Self::with_transport(&sys, transport, name, memory, options, Owner::unknown(), None)
+        Self::with_transport(&sys, transport, name, memory, &options, Owner::unknown(), None)
     }
 
     /// Takes a connected device over.

@@ -6,10 +6,13 @@ mod support;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use et_devapi::pci::MAILBOX_BAR;
-use et_hal::{AccessPath, BarOffset, Hal, Mmio, Width};
+use et_hal::{
+    AccessPath, BarOffset, Error, ErrorKind, Hal, Mmio, Reset, ResetScope, ResetState, Width,
+};
+use et_hal_vfio::{UserAddress, VfioHal, VfioOptions};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use support::{BELL, Bare, MAPPED, Rig, range};
@@ -81,4 +84,44 @@ fn what_is_no_eventfd_is_no_doorbell() {
         [1, 0, 0, 0],
         "it went by message"
     );
+}
+
+/// A server that accepts and says nothing.
+#[test]
+fn answers_are_waited_for_as_long_as_the_caller_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (begin, short) = (Instant::now(), Duration::from_millis(30));
+    let error = VfioHal::connect(&path, &VfioOptions::new().answer_timeout(short)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    // What the address says counts more.
+    let mut address = UserAddress::new(&path);
+    address.answer_timeout = Some(short);
+    let error = VfioHal::connect(address, &VfioOptions::new().answer_timeout(LONG)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(8));
+}
+
+#[test]
+fn resets_are_waited_for_as_long_as_the_caller_says() {
+    let (end, ended) = mpsc::channel();
+    let device = Bare::new();
+    *device.reset.lock().unwrap() = Some(ended);
+    let rig = Rig::new(device);
+    let mut address = UserAddress::from(&rig.path);
+    address.reset_timeout = Some(Duration::from_millis(30));
+    let hal = VfioHal::connect(address, &VfioOptions::new()).unwrap();
+    let begin = Instant::now();
+    let mut reset = hal.reset().unwrap();
+    reset.begin(ResetScope::Function).unwrap();
+    let error = loop {
+        match reset.poll() {
+            Ok(ResetState::InProgress) => std::thread::yield_now(),
+            Ok(state) => panic!("{state:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(begin.elapsed() < LONG, "{error}");
+    end.send(()).unwrap();
 }

@@ -26,10 +26,6 @@ use crate::sync::{lock, read, write};
 use crate::sys::{Errno, Fd};
 use crate::{Call, LostBecause, Mode, VfioError};
 
-/// How long the server may take for an answer.
-const ANSWER: Duration = Duration::from_secs(10);
-/// How long it may take for a reset.
-const RESET: Duration = Duration::from_secs(30);
 /// Bus addresses that are given out: any would do, since nobody else is on this bus.
 const ADDRESSES: (u64, u64) = (0x1_0000, (1 << 48) - 1);
 const PAGE_BYTES: u64 = 4096;
@@ -43,6 +39,8 @@ pub(crate) struct User {
     /// Files behind the regions, by index.
     files: Mutex<BTreeMap<u32, RegionMemory>>,
     doorbells: Vec<Doorbell>,
+    /// How long the server may take for a reset.
+    reset_timeout: Duration,
     by_address: Arc<ByAddress>,
 }
 
@@ -118,11 +116,16 @@ impl HostMemory for ByAddress {
     }
 }
 
-/// Connects to a server.
-pub(crate) fn connect(path: &Path) -> Result<User, VfioError> {
+/// Connects to a server, which may take so long for an answer, and for a reset.
+pub(crate) fn connect(
+    path: &Path,
+    answer_timeout: Duration,
+    reset_timeout: Duration,
+) -> Result<User, VfioError> {
     let by_address = Arc::new(ByAddress::default());
     let memory: Arc<dyn HostMemory> = Arc::clone(&by_address) as _;
-    let client = Client::connect(path, memory, ANSWER).map_err(|error| refused(path, error))?;
+    let client =
+        Client::connect(path, memory, answer_timeout).map_err(|error| refused(path, error))?;
     let info = client.device_info().map_err(|error| failed(path, Call::Info, error))?;
     if !info.pci {
         return Err(VfioError::Lacking {
@@ -132,7 +135,7 @@ pub(crate) fn connect(path: &Path) -> Result<User, VfioError> {
     }
     let doorbells = (0..6).flat_map(|region| doorbells(&client, region)).collect();
     let (path, files) = (path.to_owned(), Mutex::default());
-    Ok(User { client, path, files, doorbells, by_address })
+    Ok(User { client, path, files, doorbells, reset_timeout, by_address })
 }
 
 /// The eventfds of a region. A server that has none, or does not know the question, gets messages.
@@ -319,6 +322,6 @@ impl Transport for User {
     }
 
     fn reset(&self, _: ResetScope) -> Result<(), VfioError> {
-        self.client.reset(RESET).map_err(self.failed(Call::Reset))
+        self.client.reset(self.reset_timeout).map_err(self.failed(Call::Reset))
     }
 }
