@@ -145,11 +145,6 @@ impl<T: ErrorType + ?Sized> ErrorType for &mut T {
 }
 
 #[cfg(feature = "alloc")]
-impl<T: ErrorType + ?Sized> ErrorType for alloc::boxed::Box<T> {
-    type Error = T::Error;
-}
-
-#[cfg(feature = "alloc")]
 impl<T: ErrorType + ?Sized> ErrorType for alloc::sync::Arc<T> {
     type Error = T::Error;
 }

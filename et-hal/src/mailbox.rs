@@ -188,9 +188,5 @@ forward!(&T);
 forward!(&mut T);
 forward!(
     #[cfg(feature = "alloc")]
-    alloc::boxed::Box<T>
-);
-forward!(
-    #[cfg(feature = "alloc")]
     alloc::sync::Arc<T>
 );

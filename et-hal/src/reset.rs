@@ -97,7 +97,3 @@ macro_rules! forward {
 }
 
 forward!(&mut T);
-forward!(
-    #[cfg(feature = "alloc")]
-    alloc::boxed::Box<T>
-);
