@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use et_hal::{BarOffset, Width};
+use et_hal::{AccessError, BarOffset, Width};
 use volatile_register::{RO, WO};
 
 use crate::shared::Shared;
@@ -220,7 +220,7 @@ impl Bar {
         if self.shared.transport.unsplit_widths().contains(width) {
             return Ok(());
         }
-        Err(VfioError::BadWidth { at: BarOffset::new(at), width })
+        Err(AccessError::BadWidth { at: BarOffset::new(at), width }.into())
     }
 
     /// Reads a queue index: 64 bits, aligned. Where that takes two reads, the halves are consistent because indices
@@ -228,7 +228,7 @@ impl Bar {
     #[inline]
     pub(crate) fn read_index(&self, at: u64) -> Result<u64, VfioError> {
         match self.read(at, Width::W64) {
-            Err(VfioError::BadWidth { .. }) => {
+            Err(VfioError::Access(AccessError::BadWidth { .. })) => {
                 let low = self.read(at, Width::W32)?;
                 Ok(low | self.read(at + 4, Width::W32)? << 32)
             }
@@ -240,7 +240,7 @@ impl Bar {
     #[inline]
     pub(crate) fn write_index(&self, at: u64, value: u64) -> Result<(), VfioError> {
         match self.write(at, Width::W64, value) {
-            Err(VfioError::BadWidth { .. }) => {
+            Err(VfioError::Access(AccessError::BadWidth { .. })) => {
                 self.write(at + 4, Width::W32, value >> 32)?;
                 self.write(at, Width::W32, value & u64::from(u32::MAX))
             }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use et_devapi::mailbox::MailboxError;
-use et_hal::{Bar, BarOffset, ErrorKind, LossReason, OutOfRange, ResetScope, Resource, Width};
+use et_hal::{
+    AccessError, Bar, BarOffset, ErrorKind, LossReason, OutOfRange, ResetScope, Resource,
+};
 use rustix::io::Errno;
 
 use crate::advice::advice;
@@ -262,40 +264,9 @@ pub enum VfioError {
     /// The device has no such window.
     #[error("{0} has no window")]
     NoWindow(Bar),
-    /// The range does not lie inside the window.
-    #[error("{len} bytes at offset {at} are outside the window of {window} bytes")]
-    OutOfBounds {
-        /// First byte asked for.
-        at: BarOffset,
-        /// Bytes asked for.
-        len: u64,
-        /// Length of the window in bytes.
-        window: u64,
-    },
-    /// The offset is not a multiple of the access width.
-    #[error("offset {at} is not a multiple of {} bytes", width.bytes())]
-    Misaligned {
-        /// Offset asked for.
-        at: BarOffset,
-        /// Width of the access.
-        width: Width,
-    },
-    /// The kernel would split the access.
-    #[error("no access of {} bytes at {at}: this part of the BAR is not mapped", width.bytes())]
-    BadWidth {
-        /// Offset asked for.
-        at: BarOffset,
-        /// Width of the access.
-        width: Width,
-    },
-    /// The value does not fit the access width.
-    #[error("value {value:#x} does not fit {} bytes", width.bytes())]
-    ValueTooLarge {
-        /// Value to be written.
-        value: u64,
-        /// Width of the access.
-        width: Width,
-    },
+    /// The window cannot make the access.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// Doorbells can be written as registers, and nothing else.
     #[error("doorbell region at {at} takes register writes only")]
     Doorbell {
@@ -406,10 +377,10 @@ impl et_hal::Error for VfioError {
             Self::MappingEntries { .. } | Self::NoBusAddresses { .. } => {
                 ErrorKind::Exhausted(Resource::BusAddresses)
             }
-            Self::OutOfBounds { .. } | Self::BufferRange(_) => ErrorKind::OutOfBounds,
-            Self::Misaligned { .. } | Self::ImportAlignment { .. } => ErrorKind::Misaligned,
-            Self::BadWidth { .. } => ErrorKind::BadWidth,
-            Self::ValueTooLarge { .. } | Self::BufferSize { .. } => ErrorKind::TooLarge,
+            Self::Access(error) => error.kind(),
+            Self::BufferRange(_) => ErrorKind::OutOfBounds,
+            Self::ImportAlignment { .. } => ErrorKind::Misaligned,
+            Self::BufferSize { .. } => ErrorKind::TooLarge,
             Self::Stale => ErrorKind::Stale,
             Self::Lost(LostBecause::RemovalRequested | LostBecause::Disconnected) => {
                 ErrorKind::Lost(LossReason::Removed)

@@ -26,4 +26,4 @@ pub use event::{Event, Waited};
 pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
 pub use host_memory::{HostMemory, RemoteMemory};
 pub use interrupt::{DoorbellLines, InterruptLine, Interrupts};
-pub use page::{PageError, RegisterPage};
+pub use page::RegisterPage;
