@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Stale,
     /// The process may not do this.
     Permission,
-    /// Somebody else holds what is needed; trying again can succeed.
+    /// What is needed is held elsewhere; trying again can succeed.
     Busy,
     /// A limit of the environment is reached.
     Exhausted(Resource),

@@ -20,7 +20,8 @@ pub enum Mode {
     Cdev,
     /// Group without IOMMU: the device can write to all memory.
     NoIommu,
-    /// No kernel interface: a process that simulates the device. Not in addresses, see [`VfioHal::connect`].
+    /// No kernel interface: a process that simulates the device. Not in addresses, see
+    /// [`VfioHal::connect`].
     ///
     /// [`VfioHal::connect`]: crate::VfioHal::connect
     User,
@@ -54,11 +55,12 @@ pub enum HugePages {
 
 /// Names a device and the way to it.
 ///
-/// The text form is an address, then `key=value`, separated by commas; what is not named keeps its default.
+/// The text form is an address, then `key=value`, separated by commas; what is not named keeps its
+/// default.
 ///
 /// | Key | Value |
 /// |---|---|
-/// | `mode` | `auto`, `group`, `cdev`, or `noiommu` (which [`VfioOptions`](crate::VfioOptions) must allow too) |
+/// | `mode` | `auto`, `group`, `cdev`, or `noiommu`, which the options must allow too |
 /// | `iova-bits` | highest address bits the device may use, 24 to 64 |
 /// | `hugepages` | `auto`, or `never` |
 /// | `reset-timeout` | longest that a reset may take, as `30s` or `1500ms` |

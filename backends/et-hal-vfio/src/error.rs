@@ -318,7 +318,8 @@ pub enum VfioError {
         #[source]
         source: Box<VfioError>,
     },
-    /// Handles of the device are still there; it is quiet, but other processes cannot open it before they are gone.
+    /// Handles of the device are still there; it is quiet, but other processes cannot open it
+    /// before they are gone.
     #[error(
         "closed, but {handles} handles (windows, mailboxes, buffers) still hold the device: drop them first"
     )]

@@ -38,7 +38,8 @@ pub struct Facts {
     pub mode: Mode,
     /// Interrupt vectors that are enabled, of the four it wants.
     pub vectors: usize,
-    /// The function can be reset by itself; otherwise a function reset is whatever the kernel chooses.
+    /// The function can be reset by itself; otherwise a function reset is whatever the kernel
+    /// chooses.
     pub function_level_reset: bool,
 }
 
@@ -80,9 +81,9 @@ impl fmt::Debug for Device {
 
 /// A card behind VFIO.
 ///
-/// Everything that was got from it (windows, mailboxes, buffers) keeps the device open for other processes' purposes;
-/// drop it before [`close`](VfioHal::close). Dropping the value without closing does the same, but cannot
-/// report failures.
+/// Everything that was got from it (windows, mailboxes, buffers) keeps the device open for other
+/// processes' purposes; drop it before [`close`](VfioHal::close). Dropping the value without
+/// closing does the same, but cannot report failures.
 #[derive(Debug)]
 pub struct VfioHal {
     dma: VfioDma,
@@ -100,7 +101,8 @@ impl VfioHal {
     /// Opens a device.
     ///
     /// # Errors
-    /// `Unsupported` if VFIO is not set up for it, or it is no ET-SoC-1; `Permission`; `Busy`; `Exhausted`; `Lost`.
+    /// `Unsupported` if VFIO is not set up for it, or it is no ET-SoC-1; `Permission`; `Busy`;
+    /// `Exhausted`; `Lost`.
     pub fn open(address: &VfioAddress, options: &VfioOptions) -> Result<Self, VfioError> {
         Self::open_with(Arc::new(Linux), address, options)
     }
@@ -224,8 +226,8 @@ impl VfioHal {
         Counters { lost_interrupts: lost }
     }
 
-    /// Makes the kernel signal each enabled vector, and tells which arrived here within `timeout` each. The device takes no
-    /// part in this; waits may see the notifications.
+    /// Makes the kernel signal each enabled vector, and returns which arrived here within `timeout`
+    /// each. The device takes no part in this; waits may see the notifications.
     ///
     /// # Errors
     /// `Unsupported` if the kernel cannot; `Lost`.
@@ -253,8 +255,8 @@ impl VfioHal {
     ///
     /// # Errors
     /// `Lost` in a child of the process that opened the device, which stays as it is. `Busy` if
-    /// handles are still there: the device is quiet, but stays open until they are dropped. Otherwise the first
-    /// step that failed; all steps are tried.
+    /// handles are still there: the device is quiet, but stays open until they are dropped.
+    /// Otherwise the first step that failed; all steps are tried.
     pub fn close(mut self) -> Result<(), VfioError> {
         self.shut_down()?;
         match self.device.shared.handles() {
@@ -263,7 +265,8 @@ impl VfioHal {
         }
     }
 
-    /// Bus mastering, interrupts, memory, in this order; descriptors follow when the last handle is dropped.
+    /// Bus mastering, interrupts, memory, in this order; descriptors follow when the last handle is
+    /// dropped.
     fn shut_down(&mut self) -> Result<(), VfioError> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
@@ -349,7 +352,8 @@ impl Hal for VfioHal {
             interrupts.complete(),
         );
         let mailbox = VfioMailbox::attach(window, signal, *layout)?;
-        // The rings have their lengths, so the device is there: from now on all ones mean that it is not.
+        // The rings have their lengths, so the device is there: from now on all ones mean that it
+        // is not.
         self.device.shared.is_alive();
         Ok(mailbox)
     }

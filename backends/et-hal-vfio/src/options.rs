@@ -53,19 +53,20 @@ impl Default for VfioOptions {
 }
 
 impl VfioOptions {
-    /// Makes the default options.
+    /// Creates the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Allows mode `noiommu`, in which a defect of the device, its firmware or a kernel can overwrite any
-    /// memory of the machine.
+    /// Allows mode `noiommu`, in which a defect of the device, its firmware or a kernel can
+    /// overwrite any memory of the machine.
     pub fn allow_unsafe_no_iommu(mut self) -> Self {
         self.unsafe_no_iommu = true;
         self
     }
 
-    /// Accepts one more vendor and device id, for boards and device models that answer by other ids than the card.
+    /// Accepts one more vendor and device id, for boards and device models that answer by other ids
+    /// than the card.
     pub fn also_accept(mut self, vendor: u16, device: u16) -> Self {
         self.also.push((vendor, device));
         self
@@ -78,8 +79,8 @@ impl VfioOptions {
         self
     }
 
-    /// Sets the directory of the owner files, which name the holder of a device and tell whether it was closed;
-    /// `None` does without.
+    /// Sets the directory of the owner files, which name the holder of a device and say whether it
+    /// was closed; `None` does without.
     pub fn owner_dir(mut self, directory: Option<PathBuf>) -> Self {
         self.owner_dir = directory;
         self
@@ -91,20 +92,22 @@ impl VfioOptions {
         self
     }
 
-    /// Sets how long the kernel, or the process behind a vfio-user socket, may take for a reset before
-    /// the device counts as lost; 30 s unless set.
+    /// Sets how long the kernel, or the process behind a vfio-user socket, may take for a reset
+    /// before the device counts as lost; 30 s unless set.
     pub fn reset_timeout(mut self, timeout: Duration) -> Self {
         self.reset_timeout = timeout;
         self
     }
 
-    /// Sets how long boot status may take to appear after a reset before the device counts as lost. Spec: §4
+    /// Sets how long boot status may take to appear after a reset before the device counts as lost.
+    /// Spec: §4
     pub fn boot_timeout(mut self, timeout: Duration) -> Self {
         self.boot_timeout = timeout;
         self
     }
 
-    /// Sets how long closing waits for the kernel, which resets the device then; the kernel goes on by itself after that.
+    /// Sets how long closing waits for the kernel, which resets the device then; the kernel goes on
+    /// by itself after that.
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.close_timeout = timeout;
         self

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 /// An interrupt that is owed: messages were found and none had announced them.
 ///
 /// A device may raise it late (an emulator took half a second), and one interrupt may announce many
-/// messages. So neither messages alone nor counting show that one was lost; a long silence does. Any
-/// interrupt settles the debt.
+/// messages. So neither messages alone nor counting show that one was lost; a long silence does.
+/// Any interrupt settles the debt.
 #[derive(Debug, Default)]
 pub(crate) struct Owed(Option<Debt>);
 

@@ -23,7 +23,8 @@ const MAX_BUFFER_BYTES: usize = 64 << 30;
 const PAGE_PRESENT: u64 = 1 << 63;
 const PAGE_FRAME: u64 = (1 << 55) - 1;
 
-/// What happens to a mapping. Only who made it `Making` or `Leaving` talks to the transport about it.
+/// What happens to a mapping. Only who made it `Making` or `Leaving` talks to the transport about
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Making,
@@ -86,7 +87,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Tells whether others have used or may use the memory.
+    /// Returns `true` if others have used or may use the memory.
     pub(crate) fn is_part(&self) -> bool {
         matches!(self.kind, Kind::Part(..))
     }
@@ -192,7 +193,8 @@ impl Pool {
         })
     }
 
-    /// Makes memory of the best pages there are. Physical addresses hold only for huge ones: small pages may move.
+    /// Makes memory of the best pages there are. Physical addresses hold only for huge ones: small
+    /// pages may move.
     fn memory(&self, len: usize) -> Result<Memory, VfioError> {
         let sys = &self.shared.sys;
         let wanted = self.huge_pages == HugePages::IfFree || self.is_physical();
@@ -232,7 +234,8 @@ impl Pool {
     /// Maps memory at a bus address of our choice.
     ///
     /// # Errors
-    /// `Lost` once the pool is closed: then nothing is mapped, also if the close overtook this call.
+    /// `Lost` once the pool is closed: then nothing is mapped, also if the close overtook this
+    /// call.
     pub(crate) fn map(
         &self,
         address: u64,
@@ -264,7 +267,8 @@ impl Pool {
         let request = DmaRequest { iova, len, access, address, file };
         let Err(error) = self.shared.transport.map_dma(&request) else {
             if self.settle(iova) {
-                // The close waits for this mapping and then takes it away; who first does so is the same.
+                // The close waits for this mapping and then takes it away; who first does so is the
+                // same.
                 self.unmap(iova, len)?;
                 return Err(VfioError::Lost(LostBecause::Closed));
             }
@@ -283,7 +287,8 @@ impl Pool {
         })
     }
 
-    /// Says that a mapping is there for others to take away; returns `true` if the pool was closed meanwhile.
+    /// Says that a mapping is there for others to take away; returns `true` if the pool was closed
+    /// meanwhile.
     fn settle(&self, iova: u64) -> bool {
         let mut state = lock(&self.state);
         if let Some(mapped) = state.mappings.get_mut(&iova) {
@@ -305,8 +310,9 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Unmaps, or waits for the thread that does. When this returns `Ok` the device does not reach the memory, also while
-    /// the pool is being closed. After an error it may, and the bus addresses are never used again.
+    /// Unmaps, or waits for the thread that does. When this returns `Ok` the device does not reach
+    /// the memory, also while the pool is being closed. After an error it may, and the bus
+    /// addresses are never used again.
     pub(crate) fn unmap(&self, iova: u64, len: u64) -> Result<(), VfioError> {
         let mut state = lock(&self.state);
         loop {
@@ -368,8 +374,8 @@ impl Pool {
             let access = slab.access;
             let empty = |slab: &Slab| slab.access == access && slab.is_empty();
             let spare = state.slabs.values().filter(|slab| empty(slab)).count() > 1;
-            // One empty slab of each kind is kept. Physical memory is kept in any case: only when the device is silenced
-            // for good is it certain that it does not use it.
+            // One empty slab of each kind is kept. Physical memory is kept in any case: only when
+            // the device is silenced for good is it certain that it does not use it.
             let unmap = spare && !self.is_physical() && !self.shared.is_resetting();
             let is_empty = state.slabs.get(&number).is_some_and(empty);
             if unmap && is_empty { state.slabs.remove(&number) } else { None }
@@ -389,8 +395,8 @@ impl Pool {
 
     /// Takes all memory away from the device. Buffers that callers still have stay usable for them.
     ///
-    /// `silenced` says that the device certainly does not access memory any more. Otherwise memory at physical addresses is
-    /// never returned to the system.
+    /// `silenced` says that the device certainly does not access memory any more. Otherwise memory
+    /// at physical addresses is never returned to the system.
     ///
     /// # Errors
     /// The first failure to unmap; the others are logged.

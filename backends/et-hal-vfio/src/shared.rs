@@ -16,7 +16,8 @@ use crate::{LostBecause, VfioError};
 /// Offsets of the boot status of both endpoints in the mailbox BAR. Spec: §3.1, §3.3
 const BOOT_STATUS: [u64; 2] = [MGMT_DIR.as_u64() + 44, OPS_DIR.as_u64() + 8];
 
-/// Whether the device may be used. With the generation it makes one word, so that the check in every access is one load.
+/// Whether the device may be used. With the generation it makes one word, so that the check in
+/// every access is one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Phase {
@@ -67,7 +68,8 @@ pub(crate) struct Shared {
     state: AtomicU64,
     /// Only there the device may be used.
     home: Home,
-    /// The device has answered in this generation, so that all ones from now on are no sign of booting.
+    /// The device has answered in this generation, so that all ones from now on are no sign of
+    /// booting.
     alive: AtomicBool,
     /// Held by everything a caller may keep.
     handles: Arc<()>,
@@ -199,7 +201,8 @@ impl Shared {
         let _ = self.change(|now| Some(Stamp::new(now.generation(), Phase::Closed)));
     }
 
-    /// Makes every handle stale. A device that a bus error stopped can be reset; one that was removed or closed cannot.
+    /// Makes every handle stale. A device that a bus error stopped can be reset; one that was
+    /// removed or closed cannot.
     pub(crate) fn begin_reset(&self) -> Result<(), VfioError> {
         let begun = self.change(|now| {
             let possible = matches!(
@@ -232,8 +235,8 @@ impl Shared {
 
     /// Decides what a read of all ones, or an access that failed, means.
     ///
-    /// Configuration space must answer sensibly. Somebody between us and the device may answer for all of it; so a device that
-    /// has answered before must also show a boot status.
+    /// Configuration space must answer sensibly. Something between us and the device may answer for
+    /// all of it; so a device that has answered before must also show a boot status.
     ///
     /// # Errors
     /// `Lost`.
@@ -257,7 +260,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells whether an endpoint shows a boot status other than all ones, by reads that cannot fault.
+    /// Returns `true` if an endpoint shows a boot status other than all ones, by reads that cannot
+    /// fault.
     pub(crate) fn shows_boot_status(&self) -> bool {
         // A device that is no card, accepted by its ids, has none to show.
         self.mailbox_region.size == 0

@@ -13,16 +13,19 @@ use crate::shared::Shared;
 use crate::sync::lock;
 use crate::{VfioError, VfioOptions, VfioWindow};
 
-/// How long messages can go unnoticed whose interrupt does not come; a look costs a bus read or two.
+/// How long messages can go unnoticed whose interrupt does not come; a look costs a bus read or
+/// two.
 const RARE_LOOK: Duration = Duration::from_millis(100);
 /// The same while an interrupt is owed.
 const LOOK: Duration = Duration::from_millis(4);
 /// The same without interrupts.
 const FREQUENT_LOOK: Duration = Duration::from_millis(1);
-/// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for messages.
+/// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for
+/// messages.
 const SLEEPS: u32 = 16;
 
-/// Waits for either vector of an endpoint: looks at the queue for a moment, then sleeps, and looks again from time to time.
+/// Waits for either vector of an endpoint: looks at the queue for a moment, then sleeps, and looks
+/// again from time to time.
 #[derive(Debug)]
 pub struct VfioSignal {
     shared: Arc<Shared>,
@@ -63,7 +66,7 @@ impl VfioSignal {
         }
     }
 
-    /// Tells whether there are messages, by the indices of the ring. Spec: §5.2
+    /// Returns `true` if there are messages, by the indices of the ring. Spec: §5.2
     fn has_messages(&self) -> Result<bool, VfioError> {
         let Some(tail) = self.completion.checked_add(8) else { return Ok(false) };
         let head = self.window.load_acquire_u64(self.completion)?;
@@ -133,7 +136,8 @@ impl Signal for VfioSignal {
                 deadline.saturating_duration_since(Instant::now())
             });
             let sleep = self.sleep();
-            // The counters keep what arrived since the last look, so there is no moment in which an interrupt is missed.
+            // The counters keep what arrived since the last look, so there is no moment in which an
+            // interrupt is missed.
             match self.notifier.wait(seen.0, left.min(sleep))? {
                 Heard::Notified => break,
                 Heard::Lost(because) => return Err(self.shared.lose(because)),

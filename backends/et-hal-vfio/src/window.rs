@@ -15,8 +15,8 @@ const DOORBELLS: u64 = 0x2000;
 
 /// A window on a BAR.
 ///
-/// Accesses are the processor's own where the kernel lets the BAR be mapped, and calls elsewhere. A read of all ones is
-/// believed only after the device has shown otherwise that it is there.
+/// Accesses are the processor's own where the kernel lets the BAR be mapped, and calls elsewhere. A
+/// read of all ones is believed only after the device has shown otherwise that it is there.
 #[derive(Clone, Debug)]
 pub struct VfioWindow {
     shared: Arc<Shared>,
@@ -54,7 +54,8 @@ impl VfioWindow {
         outcome
     }
 
-    /// Checks a range that is not to touch the doorbells: a read may take a pending interrupt away from the device.
+    /// Checks a range that is not to touch the doorbells: a read may take a pending interrupt away
+    /// from the device.
     #[inline]
     fn check_readable(&self, at: BarOffset, len: u64) -> Result<(), VfioError> {
         AccessError::check(at, len, self.bar.len())?;
@@ -75,7 +76,8 @@ impl Mmio for VfioWindow {
     }
 
     fn widths(&self) -> Widths {
-        // Doorbells may be trapped where the rest is not; only what holds everywhere can be promised for the whole.
+        // Doorbells may be trapped where the rest is not; only what holds everywhere can be
+        // promised for the whole.
         match self.path(BarOffset::new(0), self.bar.len()) {
             AccessPath::Direct => Widths::ALL,
             AccessPath::Trapped => self.shared.transport.unsplit_widths(),
@@ -148,8 +150,8 @@ impl Mmio for VfioWindow {
 
     fn flush(&self) -> Result<(), VfioError> {
         self.check_usable()?;
-        // A read of the function pushes the writes before it. Through configuration space it meets no register
-        // with side effects.
+        // A read of the function pushes the writes before it. Through configuration space it meets
+        // no register with side effects.
         let read = self.believe(self.shared.config.command());
         match read {
             Err(VfioError::Lost(because)) => Err(self.shared.lose(because)),

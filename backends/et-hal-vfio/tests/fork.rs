@@ -110,7 +110,8 @@ fn children_are_refused_and_change_nothing() {
             let (at, len) = unsafe { large.read_buffer() };
             let own = map_at(at, len);
             drop(large);
-            // SAFETY: mapped above, for writing; if not any more, the child dies and the test fails.
+            // SAFETY: mapped above, for writing; if not any more, the child dies and the test
+            // fails.
             unsafe { own.write_volatile(1) };
             drop((window, import));
             if closes {

@@ -40,11 +40,13 @@ pub trait InterruptLine: std::fmt::Debug + Send + Sync {
     /// Signals the host. The firmware thread calls it: it must not block, whatever the host does.
     fn signal(&self);
 
-    /// Returns a number that is the same for lines that the host cannot tell apart, if there is one.
+    /// Returns a number that is the same for lines that the host cannot tell apart, if there is
+    /// one.
     fn id(&self) -> Option<u64>;
 }
 
-/// Vectors in the order in which lines are signalled: whoever hears of a completion first finds it at once.
+/// Vectors in the order in which lines are signalled: whoever hears of a completion first finds it
+/// at once.
 const SIGNALLED: [Vector; 4] =
     [Vector::OpsCompletion, Vector::MgmtCompletion, Vector::OpsSubmission, Vector::MgmtSubmission];
 
@@ -138,8 +140,8 @@ impl Interrupts {
         }
     }
 
-    /// Signals the lines of what was raised since the last time: each once, and none before the device has
-    /// published what it says. To signal takes longer than to execute a small command.
+    /// Signals the lines of what was raised since the last time: each once, and none before the
+    /// device has published what it says. To signal takes longer than to execute a small command.
     pub(crate) fn flush(&self) {
         let unsent = self.unsent.load(Ordering::Relaxed);
         if unsent == 0 {
@@ -236,8 +238,8 @@ impl DoorbellLines {
         }
     }
 
-    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations, management
-    /// and what happens on this side.
+    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations,
+    /// management and what happens on this side.
     fn poll(&self, timeout: Duration) -> [bool; 3] {
         // A limit that far away is none, and saves the kernel a timer.
         let limit = (timeout < FAR).then(|| Timespec {
@@ -312,7 +314,7 @@ impl Bell {
         self.lines.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Counts the doorbells that another process has rung; tells whether there were any.
+    /// Counts the doorbells that another process has rung; returns `true` if there were any.
     pub(crate) fn look(&self) -> bool {
         // Each is asked.
         self.look_at(Endpoint::Operations) | self.look_at(Endpoint::Management)
@@ -333,7 +335,7 @@ impl Bell {
         true
     }
 
-    /// Tells whether another process may ring.
+    /// Returns `true` if another process may ring.
     pub(crate) fn has_lines(&self) -> bool {
         self.lines.get().is_some()
     }

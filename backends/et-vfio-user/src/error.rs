@@ -74,7 +74,7 @@ pub enum Closed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens on the socket.
+    /// Nothing listens on the socket.
     #[error("cannot connect to {}; is the device process running?", path.display())]
     Connect {
         /// The socket.

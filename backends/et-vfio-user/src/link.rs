@@ -1,9 +1,9 @@
 //! A connection: requests and replies of both directions on one socket, for any number of threads.
 //!
-//! There is no reading thread of its own. Whoever waits reads, if nobody else does, and sorts what
-//! comes: replies to their askers, requests into a queue. So a device may reach for the client's
-//! memory in the middle of a call from that client, and a client may be asked for its memory while
-//! it waits for an answer.
+//! There is no reading thread of its own. Whoever waits reads, if no other thread does, and sorts
+//! what comes: replies to their askers, requests into a queue. So a device may reach for the
+//! client's memory in the middle of a call from that client, and a client may be asked for its
+//! memory while it waits for an answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
@@ -255,7 +255,7 @@ impl Link {
         End::Closed(why)
     }
 
-    /// Waits until `take` finds something. Reads the socket meanwhile, if nobody else does.
+    /// Waits until `take` finds something. Reads the socket meanwhile, if no other thread does.
     fn wait<T>(
         &self,
         until: Option<Instant>,

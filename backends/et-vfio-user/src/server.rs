@@ -162,7 +162,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // A child has a copy of the server, and the parent still listens.
         if let Some(path) = self.path.as_ref().filter(|_| self.home.is_here()) {
-            // Nobody can be told; a file left behind is named by the next `bind`.
+            // A drop reports nothing; a file left behind is named by the next `bind`.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
                 }
             };
             if matches!(sent, Err(End::Timeout)) {
-                // Whatever is queued is answered to nobody.
+                // What is queued is not answered.
                 self.link.close(Closed::NotTaken(patience));
             }
         }

@@ -29,7 +29,7 @@ impl Stop {
         }
         // Release: who sees the flag sees what was done before; pairs with `is_raised`.
         if !self.raised.swap(true, Ordering::AcqRel) {
-            // The counter was 0 and nobody else writes it, so there is room for the 1.
+            // The counter was 0 and is written only here, so there is room for the 1.
             let _ = rustix::io::write(&self.event, &1_u64.to_le_bytes());
         }
     }

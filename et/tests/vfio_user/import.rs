@@ -26,7 +26,7 @@ use crate::{MAILBOX_BAR, work};
 
 const PAGE: usize = 4096;
 
-/// Whole pages that nobody has a reference to.
+/// Whole pages without references to them.
 struct Pages {
     base: NonNull<u8>,
     shape: Shape,
@@ -96,7 +96,8 @@ impl Driver {
     }
 
     fn import(&self, pages: &Pages, access: DeviceAccess) -> Result<et::vfio::Imported, VfioError> {
-        // SAFETY: every test keeps the pages until it has dropped the import, and nothing refers to them.
+        // SAFETY: every test keeps the pages until it has dropped the import, and nothing refers to
+        // them.
         unsafe { self.hal.dma().import(pages.base, pages.len(), access) }
     }
 

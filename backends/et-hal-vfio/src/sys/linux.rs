@@ -33,7 +33,8 @@ const PAGE_MAP_ENTRY_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Linux;
 
-/// Number of a request: both interfaces use the type `;` and put neither size nor direction into it.
+/// Number of a request: both interfaces use the type `;` and put neither size nor direction into
+/// it.
 fn number(request: Request) -> libc::c_ulong {
     let offset = match request {
         Request::ApiVersion => 0,
@@ -62,7 +63,8 @@ fn number(request: Request) -> libc::c_ulong {
     (libc::c_ulong::from(vfio::VFIO_TYPE) << 8) | libc::c_ulong::from(vfio::VFIO_BASE + offset)
 }
 
-/// Shortest structure the kernel may read or fill, which it does not learn from the structure itself.
+/// Shortest structure the kernel may read or fill, which it does not learn from the structure
+/// itself.
 fn fixed_bytes(request: Request) -> usize {
     match request {
         Request::SetContainer => 4,
@@ -71,7 +73,8 @@ fn fixed_bytes(request: Request) -> usize {
     }
 }
 
-/// Puts the address of the array behind the structure into it, after checking that it holds what it says.
+/// Puts the address of the array behind the structure into it, after checking that it holds what it
+/// says.
 fn point_at_array(record: &mut Record) -> Result<(), Errno> {
     let count = usize::try_from(record.u32(IOAS_RANGES_COUNT)).map_err(|_| Errno::INVAL)?;
     let bytes = count.checked_mul(IOVA_RANGE_BYTES).ok_or(Errno::INVAL)?;
@@ -96,8 +99,8 @@ fn lend<'a>(fd: Fd) -> Result<BorrowedFd<'a>, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: the number is not -1. The callers pass the number of a `Handle` they hold a reference to, so
-    // it stays open during the call; the result does not leave this file.
+    // SAFETY: the number is not -1. The callers pass the number of a `Handle` they hold a reference
+    // to, so it stays open during the call; the result does not leave this file.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -132,7 +135,8 @@ impl Sys for Linux {
             Arg::Record(record) => {
                 let claimed = usize::try_from(record.u32(0)).unwrap_or(usize::MAX);
                 let fixed = fixed_bytes(request);
-                // From 8 bytes on the structure begins with its length, which must not promise more than there is.
+                // From 8 bytes on the structure begins with its length, which must not promise more
+                // than there is.
                 if record.len() < fixed || (fixed == 8 && claimed > record.len()) {
                     return Err(Errno::INVAL);
                 }
@@ -142,9 +146,10 @@ impl Sys for Linux {
                 record.bytes_mut().as_mut_ptr()
             }
         };
-        // SAFETY: the kernel reads and fills at most the number of bytes that the structure names, which is no
-        // more than there are (checked above), or a fixed number that is there (`fixed_bytes`); the other requests
-        // take no pointer. Addresses of memory inside a structure are those of mappings that the caller keeps.
+        // SAFETY: the kernel reads and fills at most the number of bytes that the structure names,
+        // which is no more than there are (checked above), or a fixed number that is there
+        // (`fixed_bytes`); the other requests take no pointer. Addresses of memory inside a
+        // structure are those of mappings that the caller keeps.
         let answer = unsafe { libc::ioctl(fd, number(request) as _, arg) };
         u32::try_from(answer).map_err(|_| last_error())
     }
@@ -170,9 +175,11 @@ impl Sys for Linux {
 
     fn owner_file(&self, path: &Path) -> Result<OwnerFile, Errno> {
         let mut options = OpenOptions::new();
-        // The directory may be writable for everybody: a link put there by somebody else is not followed.
+        // The directory may be writable for every user: a link that another one put there is not
+        // followed.
         options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        // What others have made there may be opened, but not with a wish to create it (`fs.protected_regular`).
+        // What others have made there may be opened, but not with a wish to create it
+        // (`fs.protected_regular`).
         let file = options.open(path).or_else(|error| {
             if error.kind() != std::io::ErrorKind::NotFound {
                 return Err(error);
@@ -225,8 +232,8 @@ impl Sys for Linux {
         }
         let mapped = if let Some((fd, offset)) = request.file {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: without `over` the kernel chooses free addresses. With it, the caller owns the reservation
-            // that is replaced, and nobody has touched that part yet.
+            // SAFETY: without `over` the kernel chooses free addresses. With it, the caller owns
+            // the reservation that is replaced, and that part has not been touched yet.
             unsafe { rustix::mm::mmap(at, request.len, protection, flags, lend(fd)?, offset) }?
         } else {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -237,7 +244,8 @@ impl Sys for Linux {
     }
 
     fn unmap(&self, at: NonNull<u8>, len: usize) {
-        // SAFETY: `Mapping` calls this once, for what it mapped, when nothing refers to it any more.
+        // SAFETY: `Mapping` calls this once, for what it mapped, when nothing refers to it any
+        // more.
         let unmapped = unsafe { rustix::mm::munmap(at.as_ptr().cast(), len) };
         debug_assert!(unmapped.is_ok(), "a mapping made here can be taken away");
     }
@@ -252,8 +260,9 @@ impl Sys for Linux {
             // SAFETY: the callers' range is a mapping of their own; the advice keeps its contents.
             unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) }
         };
-        // One small page, then a request to make it a huge one: quicker than all the small ones, and system-wide settings
-        // do not forbid it, as they do when huge pages are to come by themselves.
+        // One small page, then a request to make it a huge one: quicker than all the small ones,
+        // and system-wide settings do not forbid it, as they do when huge pages are to come by
+        // themselves.
         for offset in (0..len).step_by(HUGE_PAGE_BYTES) {
             let rest = len - offset;
             let chunk = at.as_ptr().wrapping_add(offset);
@@ -303,7 +312,8 @@ impl Sys for Linux {
         let Ok(fd) = lend(fd) else { return false };
         let mut count = [0; 8];
         // A server that signals the event has it too. It can take the count first, and clear
-        // `O_NONBLOCK`, which belongs to the open file; so the read itself says that it does not wait.
+        // `O_NONBLOCK`, which belongs to the open file; so the read itself says that it does not
+        // wait.
         let into = &mut [IoSliceMut::new(&mut count)];
         match rustix::io::preadv2(fd, into, CURRENT, ReadWriteFlags::NOWAIT) {
             // Kernels before 5.8 know that of files only.

@@ -92,7 +92,7 @@ pub(crate) struct MapRequest {
 #[derive(Debug)]
 pub(crate) struct OwnerFile {
     pub(crate) fd: Fd,
-    /// Nobody else has it locked.
+    /// No other process has it locked.
     pub(crate) locked: bool,
     /// What it says.
     pub(crate) text: String,
@@ -124,10 +124,10 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     /// Replaces the contents of an owner file.
     fn write_text(&self, fd: Fd, text: &str) -> Result<(), Errno>;
 
-    /// Makes a memory file whose length cannot change.
+    /// Creates a memory file whose length cannot change.
     fn memory_file(&self, len: usize, pages: Pages) -> Result<Fd, Errno>;
     fn map(&self, request: MapRequest) -> Result<NonNull<u8>, Errno>;
-    /// Takes away a mapping that `map` made; nobody uses it any more.
+    /// Takes away a mapping that `map` made and that is not used any more.
     fn unmap(&self, at: NonNull<u8>, len: usize);
     /// Keeps a mapping out of child processes.
     fn keep_from_children(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno>;
@@ -139,17 +139,18 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     fn page_map_entry(&self, at: NonNull<u8>) -> Result<u64, Errno>;
     fn page_bytes(&self) -> usize;
 
-    /// Makes an event counter: non-blocking, not inherited.
+    /// Creates an event counter: non-blocking, not inherited.
     fn event(&self) -> Result<Fd, Errno>;
     /// Adds one to an event counter.
     fn raise(&self, fd: Fd);
-    /// Sets an event counter to zero; tells whether it was not.
+    /// Sets an event counter to zero; returns `true` if it was not.
     fn clear(&self, fd: Fd) -> bool;
     /// Waits until one of at most 32 descriptors is readable; returns them as bits.
     fn poll(&self, fds: &[Fd], timeout: Duration) -> Result<u32, Errno>;
 }
 
-/// Repeats a call that a signal interrupted. The number of signals is bounded only by who sends them, hence the limit.
+/// Repeats a call that a signal interrupted. The number of signals is bounded only by who sends
+/// them, hence the limit.
 pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..1000 {
         match call() {
@@ -188,7 +189,7 @@ impl Handle {
         let (done, closed) = mpsc::channel();
         let work = move || {
             sys.close(fd);
-            // Nobody listens any more if it took too long.
+            // The receiver is gone if it took too long.
             let _ = done.send(());
         };
         let spawned = thread::Builder::new().name("et-vfio-close".into()).spawn(work);
@@ -196,7 +197,7 @@ impl Handle {
             self.sys.close(fd);
         } else if closed.recv_timeout(patience).is_err() {
             tracing::warn!(
-                "the kernel takes long to close the device, which nobody can open meanwhile"
+                "the kernel takes long to close the device, which cannot be opened meanwhile"
             );
         }
     }
@@ -232,8 +233,8 @@ impl Handle {
         retry(|| self.sys.ioctl(self.fd, request, Arg::Record(record)))
     }
 
-    /// Makes a request whose answer may be longer than the structure: the kernel says how long it would be, and
-    /// is asked again with that much room until it fits.
+    /// Makes a request whose answer may be longer than the structure: the kernel says how long it
+    /// would be, and is asked again with that much room until it fits.
     pub(crate) fn ask_sized(&self, request: Request, record: Record) -> Result<Record, Errno> {
         let mut record = record;
         for _ in 0..8 {

@@ -69,7 +69,7 @@ fn every_waiter_is_woken() {
         ready.wait();
         mailbox.wake();
     });
-    assert!(begin.elapsed() < LONG, "nobody waited for the end of time");
+    assert!(begin.elapsed() < LONG, "no waiter was left to its timeout");
 }
 
 /// Sleeps that a wait of `timeout` is made of.
@@ -142,12 +142,13 @@ fn fewer_vectors_are_shared() {
         assert_eq!(enabled, have as usize);
         assert_eq!(hal.facts().unwrap().vectors, have as usize);
         if have > 0 {
-            // Vector 0 belongs to the other endpoint, but with few vectors anything wakes everybody.
+            // Vector 0 belongs to the other endpoint, but with few vectors anything wakes
+            // everybody.
             let ticket = mailbox.ticket();
             fake.interrupt(MSI, 0);
             assert_eq!(mailbox.wait(ticket, LONG).unwrap(), Wake::Notified);
         }
-        // And nobody relies on it.
+        // And waits do not rely on it.
         poke(&fake, 2, 0xa00, &16_u64.to_le_bytes());
         assert_eq!(mailbox.wait(mailbox.ticket(), LONG).unwrap(), Wake::Notified);
         assert_eq!(hal.counters().lost_interrupts, 0, "none was expected");

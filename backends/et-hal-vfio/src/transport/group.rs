@@ -29,7 +29,8 @@ pub(crate) enum Empty {}
 #[derive(Debug)]
 pub(crate) enum Ready {}
 
-/// A container. Only a [`Ready`] one can map, so that no mapping is tried before the IOMMU type is set.
+/// A container. Only a [`Ready`] one can map, so that no mapping is tried before the IOMMU type is
+/// set.
 #[derive(Debug)]
 pub(crate) struct Container<S> {
     handle: Handle,

@@ -103,8 +103,9 @@ pub(crate) struct DmaRequest {
 
 /// The connection to one device.
 ///
-/// Register windows, DMA pools and interrupts above know only this. Every method may be called by several
-/// threads. Dropping the last reference closes the connection; the device has been silenced before.
+/// Register windows, DMA pools and interrupts above know only this. Every method may be called by
+/// several threads. Dropping the last reference closes the connection; the device has been silenced
+/// before.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
     fn mode(&self) -> Mode;
 
@@ -140,7 +141,7 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Tells whether `reset` can do this.
+    /// Returns `true` if `reset` can do this.
     fn can_reset(&self, scope: ResetScope) -> bool;
     /// Resets, and returns when that is done; this may take minutes on a device that is dead.
     fn reset(&self, scope: ResetScope) -> Result<(), VfioError>;

@@ -26,7 +26,7 @@ use crate::sync::{lock, read, write};
 use crate::sys::{Errno, Fd};
 use crate::{Call, LostBecause, Mode, VfioError};
 
-/// Bus addresses that are given out: any would do, since nobody else is on this bus.
+/// Bus addresses that are given out: any would do, since no other device is on this bus.
 const ADDRESSES: (u64, u64) = (0x1_0000, (1 << 48) - 1);
 const PAGE_BYTES: u64 = 4096;
 /// `HUGETLBFS_MAGIC`, as `statfs` tells it.
@@ -99,10 +99,11 @@ impl HostMemory for ByAddress {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         let may = |access| access != DeviceAccess::Write;
         self.with(address, into.len(), may, |from| {
-            // SAFETY: `with` found the range inside a window, and holds the lock that `unmap_dma` takes to remove one. Who
-            // imports memory promises it until the drop of the import has returned, and that drop returns only after
-            // `unmap_dma` (`Pool::unmap`: it waits if another thread, such as a close, is at it). `into` is a buffer of
-            // the connection and does not overlap memory that only the device may use.
+            // SAFETY: `with` found the range inside a window, and holds the lock that `unmap_dma`
+            // takes to remove one. Who imports memory promises it until the drop of the import has
+            // returned, and that drop returns only after `unmap_dma` (`Pool::unmap`: it waits if
+            // another thread, such as a close, is at it). `into` is a buffer of the connection and
+            // does not overlap memory that only the device may use.
             unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         })
     }

@@ -57,7 +57,8 @@ impl Boot {
 
     /// The card is lost in this boot.
     ///
-    /// BARs that are mapped stay what they were when the card is gone, so its loss would not show in them.
+    /// BARs that are mapped stay what they were when the card is gone, so its loss would not show
+    /// in them.
     const fn of_loss(mut self) -> Self {
         self.limit = LOSS_LIMIT;
         self.reactions = ON_KILL;
