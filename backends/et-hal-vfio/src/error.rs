@@ -38,6 +38,8 @@ pub enum Call {
     SetIommu,
     /// `VFIO_GROUP_GET_DEVICE_FD`.
     DeviceFd,
+    /// Copying a descriptor of a device that the program opened.
+    Duplicate,
     /// `VFIO_DEVICE_BIND_IOMMUFD`.
     Bind,
     /// `VFIO_DEVICE_ATTACH_IOMMUFD_PT`.
@@ -86,6 +88,7 @@ impl fmt::Display for Call {
             Self::SetContainer => "adding the group to a container",
             Self::SetIommu => "choosing the IOMMU type",
             Self::DeviceFd => "getting the device from its group",
+            Self::Duplicate => "copying the device's descriptor",
             Self::Bind => "binding the device to iommufd",
             Self::Attach => "attaching the device to its address space",
             Self::Ioas => "making an address space",

@@ -10,6 +10,8 @@ use et_devapi::mailbox::RingMailbox;
 use et_devapi::pci::{DEVICE_ID, DEVICE_ID_EMULATION, MAILBOX_BAR, VENDOR_ID, Vector};
 use et_hal::{Bar, Error, ErrorKind, ErrorType, Generation, Hal, MailboxLayout, ResetScope};
 
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::Bdf;
 use crate::HugePages;
 use crate::bar::Bar as MappedBar;
 use crate::config_space::{BUS_MASTER, MEMORY};
@@ -20,8 +22,12 @@ use crate::pool::Pool;
 use crate::reset::Job;
 use crate::shared::Shared;
 use crate::sync::lock;
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::sys::Fd;
 use crate::sys::{Linux, Sys};
 use crate::transport::{IrqIndex, Transport, connect, open};
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::transport::{Keep, lent};
 use crate::{
     Mode, ResetAtOpen, UserAddress, VfioAddress, VfioDma, VfioError, VfioOptions, VfioReset,
     VfioSignal, VfioWindow,
@@ -129,6 +135,55 @@ impl VfioHal {
         let mut options = options.clone();
         options.reset_timeout = address.reset_timeout.unwrap_or(options.reset_timeout);
         Self::with_transport(&sys, transport, name, memory, &options, owner, Some(claim))
+    }
+
+    /// Takes over a device that the program opened with the crate `vfio-ioctls`, so that both share
+    /// a process and an IOMMU domain.
+    ///
+    /// Mappings of the program in `container` stay what they are; this backend makes its own at bus
+    /// addresses from `addresses` only, which the program leaves free. Until the backend is closed,
+    /// interrupts, command register and resets of the device are the backend's. `device` and
+    /// `container` are dropped when the last handle is gone; the program may keep others. `address`
+    /// is for messages, and for refusing a second opener in this process.
+    ///
+    /// There is no owner file, so that nothing is known of the last owner, and no slot reset, which
+    /// needs the group.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is no ET-SoC-1; `Busy` if this backend has the device already;
+    /// `Exhausted`; `Lost`.
+    #[cfg(feature = "vfio-ioctls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "vfio-ioctls")))]
+    pub fn from_device(
+        address: Bdf,
+        device: Arc<vfio_ioctls::VfioDevice>,
+        container: Arc<vfio_ioctls::VfioContainer>,
+        addresses: std::ops::RangeInclusive<u64>,
+        options: &VfioOptions,
+    ) -> Result<Self, VfioError> {
+        use std::os::fd::AsRawFd;
+        let fds = (device.as_raw_fd(), container.as_raw_fd());
+        // The device lets go of the container when it is dropped.
+        let keep = Box::new((device, container));
+        Self::lent(Arc::new(Linux), address, fds, addresses.into_inner(), keep, options)
+    }
+
+    #[cfg(any(test, feature = "vfio-ioctls"))]
+    pub(crate) fn lent(
+        sys: Arc<dyn Sys>,
+        bdf: Bdf,
+        fds: (Fd, Fd),
+        window: (u64, u64),
+        keep: Keep,
+        options: &VfioOptions,
+    ) -> Result<Self, VfioError> {
+        let Some(claim) = Claim::new(&sys, bdf) else {
+            return Err(VfioError::Busy { address: bdf, holder: None });
+        };
+        let transport = Arc::new(lent(&sys, bdf, fds, window, keep, options.close_timeout)?);
+        let (name, memory) = (bdf.to_string(), (HugePages::IfFree, u64::BITS));
+        let owner = Owner::unknown();
+        Self::with_transport(&sys, transport, name, memory, options, owner, Some(claim))
     }
 
     /// Connects to a process that simulates a card, by the vfio-user protocol: by the path of its

@@ -118,6 +118,11 @@ impl Sys for Linux {
         }
     }
 
+    #[cfg(any(test, feature = "vfio-ioctls"))]
+    fn duplicate(&self, fd: Fd) -> Result<Fd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(lend(fd)?, 0).map(IntoRawFd::into_raw_fd)
+    }
+
     fn read_at(&self, fd: Fd, into: &mut [u8], at: u64) -> Result<usize, Errno> {
         rustix::io::pread(lend(fd)?, into, at)
     }
@@ -356,6 +361,7 @@ mod tests {
             sys.open(Path::new("/dev/null")).unwrap(),
             sys.event().unwrap(),
             sys.memory_file(4096, Pages::Small).unwrap(),
+            sys.duplicate(owner.fd).unwrap(),
             owner.fd,
         ];
         assert!(owner.locked);

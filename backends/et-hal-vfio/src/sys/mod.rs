@@ -110,6 +110,9 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     /// Opens for reading and writing, not inherited by programs this process starts.
     fn open(&self, path: &Path) -> Result<Fd, Errno>;
     fn close(&self, fd: Fd);
+    /// Returns a second descriptor of the same open file, not inherited by other programs.
+    #[cfg(any(test, feature = "vfio-ioctls"))]
+    fn duplicate(&self, fd: Fd) -> Result<Fd, Errno>;
     fn read_at(&self, fd: Fd, into: &mut [u8], at: u64) -> Result<usize, Errno>;
     fn write_at(&self, fd: Fd, from: &[u8], at: u64) -> Result<usize, Errno>;
     fn ioctl(&self, fd: Fd, request: Request, arg: Arg<'_>) -> Result<u32, Errno>;

@@ -5,6 +5,7 @@ mod dma;
 mod errors;
 mod interrupts;
 mod leaks;
+mod lent;
 mod mailbox;
 mod open;
 mod reset;

@@ -19,6 +19,8 @@ use vfio_bindings::bindings::vfio;
 use crate::sys::Fd;
 use crate::{Mode, VfioError};
 
+#[cfg(any(test, feature = "vfio-ioctls"))]
+pub(crate) use group::{Keep, lent};
 pub(crate) use open::open;
 pub(crate) use user::connect;
 

@@ -252,13 +252,24 @@ impl Sys for Fake {
         }
         let node = self.with(|state| {
             let node = state.fds.remove(&fd).expect("closed once");
-            state.closed(node);
+            // As in the kernel, only the last copy counts.
+            if !state.is_open(node) {
+                state.closed(node);
+            }
             state.huge.retain(|&huge| huge != fd);
             node
         });
         if matches!(node, Node::Memory | Node::Event) {
             self.linux.close(fd);
         }
+    }
+
+    fn duplicate(&self, fd: Fd) -> Result<Fd, Errno> {
+        self.call("duplicate".into())?;
+        self.with(|state| {
+            let node = state.node(fd)?;
+            Ok(state.add(node))
+        })
     }
 
     fn read_at(&self, fd: Fd, into: &mut [u8], at: u64) -> Result<usize, Errno> {
