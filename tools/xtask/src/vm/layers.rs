@@ -102,7 +102,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             machine: CARD,
             boots: &[
                 Boot::new("probe", 28, &["et-vm-probe group 0000:01:00.0 basic"]),
-                Boot::new("ioctls", 35, &["et-vm-ioctls 0000:01:00.0"]),
+                Boot::new("ioctls", 36, &["et-vm-ioctls 0000:01:00.0"]),
                 Boot::new("aer", 5, &["et-vm-probe group 0000:01:00.0 aer"]).with(ON_AER),
                 Boot::new("remove", 7, &["et-vm-probe group 0000:01:00.0 remove"]),
                 Boot::new("kill", 3, &["et-vm-probe group 0000:01:00.0 kill"]).of_loss(),
