@@ -113,8 +113,8 @@ const READ: u16 = 0;
 const SIGNAL: u32 = 1;
 /// `struct io_event`, in words.
 const ENDED_WORDS: usize = 4;
-/// Requests that can have ended before the list of them is emptied.
-const ROOM: usize = 64;
+/// Requests that can have ended before the list of them is emptied, which takes a call of its own.
+const ROOM: usize = 512;
 /// How often the list is emptied for one signal; other threads fill it meanwhile.
 const TRIES: u32 = 1000;
 
