@@ -9,7 +9,7 @@ macro_rules! address {
         pub struct $name(u64);
 
         impl $name {
-            /// Makes the address from its number.
+            /// Creates the address from its number.
             #[must_use]
             pub const fn new(address: u64) -> Self {
                 Self(address)
@@ -36,7 +36,7 @@ macro_rules! address {
                 self.0.checked_sub(base.0)
             }
 
-            /// Tells whether the address is a multiple of `bytes`, which must not be 0.
+            /// Returns `true` if the address is a multiple of `bytes`, which must not be 0.
             #[must_use]
             pub const fn is_aligned_to(self, bytes: u64) -> bool {
                 self.0 % bytes == 0
@@ -94,7 +94,7 @@ address! {
 pub struct Bar(u8);
 
 impl Bar {
-    /// Makes the index; `None` above 5, the last register of a PCI function.
+    /// Creates the index; `None` above 5, the last register of a PCI function.
     #[must_use]
     pub const fn new(index: u8) -> Option<Self> {
         if index <= 5 { Some(Self(index)) } else { None }

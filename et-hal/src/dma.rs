@@ -66,16 +66,16 @@ impl OutOfRange {
 
 /// Pinned host memory and its address on the bus.
 ///
-/// Contents are copied in and out; no method hands out a slice, because the device may write at
-/// any time and a Rust reference promises that nobody does. Copies are plain: the caller must not
-/// race with the device, which the protocol above decides.
+/// Contents are copied in and out; no method hands out a slice, because the device may write at any
+/// time and a Rust reference promises that it does not change. Copies are plain: the caller must
+/// not race with the device, which the protocol above decides.
 ///
 /// # Safety
 ///
 /// An implementation promises that
 /// - the memory stays mapped and pinned, at the same place, until the buffer is dropped;
-/// - [`bus_addr`](DmaBuffer::bus_addr) names this memory, for `len_bytes` contiguous bytes, and nothing
-///   else is reachable through that range;
+/// - [`bus_addr`](DmaBuffer::bus_addr) names this memory, for `len_bytes` contiguous bytes, and
+///   nothing else is reachable through that range;
 /// - [`ReadBuffer`] and [`WriteBuffer`] return the same pointer and length at every call.
 pub unsafe trait DmaBuffer:
     ReadBuffer<Word = u8> + WriteBuffer<Word = u8> + Send + Sync + 'static
@@ -116,7 +116,8 @@ pub trait Dma: ErrorType {
     /// Allocates and maps `len_bytes` bytes, zeroed.
     ///
     /// # Errors
-    /// `TooLarge` above [`DmaLimits::max_buffer_bytes`] or for 0 bytes; `Exhausted`; `Permission`; `Stale`; `Lost`.
+    /// `TooLarge` above [`DmaLimits::max_buffer_bytes`] or for 0 bytes; `Exhausted`; `Permission`;
+    /// `Stale`; `Lost`.
     fn alloc(&self, len_bytes: usize, access: DeviceAccess) -> Result<Self::Buffer, Self::Error>;
 
     /// Makes what the host wrote to `range` visible to the device. Free on a coherent bus.
@@ -172,10 +173,6 @@ macro_rules! forward {
 
 forward!(&T);
 forward!(&mut T);
-forward!(
-    #[cfg(feature = "alloc")]
-    alloc::boxed::Box<T>
-);
 forward!(
     #[cfg(feature = "alloc")]
     alloc::sync::Arc<T>

@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Stale,
     /// The process may not do this.
     Permission,
-    /// Somebody else holds what is needed; trying again can succeed.
+    /// What is needed is held elsewhere; trying again can succeed.
     Busy,
     /// A limit of the environment is reached.
     Exhausted(Resource),
@@ -76,6 +76,8 @@ pub enum LossReason {
     LinkDown,
     /// The backend was shut down.
     Closed,
+    /// The handle belongs to the process of which this one is a fork.
+    Forked,
 }
 
 impl fmt::Display for ErrorKind {
@@ -115,6 +117,7 @@ impl fmt::Display for LossReason {
             Self::Removed => "removed",
             Self::LinkDown => "link down",
             Self::Closed => "closed",
+            Self::Forked => "it belongs to the parent process",
         })
     }
 }
@@ -138,11 +141,6 @@ impl<T: ErrorType + ?Sized> ErrorType for &T {
 }
 
 impl<T: ErrorType + ?Sized> ErrorType for &mut T {
-    type Error = T::Error;
-}
-
-#[cfg(feature = "alloc")]
-impl<T: ErrorType + ?Sized> ErrorType for alloc::boxed::Box<T> {
     type Error = T::Error;
 }
 

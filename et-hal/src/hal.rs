@@ -2,7 +2,8 @@
 
 use crate::{Bar, Dma, ErrorType, Generation, Mailbox, MailboxLayout, Mmio, Reset};
 
-/// One device, as a backend offers it: a window on each BAR, DMA memory, a mailbox for each endpoint, resets.
+/// One device, as a backend offers it: a window on each BAR, DMA memory, a mailbox for each
+/// endpoint, resets.
 ///
 /// When a value of this trait exists, the device is powered, its memory space and bus mastering are
 /// enabled and its interrupts are configured for good: firmware looks at the interrupt set-up once.
@@ -34,7 +35,8 @@ pub trait Hal: ErrorType + Send + Sync + 'static {
     /// Queue indices continue where the device has them; they are not set to zero.
     ///
     /// # Errors
-    /// `OutOfBounds` or `Misaligned` if the layout does not fit the BAR; `Protocol` if a queue is corrupt; `Lost`.
+    /// `OutOfBounds` or `Misaligned` if the layout does not fit the BAR; `Protocol` if a queue is
+    /// corrupt; `Lost`.
     fn open_mailbox(&self, layout: &MailboxLayout) -> Result<Self::Mailbox, Self::Error>;
 
     /// Returns control over resets.

@@ -5,6 +5,7 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+mod access;
 mod addr;
 mod dma;
 mod error;
@@ -13,6 +14,7 @@ mod mailbox;
 mod mmio;
 mod reset;
 
+pub use access::AccessError;
 pub use addr::{Bar, BarOffset, BusAddr, DeviceAddr};
 pub use dma::{DeviceAccess, Dma, DmaBuffer, DmaLimits, OutOfRange};
 pub use error::{Error, ErrorKind, ErrorType, LossReason, Resource};

@@ -97,7 +97,8 @@ pub enum Wake {
 /// The queues of one endpoint.
 ///
 /// A notification has no payload, coalesces and may be spurious, but cannot be lost: take a
-/// [`ticket`](Mailbox::ticket), look at everything of interest, then [`wait`](Mailbox::wait) with the ticket.
+/// [`ticket`](Mailbox::ticket), look at everything of interest, then [`wait`](Mailbox::wait) with
+/// the ticket.
 ///
 /// # For driver authors
 ///
@@ -107,9 +108,9 @@ pub enum Wake {
 ///
 /// # For HAL authors
 ///
-/// A message MUST arrive whole or not at all. `wait` MUST return at once if a notification came after the
-/// ticket was taken, and MUST return by its timeout. A lost interrupt MUST NOT become a hang: degrade
-/// to polling within the timeout.
+/// A message MUST arrive whole or not at all. `wait` MUST return at once if a notification came
+/// after the ticket was taken, and MUST return by its timeout. A lost interrupt MUST NOT become a
+/// hang: degrade to polling within the timeout.
 pub trait Mailbox: ErrorType {
     /// Returns the size of the largest message a queue can ever take, in bytes.
     ///
@@ -120,8 +121,8 @@ pub trait Mailbox: ErrorType {
     /// Puts one whole message into a queue.
     ///
     /// # Errors
-    /// `OutOfBounds` if there is no such queue; `TooLarge` if it can never fit; `Busy`; `Protocol` if the
-    /// device corrupted the queue, which stays unusable until a reset; `Stale`; `Lost`.
+    /// `OutOfBounds` if there is no such queue; `TooLarge` if it can never fit; `Busy`; `Protocol`
+    /// if the device corrupted the queue, which stays unusable until a reset; `Stale`; `Lost`.
     fn push(&self, queue: QueueId, message: &[u8]) -> Result<Push, Self::Error>;
 
     /// Rings the doorbell.
@@ -136,8 +137,8 @@ pub trait Mailbox: ErrorType {
     /// Takes one whole message from the device.
     ///
     /// # Errors
-    /// `TooLarge` if the message does not fit `into` (it stays in the queue); `Busy`; `Protocol`, after which the
-    /// queue is unusable until a reset; `Stale`; `Lost`.
+    /// `TooLarge` if the message does not fit `into` (it stays in the queue); `Busy`; `Protocol`,
+    /// after which the queue is unusable until a reset; `Stale`; `Lost`.
     fn pop(&self, into: &mut [u8]) -> Result<Pop, Self::Error>;
 
     /// Returns the present point in the stream of notifications.
@@ -186,10 +187,6 @@ macro_rules! forward {
 
 forward!(&T);
 forward!(&mut T);
-forward!(
-    #[cfg(feature = "alloc")]
-    alloc::boxed::Box<T>
-);
 forward!(
     #[cfg(feature = "alloc")]
     alloc::sync::Arc<T>

@@ -54,7 +54,7 @@ impl Widths {
     /// All four widths.
     pub const ALL: Self = Self(0b1111);
 
-    /// Makes the set of one width.
+    /// Creates the set of one width.
     #[must_use]
     pub const fn only(width: Width) -> Self {
         Self(1 << width as u8)
@@ -66,7 +66,7 @@ impl Widths {
         Self(self.0 | 1 << width as u8)
     }
 
-    /// Tells whether the set has `width`.
+    /// Returns `true` if the set has `width`.
     #[must_use]
     pub const fn contains(self, width: Width) -> bool {
         self.0 & (1 << width as u8) != 0
@@ -90,14 +90,15 @@ pub enum AccessPath {
 /// # For driver authors
 ///
 /// Ring indices go through [`load_acquire_u64`](Mmio::load_acquire_u64) and
-/// [`store_release_u64`](Mmio::store_release_u64); bulk data through the byte copies, and only while the
-/// protocol says that this side owns it. Registers with side effects through `read` and `write`.
+/// [`store_release_u64`](Mmio::store_release_u64); bulk data through the byte copies, and only
+/// while the protocol says that this side owns it. Registers with side effects through `read` and
+/// `write`.
 ///
 /// # For HAL authors
 ///
-/// An access of legal width at an aligned offset MUST be made exactly once, unsplit. Byte copies MAY be
-/// split in any way, but MUST touch no byte outside the range. A window of an older generation answers
-/// [`ErrorKind::Stale`](crate::ErrorKind::Stale).
+/// An access of legal width at an aligned offset MUST be made exactly once, unsplit. Byte copies
+/// MAY be split in any way, but MUST touch no byte outside the range. A window of an older
+/// generation answers [`ErrorKind::Stale`](crate::ErrorKind::Stale).
 pub trait Mmio: ErrorType {
     /// Returns the length of the window in bytes.
     fn len_bytes(&self) -> u64;
@@ -105,13 +106,15 @@ pub trait Mmio: ErrorType {
     /// Returns the widths [`read`](Mmio::read) and [`write`](Mmio::write) accept.
     fn widths(&self) -> Widths;
 
-    /// Returns how accesses to `len` bytes reach the device: the slower way, if parts of the range differ.
+    /// Returns how accesses to `len` bytes reach the device: the slower way, if parts of the range
+    /// differ.
     fn path(&self, at: BarOffset, len: u64) -> AccessPath;
 
     /// Reads one register; the value is zero-extended.
     ///
     /// # Errors
-    /// `OutOfBounds`; `Misaligned` unless `at` is a multiple of the width; `BadWidth`; `Stale`; `Lost`.
+    /// `OutOfBounds`; `Misaligned` unless `at` is a multiple of the width; `BadWidth`; `Stale`;
+    /// `Lost`.
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, Self::Error>;
 
     /// Writes one register.
@@ -199,10 +202,6 @@ macro_rules! forward {
 
 forward!(&T);
 forward!(&mut T);
-forward!(
-    #[cfg(feature = "alloc")]
-    alloc::boxed::Box<T>
-);
 forward!(
     #[cfg(feature = "alloc")]
     alloc::sync::Arc<T>

@@ -58,8 +58,8 @@ pub enum ResetState {
 ///
 /// # For HAL authors
 ///
-/// `begin` MUST make every window, mailbox and DMA buffer allocator of the present generation answer
-/// `Stale`; memory the device may still write to MUST stay mapped until the reset is done.
+/// `begin` MUST make every window, mailbox and DMA buffer allocator of the present generation
+/// answer `Stale`; memory the device may still write to MUST stay mapped until the reset is done.
 pub trait Reset: ErrorType {
     /// Returns what a reset of this scope destroys; `None` if the transport cannot do it.
     fn loss(&self, scope: ResetScope) -> Option<Loss>;
@@ -67,7 +67,8 @@ pub trait Reset: ErrorType {
     /// Starts a reset.
     ///
     /// # Errors
-    /// `Unsupported` if [`loss`](Reset::loss) is `None`; `Busy` while another is in progress; `Permission`; `Lost`.
+    /// `Unsupported` if [`loss`](Reset::loss) is `None`; `Busy` while another is in progress;
+    /// `Permission`; `Lost`.
     fn begin(&mut self, scope: ResetScope) -> Result<(), Self::Error>;
 
     /// Looks whether the reset has finished. The caller keeps the deadline.
@@ -97,7 +98,3 @@ macro_rules! forward {
 }
 
 forward!(&mut T);
-forward!(
-    #[cfg(feature = "alloc")]
-    alloc::boxed::Box<T>
-);

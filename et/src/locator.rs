@@ -13,9 +13,10 @@ pub enum Locator {
     /// `vfio:0000:01:00.0` or `vfio:0000:01:00.0,key=value,…`: a card, by the kernel's VFIO.
     #[cfg(feature = "vfio")]
     Vfio(et_hal_vfio::VfioAddress),
-    /// `vfio-user:/path/to/socket`: a card that another process simulates.
+    /// `vfio-user:/path/to/socket` or `vfio-user:/path/to/socket,key=value,…`: a card that another
+    /// process simulates.
     #[cfg(feature = "vfio")]
-    VfioUser(std::path::PathBuf),
+    VfioUser(et_hal_vfio::UserAddress),
 }
 
 /// A text that names no device.
@@ -36,10 +37,10 @@ pub enum LocatorError {
     #[cfg(feature = "vfio")]
     #[error("bad address of a card")]
     Vfio(#[source] et_hal_vfio::AddressError),
-    /// There is no path to a socket.
+    /// The address of a simulated card is wrong.
     #[cfg(feature = "vfio")]
-    #[error("vfio-user: needs the path of a socket, as in vfio-user:/run/et.sock")]
-    NoSocket,
+    #[error("bad address of a simulated card, as in vfio-user:/run/et.sock")]
+    VfioUser(#[source] et_hal_vfio::AddressError),
 }
 
 impl FromStr for Locator {
@@ -54,9 +55,7 @@ impl FromStr for Locator {
             #[cfg(feature = "vfio")]
             "vfio" => parameters.parse().map(Self::Vfio).map_err(LocatorError::Vfio),
             #[cfg(feature = "vfio")]
-            "vfio-user" if parameters.is_empty() => Err(LocatorError::NoSocket),
-            #[cfg(feature = "vfio")]
-            "vfio-user" => Ok(Self::VfioUser(parameters.into())),
+            "vfio-user" => parameters.parse().map(Self::VfioUser).map_err(LocatorError::VfioUser),
             _ => {
                 let _ = parameters;
                 Err(LocatorError::UnknownBackend(backend.to_owned()))
@@ -77,7 +76,7 @@ impl fmt::Display for Locator {
             #[cfg(feature = "vfio")]
             Self::Vfio(ref address) => write!(f, "vfio:{address}"),
             #[cfg(feature = "vfio")]
-            Self::VfioUser(ref path) => write!(f, "vfio-user:{}", path.display()),
+            Self::VfioUser(ref address) => write!(f, "vfio-user:{address}"),
         }
     }
 }

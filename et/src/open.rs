@@ -70,8 +70,8 @@ pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, Ope
             AnyHal::from(opened.map_err(|source| explained(source, address.bdf))?)
         }
         #[cfg(feature = "vfio")]
-        Locator::VfioUser(path) => {
-            let opened = VfioHal::connect(&path, &VfioOptions::new());
+        Locator::VfioUser(address) => {
+            let opened = VfioHal::connect(address, &VfioOptions::new());
             AnyHal::from(opened.map_err(|source| OpenError::Vfio { source, host: None })?)
         }
     };

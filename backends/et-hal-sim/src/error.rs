@@ -1,8 +1,8 @@
 //! The one error type of the backend.
 
 use et_devapi::mailbox::MailboxError;
-use et_hal::{Bar, BarOffset, ErrorKind, OutOfRange, ResetScope, Resource, Width};
-use et_sim_device::{BoardError, PageError};
+use et_hal::{AccessError, Bar, BarOffset, ErrorKind, OutOfRange, ResetScope, Resource};
+use et_sim_device::BoardError;
 
 use crate::SimConfigError;
 
@@ -19,32 +19,9 @@ pub enum SimError {
     /// The device has no such window.
     #[error("{0} has no window")]
     NoWindow(Bar),
-    /// The range does not lie inside the window.
-    #[error("{len} bytes at offset {at} are outside the window of {window} bytes")]
-    OutOfBounds {
-        /// First byte asked for.
-        at: BarOffset,
-        /// Bytes asked for.
-        len: u64,
-        /// Length of the window in bytes.
-        window: u64,
-    },
-    /// The offset is not a multiple of the access width.
-    #[error("offset {at} is not a multiple of {} bytes", width.bytes())]
-    Misaligned {
-        /// Offset asked for.
-        at: BarOffset,
-        /// Width of the access.
-        width: Width,
-    },
-    /// The value does not fit the access width.
-    #[error("value {value:#x} does not fit {} bytes", width.bytes())]
-    ValueTooLarge {
-        /// Value to be written.
-        value: u64,
-        /// Width of the access.
-        width: Width,
-    },
+    /// The window cannot make the access.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// Doorbells can be written as registers, and nothing else.
     #[error("doorbell region at {at} takes register writes only")]
     Doorbell {
@@ -91,24 +68,13 @@ pub enum SimError {
     Mailbox(#[source] Box<MailboxError<SimError>>),
 }
 
-impl SimError {
-    /// Says the same about the window as the page said about itself.
-    pub(crate) fn of_page(error: PageError, at: BarOffset, width: Width) -> Self {
-        match error {
-            PageError::Misaligned { .. } => Self::Misaligned { at, width },
-            PageError::TooLarge { value, .. } => Self::ValueTooLarge { value, width },
-            _ => Self::OutOfBounds { at, len: width.bytes(), window: crate::window::BAR2_BYTES },
-        }
-    }
-}
-
 impl et_hal::Error for SimError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NoWindow(_) | Self::Doorbell { .. } | Self::NoReset(_) => ErrorKind::Unsupported,
-            Self::OutOfBounds { .. } | Self::BufferRange(_) => ErrorKind::OutOfBounds,
-            Self::Misaligned { .. } => ErrorKind::Misaligned,
-            Self::ValueTooLarge { .. } | Self::BufferSize { .. } => ErrorKind::TooLarge,
+            Self::Access(error) => error.kind(),
+            Self::BufferRange(_) => ErrorKind::OutOfBounds,
+            Self::BufferSize { .. } => ErrorKind::TooLarge,
             Self::Stale => ErrorKind::Stale,
             Self::NoMemory { .. } | Self::Board(BoardError::Memory { .. }) => {
                 ErrorKind::Exhausted(Resource::HostMemory)

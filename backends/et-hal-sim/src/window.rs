@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use et_devapi::pci::{BAR0_BYTES, BAR0_DEVICE_ADDR};
-use et_hal::{AccessPath, BarOffset, ErrorType, Generation, Mmio, Width, Widths};
+use et_hal::{AccessError, AccessPath, BarOffset, ErrorType, Generation, Mmio, Width, Widths};
 use et_sim_device::{Board, Link};
 
 use crate::SimError;
@@ -55,29 +55,13 @@ impl SimWindow {
         }
     }
 
-    fn check(&self, at: BarOffset, len: u64) -> Result<(), SimError> {
-        let window = self.len_bytes();
-        match at.as_u64().checked_add(len) {
-            Some(end) if end <= window => Ok(()),
-            _ => Err(SimError::OutOfBounds { at, len, window }),
-        }
-    }
-
-    fn check_register(&self, at: BarOffset, width: Width) -> Result<(), SimError> {
-        self.check(at, width.bytes())?;
-        if !at.is_aligned_to(width.bytes()) {
-            return Err(SimError::Misaligned { at, width });
-        }
-        Ok(())
-    }
-
     /// Checks a range of BAR2 that is not to touch the doorbells.
     #[inline]
     fn check_mailboxes(&self, at: BarOffset, len: u64) -> Result<(), SimError> {
         if at.as_u64().checked_add(len).is_some_and(|end| end <= DOORBELLS) {
             return Ok(());
         }
-        self.check(at, len)?;
+        AccessError::check(at, len, self.len_bytes())?;
         Err(SimError::Doorbell { at })
     }
 
@@ -130,16 +114,13 @@ impl Mmio for SimWindow {
 
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, SimError> {
         let target = self.target()?;
-        self.check_register(at, width)?;
+        AccessError::check_register(at, width, self.len_bytes())?;
         if self.view == View::Mailboxes {
             self.check_mailboxes(at, width.bytes())?;
         }
         match (target, self.view) {
             (Target::Nobody, _) => Ok(width.max_value()),
-            (Target::Device, View::Mailboxes) => {
-                let read = self.board.page().read(at, width);
-                read.map_err(|error| SimError::of_page(error, at, width))
-            }
+            (Target::Device, View::Mailboxes) => Ok(self.board.page().read(at, width)?),
             (Target::Device, View::Memory) => {
                 let mut bytes = [0; 8];
                 self.read_memory(at, &mut bytes[..len_of(width)]);
@@ -151,18 +132,14 @@ impl Mmio for SimWindow {
     #[inline]
     fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), SimError> {
         let target = self.target()?;
-        self.check_register(at, width)?;
-        if value > width.max_value() {
-            return Err(SimError::ValueTooLarge { value, width });
-        }
+        AccessError::check_write(at, width, value, self.len_bytes())?;
         if target == Target::Nobody {
             return Ok(());
         }
         match (self.view, at.as_u64().checked_sub(DOORBELLS)) {
             (View::Mailboxes, Some(bell)) => self.board.ring(BarOffset::new(bell), width, value),
             (View::Mailboxes, None) => {
-                let written = self.board.page().write(at, width, value);
-                written.map_err(|error| SimError::of_page(error, at, width))?;
+                self.board.page().write(at, width, value)?;
             }
             (View::Memory, _) => {
                 self.write_memory(at, &value.to_le_bytes()[..len_of(width)]);
@@ -177,13 +154,12 @@ impl Mmio for SimWindow {
         let len = into.len() as u64;
         match self.view {
             View::Mailboxes => self.check_mailboxes(at, len)?,
-            View::Memory => self.check(at, len)?,
+            View::Memory => AccessError::check(at, len, self.len_bytes())?,
         }
         match (target, self.view) {
             (Target::Nobody, _) => into.fill(0xff),
             (Target::Device, View::Mailboxes) => {
-                let read = self.board.page().read_bytes(at, into);
-                read.map_err(|error| SimError::of_page(error, at, Width::W8))?;
+                self.board.page().read_bytes(at, into)?;
             }
             (Target::Device, View::Memory) => self.read_memory(at, into),
         }
@@ -196,13 +172,12 @@ impl Mmio for SimWindow {
         let len = from.len() as u64;
         match self.view {
             View::Mailboxes => self.check_mailboxes(at, len)?,
-            View::Memory => self.check(at, len)?,
+            View::Memory => AccessError::check(at, len, self.len_bytes())?,
         }
         match (target, self.view) {
             (Target::Nobody, _) => {}
             (Target::Device, View::Mailboxes) => {
-                let written = self.board.page().write_bytes(at, from);
-                written.map_err(|error| SimError::of_page(error, at, Width::W8))?;
+                self.board.page().write_bytes(at, from)?;
             }
             (Target::Device, View::Memory) => self.write_memory(at, from),
         }
@@ -219,8 +194,7 @@ impl Mmio for SimWindow {
         }
         let target = self.target()?;
         self.check_mailboxes(at, 8)?;
-        let loaded = self.board.page().load_acquire_u64(at);
-        let value = loaded.map_err(|error| SimError::of_page(error, at, Width::W64))?;
+        let value = self.board.page().load_acquire_u64(at)?;
         Ok(if target == Target::Device { value } else { u64::MAX })
     }
 
@@ -233,12 +207,11 @@ impl Mmio for SimWindow {
         }
         let target = self.target()?;
         self.check_mailboxes(at, 8)?;
-        self.check_register(at, Width::W64)?;
+        AccessError::check_register(at, Width::W64, self.len_bytes())?;
         if target == Target::Nobody {
             return Ok(());
         }
-        let stored = self.board.page().store_release_u64(at, value);
-        stored.map_err(|error| SimError::of_page(error, at, Width::W64))
+        Ok(self.board.page().store_release_u64(at, value)?)
     }
 
     fn flush(&self) -> Result<(), SimError> {

@@ -1,7 +1,9 @@
 //! How a device is named.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use et_vfio_host::Bdf;
 
@@ -18,7 +20,8 @@ pub enum Mode {
     Cdev,
     /// Group without IOMMU: the device can write to all memory.
     NoIommu,
-    /// No kernel interface: a process that simulates the device. Not in addresses, see [`VfioHal::connect`].
+    /// No kernel interface: a process that simulates the device. Not in addresses, see
+    /// [`VfioHal::connect`].
     ///
     /// [`VfioHal::connect`]: crate::VfioHal::connect
     User,
@@ -52,13 +55,15 @@ pub enum HugePages {
 
 /// Names a device and the way to it.
 ///
-/// The text form is an address, then `key=value`, separated by commas; what is not named keeps its default.
+/// The text form is an address, then `key=value`, separated by commas; what is not named keeps its
+/// default.
 ///
 /// | Key | Value |
 /// |---|---|
-/// | `mode` | `auto`, `group`, `cdev`, or `noiommu` (which [`VfioOptions`](crate::VfioOptions) must allow too) |
+/// | `mode` | `auto`, `group`, `cdev`, or `noiommu`, which the options must allow too |
 /// | `iova-bits` | highest address bits the device may use, 24 to 64 |
 /// | `hugepages` | `auto`, or `never` |
+/// | `reset-timeout` | longest that a reset may take, as `30s` or `1500ms` |
 ///
 /// # Examples
 ///
@@ -80,24 +85,68 @@ pub struct VfioAddress {
     pub iova_bits: u32,
     /// Pages of DMA memory.
     pub huge_pages: HugePages,
+    /// Longest that a reset may take, if not what the options say.
+    pub reset_timeout: Option<Duration>,
 }
 
-/// The keys of the text form.
-pub const KEYS: &[&str] = &["mode", "iova-bits", "hugepages"];
+/// The keys of the text form of [`VfioAddress`].
+pub const KEYS: &[&str] = &["mode", "iova-bits", "hugepages", "reset-timeout"];
+/// The keys of the text form of [`UserAddress`].
+pub const USER_KEYS: &[&str] = &["answer-timeout", "reset-timeout"];
+
+/// Reads a length of time, `30s` or `1500ms`; not 0.
+fn duration(text: &str) -> Option<Duration> {
+    let (number, scale) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    let millis = number.parse::<u64>().ok().filter(|&n| is_number && n > 0)?.checked_mul(scale)?;
+    Some(Duration::from_millis(millis))
+}
+
+/// Writes `,key=` and a length of time, if there is one.
+fn write_duration(f: &mut fmt::Formatter<'_>, key: &str, value: Option<Duration>) -> fmt::Result {
+    match value {
+        None => Ok(()),
+        Some(value) if value.subsec_nanos() == 0 => write!(f, ",{key}={}s", value.as_secs()),
+        Some(value) => write!(f, ",{key}={}ms", value.as_millis()),
+    }
+}
+
+fn bad(key: &str, value: &str, expected: &'static str) -> AddressError {
+    AddressError::BadValue { key: key.to_owned(), value: value.to_owned(), expected }
+}
+
+fn limit(key: &str, value: &str) -> Result<Option<Duration>, AddressError> {
+    duration(value).map(Some).ok_or_else(|| bad(key, value, "a time such as 30s or 1500ms"))
+}
+
+fn key_and_value<'a>(
+    item: &'a str,
+    keys: &'static [&'static str],
+) -> Result<(&'a str, &'a str), AddressError> {
+    let (key, value) = item
+        .split_once('=')
+        .ok_or_else(|| AddressError::NoValue { item: item.to_owned(), keys })?;
+    Ok((key.trim(), value.trim()))
+}
 
 impl VfioAddress {
     /// Names a function, everything else by default.
     #[must_use]
     pub const fn new(bdf: Bdf) -> Self {
-        Self { bdf, mode: Mode::Auto, iova_bits: 64, huge_pages: HugePages::IfFree }
+        Self {
+            bdf,
+            mode: Mode::Auto,
+            iova_bits: 64,
+            huge_pages: HugePages::IfFree,
+            reset_timeout: None,
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), AddressError> {
-        let bad = |expected| AddressError::BadValue {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            expected,
-        };
+        let bad = |expected| bad(key, value, expected);
         match key {
             "mode" => {
                 let found = Mode::NAMES.iter().find(|(name, _)| *name == value);
@@ -115,7 +164,8 @@ impl VfioAddress {
                     _ => return Err(bad("auto or never")),
                 };
             }
-            _ => return Err(AddressError::UnknownKey { key: key.to_owned() }),
+            "reset-timeout" => self.reset_timeout = limit(key, value)?,
+            _ => return Err(AddressError::UnknownKey { key: key.to_owned(), keys: KEYS }),
         }
         Ok(())
     }
@@ -131,10 +181,8 @@ impl FromStr for VfioAddress {
         let bdf = bdf.map_err(|_| AddressError::NotAnAddress { text: first.to_owned() })?;
         let mut address = Self::new(bdf);
         for item in items {
-            let (key, value) = item
-                .split_once('=')
-                .ok_or_else(|| AddressError::NoValue { item: item.to_owned() })?;
-            address.set(key.trim(), value.trim())?;
+            let (key, value) = key_and_value(item, KEYS)?;
+            address.set(key, value)?;
         }
         Ok(address)
     }
@@ -142,9 +190,87 @@ impl FromStr for VfioAddress {
 
 impl fmt::Display for VfioAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bdf, mode, iova_bits, huge_pages } = self;
+        let Self { bdf, mode, iova_bits, huge_pages, reset_timeout } = self;
         let pages = if *huge_pages == HugePages::IfFree { "auto" } else { "never" };
-        write!(f, "{bdf},mode={mode},iova-bits={iova_bits},hugepages={pages}")
+        write!(f, "{bdf},mode={mode},iova-bits={iova_bits},hugepages={pages}")?;
+        write_duration(f, "reset-timeout", *reset_timeout)
+    }
+}
+
+/// Names the socket of a card that another process simulates.
+///
+/// The text form is a path without commas, then `key=value`, separated by commas.
+///
+/// | Key | Value |
+/// |---|---|
+/// | `answer-timeout` | longest that the process may take for an answer, as `30s` or `1500ms` |
+/// | `reset-timeout` | the same for a reset |
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use et_hal_vfio::UserAddress;
+///
+/// let address: UserAddress = "/run/et.sock,answer-timeout=60s".parse()?;
+/// assert_eq!(address.answer_timeout, Some(Duration::from_secs(60)));
+/// assert_eq!(address.to_string().parse(), Ok(address));
+/// # Ok::<(), et_hal_vfio::AddressError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UserAddress {
+    /// The socket.
+    pub path: PathBuf,
+    /// Longest that the process may take for an answer, if not what the options say.
+    pub answer_timeout: Option<Duration>,
+    /// The same for a reset.
+    pub reset_timeout: Option<Duration>,
+}
+
+impl UserAddress {
+    /// Names a socket, everything else by the options.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), answer_timeout: None, reset_timeout: None }
+    }
+}
+
+impl<P: AsRef<Path> + ?Sized> From<&P> for UserAddress {
+    fn from(path: &P) -> Self {
+        Self::new(path.as_ref())
+    }
+}
+
+impl FromStr for UserAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let mut items = text.split(',');
+        let path = items.next().unwrap_or_default();
+        if path.is_empty() {
+            return Err(AddressError::NoPath);
+        }
+        let mut address = Self::new(path);
+        for item in items {
+            let (key, value) = key_and_value(item, USER_KEYS)?;
+            match key {
+                "answer-timeout" => address.answer_timeout = limit(key, value)?,
+                "reset-timeout" => address.reset_timeout = limit(key, value)?,
+                _ => {
+                    let key = key.to_owned();
+                    return Err(AddressError::UnknownKey { key, keys: USER_KEYS });
+                }
+            }
+        }
+        Ok(address)
+    }
+}
+
+impl fmt::Display for UserAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        write_duration(f, "answer-timeout", self.answer_timeout)?;
+        write_duration(f, "reset-timeout", self.reset_timeout)
     }
 }
 
@@ -158,17 +284,24 @@ pub enum AddressError {
         /// The text.
         text: String,
     },
+    /// There is no path to a socket.
+    #[error("needs the path of a socket, as in /run/et.sock")]
+    NoPath,
     /// There is no such key.
-    #[error("unknown key \"{key}\"; keys are {}", KEYS.join(", "))]
+    #[error("unknown key \"{key}\"; keys are {}", keys.join(", "))]
     UnknownKey {
         /// The key.
         key: String,
+        /// Those that there are.
+        keys: &'static [&'static str],
     },
     /// An item is not of the form `key=value`.
-    #[error("\"{item}\" is not of the form key=value; keys are {}", KEYS.join(", "))]
+    #[error("\"{item}\" is not of the form key=value; keys are {}", keys.join(", "))]
     NoValue {
         /// The item.
         item: String,
+        /// The keys that there are.
+        keys: &'static [&'static str],
     },
     /// The value does not suit the key.
     #[error("\"{value}\" is no value for {key}: must be {expected}")]
@@ -189,10 +322,13 @@ mod tests {
     #[test]
     fn every_key_is_understood() {
         let address: VfioAddress =
-            "10000:af:1f.7, mode=noiommu, iova-bits=39, hugepages=never".parse().unwrap();
+            "10000:af:1f.7, mode=noiommu, iova-bits=39, hugepages=never, reset-timeout=2500ms"
+                .parse()
+                .unwrap();
         assert_eq!(address.bdf, Bdf::new(0x10000, 0xaf, 0x1f, 7).unwrap());
         assert_eq!(address.mode, Mode::NoIommu);
         assert_eq!((address.iova_bits, address.huge_pages), (39, HugePages::Never));
+        assert_eq!(address.reset_timeout, Some(Duration::from_millis(2500)));
         assert_eq!(address.to_string().parse(), Ok(address));
         assert!(KEYS.iter().all(|key| address.to_string().contains(&format!("{key}="))));
     }
@@ -217,5 +353,26 @@ mod tests {
         assert!(error("01:00.0,mode=uio").contains("auto, group, cdev or noiommu"));
         assert!(error("01:00.0,iova-bits=23").contains("24 to 64"));
         assert!(error("01:00.0,hugepages=1").contains("auto or never"));
+        for time in ["", "s", "0s", "30", "-1s", "+1s", "1h", "1.5s", "99999999999999999999s"] {
+            assert!(error(&format!("01:00.0,reset-timeout={time}")).contains("30s"), "{time}");
+        }
+    }
+
+    #[test]
+    fn sockets_have_time_limits() {
+        let text = "/run/et.sock,answer-timeout=1s,reset-timeout=1500ms";
+        let address: UserAddress = text.parse().unwrap();
+        assert_eq!(address.path, Path::new("/run/et.sock"));
+        assert_eq!(address.answer_timeout, Some(Duration::from_secs(1)));
+        assert_eq!(address.reset_timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(address.to_string(), text);
+        assert!(USER_KEYS.iter().all(|key| text.contains(&format!(",{key}="))));
+        assert_eq!("a b".parse(), Ok(UserAddress::from("a b")));
+        let error = |text: &str| text.parse::<UserAddress>().unwrap_err().to_string();
+        assert!(error("").contains("path of a socket"));
+        assert!(error(",reset-timeout=1s").contains("path of a socket"));
+        assert!(error("/s,mode=cdev").contains("keys are answer-timeout, reset-timeout"));
+        assert!(error("/s,x").contains("key=value"));
+        assert!(error("/s,answer-timeout=soon").contains("30s"));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use et_hal::{BarOffset, Width};
+use et_hal::{AccessError, BarOffset, Width};
 use volatile_register::{RO, WO};
 
 use crate::shared::Shared;
@@ -16,8 +16,8 @@ use crate::sys::{Errno, Fd, MapRequest, Mapping, retry};
 use crate::transport::{Area, Region};
 use crate::{Call, VfioError};
 
-/// BARs are mapped in pieces of this many bytes, when they are first needed: the kernel fills in a whole piece at its first
-/// access, and of a window of 32 GiB most is never touched.
+/// BARs are mapped in pieces of this many bytes, when they are first needed: the kernel fills in a
+/// whole piece at its first access, and of a window of 32 GiB most is never touched.
 const PIECE_BYTES: u64 = 64 << 20;
 /// BARs up to this size are mapped as a whole when they are opened.
 const EAGER_BYTES: u64 = PIECE_BYTES;
@@ -27,11 +27,13 @@ const TRAPPED_BYTES: usize = 4096;
 
 /// A BAR.
 ///
-/// Addresses for all of it are reserved in one piece, so that offsets stay linear; what may be mapped replaces parts of
-/// the reservation, the rest is reached through calls. The mapping keeps the device open.
+/// Addresses for all of it are reserved in one piece, so that offsets stay linear; what may be
+/// mapped replaces parts of the reservation, the rest is reached through calls. The mapping keeps
+/// the device open.
 #[derive(Debug)]
 pub(crate) struct Bar {
-    /// Dropped first: whatever holds the device open last waits for its close, and only a descriptor waits with a limit.
+    /// Dropped first: whatever holds the device open last waits for its close, and only a
+    /// descriptor waits with a limit.
     reserved: Option<Mapping>,
     shared: Arc<Shared>,
     region: Region,
@@ -42,8 +44,8 @@ pub(crate) struct Bar {
     mapping: Mutex<()>,
 }
 
-// SAFETY: the pointer inside `reserved` is used only for volatile accesses to device registers, which any thread may
-// make; the fields that change are atomic or locked.
+// SAFETY: the pointer inside `reserved` is used only for volatile accesses to device registers,
+// which any thread may make; the fields that change are atomic or locked.
 unsafe impl Send for Bar {}
 // SAFETY: as above.
 unsafe impl Sync for Bar {}
@@ -159,7 +161,7 @@ impl Bar {
         self.region.size
     }
 
-    /// Tells whether a range is reached without calls.
+    /// Returns `true` if a range is reached without calls.
     pub(crate) fn is_direct(&self, start: u64, end: u64) -> bool {
         self.areas.iter().any(|area| area.start <= start && end <= area.end)
     }
@@ -179,7 +181,8 @@ impl Bar {
             }
         }
         let offset = usize::try_from(at).unwrap_or(usize::MAX);
-        // SAFETY: the range lies in an area (`is_direct`), so inside the reservation; its pieces are mapped.
+        // SAFETY: the range lies in an area (`is_direct`), so inside the reservation; its pieces
+        // are mapped.
         Ok(Way::Direct(unsafe { reserved.base().add(offset) }))
     }
 
@@ -204,7 +207,8 @@ impl Bar {
     pub(crate) fn write(&self, at: u64, width: Width, value: u64) -> Result<(), VfioError> {
         match self.way(at, width.bytes())? {
             Way::Direct(to) => {
-                // SAFETY: `way` checked that the bytes are mapped; the caller, that they are aligned.
+                // SAFETY: `way` checked that the bytes are mapped; the caller, that they are
+                // aligned.
                 unsafe { store(to, width, value) };
                 Ok(())
             }
@@ -220,15 +224,15 @@ impl Bar {
         if self.shared.transport.unsplit_widths().contains(width) {
             return Ok(());
         }
-        Err(VfioError::BadWidth { at: BarOffset::new(at), width })
+        Err(AccessError::BadWidth { at: BarOffset::new(at), width }.into())
     }
 
-    /// Reads a queue index: 64 bits, aligned. Where that takes two reads, the halves are consistent because indices
-    /// are far below 2³².
+    /// Reads a queue index: 64 bits, aligned. Where that takes two reads, the halves are consistent
+    /// because indices are far below 2³².
     #[inline]
     pub(crate) fn read_index(&self, at: u64) -> Result<u64, VfioError> {
         match self.read(at, Width::W64) {
-            Err(VfioError::BadWidth { .. }) => {
+            Err(VfioError::Access(AccessError::BadWidth { .. })) => {
                 let low = self.read(at, Width::W32)?;
                 Ok(low | self.read(at + 4, Width::W32)? << 32)
             }
@@ -240,7 +244,7 @@ impl Bar {
     #[inline]
     pub(crate) fn write_index(&self, at: u64, value: u64) -> Result<(), VfioError> {
         match self.write(at, Width::W64, value) {
-            Err(VfioError::BadWidth { .. }) => {
+            Err(VfioError::Access(AccessError::BadWidth { .. })) => {
                 self.write(at + 4, Width::W32, value >> 32)?;
                 self.write(at, Width::W32, value & u64::from(u32::MAX))
             }
@@ -311,8 +315,8 @@ pub(crate) fn len_of(width: Width) -> usize {
     }
 }
 
-/// The accesses that make up a copy: growing to the alignment of 8 bytes, then 8 bytes each, then shrinking, as the
-/// vendor's driver does. Spec: §1
+/// The accesses that make up a copy: growing to the alignment of 8 bytes, then 8 bytes each, then
+/// shrinking, as the vendor's driver does. Spec: §1
 fn steps(at: u64, len: usize) -> impl Iterator<Item = Width> {
     let (mut at, mut left) = (at, len);
     std::iter::from_fn(move || {

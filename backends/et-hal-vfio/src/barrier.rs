@@ -1,8 +1,8 @@
 //! Orders accesses of memory and of the device against each other.
 //!
-//! BARs are mapped uncached. On x86-64 the processor keeps stores in order with uncached ones, so only the
-//! compiler must be held back. Elsewhere the barrier must reach the bus, which the one between
-//! processors does not promise.
+//! BARs are mapped uncached. On x86-64 the processor keeps stores in order with uncached ones, so
+//! only the compiler must be held back. Elsewhere the barrier must reach the bus, which the one
+//! between processors does not promise.
 
 #![cfg_attr(
     any(target_arch = "aarch64", target_arch = "riscv64"),

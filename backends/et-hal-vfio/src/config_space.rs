@@ -20,8 +20,8 @@ pub(crate) const MEMORY: u16 = 1 << 1;
 /// The device may reach memory.
 pub(crate) const BUS_MASTER: u16 = 1 << 2;
 
-/// Bits of the command register that are always 0. The register of a dead device reads as ones, except for bits that the
-/// kernel makes up; the ids may be made up altogether.
+/// Bits of the command register that are always 0. The register of a dead device reads as ones,
+/// except for bits that the kernel makes up; the ids may be made up altogether.
 const COMMAND_RESERVED: u16 = 0xf800;
 
 const PCI_EXPRESS: u8 = 0x10;
@@ -78,8 +78,8 @@ impl ConfigSpace {
         Ok(command)
     }
 
-    /// Changes bits of the command register and reads them back: when this returns, no write of the device that
-    /// was sent before is still on its way.
+    /// Changes bits of the command register and reads them back: when this returns, no write of the
+    /// device that was sent before is still on its way.
     pub(crate) fn set_command(&self, set: u16, clear: u16) -> Result<(), VfioError> {
         let old = self.command()?;
         let written = (old | set) & !clear;
@@ -111,7 +111,7 @@ impl ConfigSpace {
         Ok(None)
     }
 
-    /// Tells whether the function has a reset of its own.
+    /// Returns `true` if the function has a reset of its own.
     pub(crate) fn has_flr(&self) -> Result<bool, VfioError> {
         let Some(at) = self.capability(PCI_EXPRESS)? else { return Ok(false) };
         Ok(u32::from_le_bytes(self.read(at + 4)?) & FLR != 0)

@@ -18,15 +18,16 @@ use crate::slab::GRANULE_BYTES;
 
 /// Allocates memory and maps it for the device, for reading only where that is all it is to do.
 ///
-/// Small buffers share a mapping, but never a page. Bus addresses are reused as late as possible, and a hole follows each
-/// mapping: whoever uses a stale address, or runs over the end of a large buffer, meets a fault of the IOMMU.
+/// Small buffers share a mapping, but never a page. Bus addresses are reused as late as possible,
+/// and a hole follows each mapping: whoever uses a stale address, or runs over the end of a large
+/// buffer, meets a fault of the IOMMU.
 #[derive(Debug)]
 pub struct VfioDma {
     pool: Arc<Pool>,
 }
 
-// SAFETY: the address in a `Memory` is that of a shared mapping which only its owner takes away. What is done through it is
-// done by buffers, each with its own part.
+// SAFETY: the address in a `Memory` is that of a shared mapping which only its owner takes away.
+// What is done through it is done by buffers, each with its own part.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -38,14 +39,17 @@ impl VfioDma {
 
     /// Maps memory of the caller for the device, without copying.
     ///
-    /// The result keeps it mapped until it is dropped. If that never happens, the mapping stays until the device is closed.
+    /// The result keeps it mapped until it is dropped. If that never happens, the mapping stays
+    /// until the device is closed.
     ///
     /// # Errors
-    /// `Misaligned` unless `address` and `len_bytes` are multiples of the page size: the rest of a page would be open to the
-    /// device as well; `Unsupported` without an IOMMU; `TooLarge` for 0 bytes; `Exhausted`; `Stale`; `Lost`.
+    /// `Misaligned` unless `address` and `len_bytes` are multiples of the page size: the rest of a
+    /// page would be open to the device as well; `Unsupported` without an IOMMU; `TooLarge` for 0
+    /// bytes; `Exhausted`; `Stale`; `Lost`.
     ///
     /// # Safety
-    /// - The range is mapped memory of this process, readable, and writable unless `access` is [`DeviceAccess::Read`];
+    /// - The range is mapped memory of this process, readable, and writable unless `access` is
+    ///   [`DeviceAccess::Read`];
     /// - it stays mapped, at the same place, until the result is dropped and the drop has returned;
     /// - no Rust reference to any byte of it is used while the device may write it.
     pub unsafe fn import(
@@ -83,7 +87,8 @@ impl Dma for VfioDma {
         let place = self.pool.take(len_bytes, access)?;
         let handle = self.pool.shared().handle();
         let mut buffer = VfioBuffer { pool: Arc::clone(&self.pool), place, len: len_bytes, handle };
-        // A piece of a slab has been used before; the bytes up to the next buffer are ours too. A new file is zero.
+        // A piece of a slab has been used before; the bytes up to the next buffer are ours too. A
+        // new file is zero.
         if buffer.place.is_part() {
             buffer.zero();
         }
@@ -106,7 +111,10 @@ impl Dma for VfioDma {
 
 /// Host memory that the device can reach.
 ///
-/// Dropping it takes it away from the device, except that a part of a shared mapping stays reachable until it is used again.
+/// Dropping it takes it away from the device, except that a part of a shared mapping stays
+/// reachable until it is used again. It is not mapped in a child of this process: there its copies
+/// say that every range is outside, and what [`ReadBuffer`] and [`WriteBuffer`] return must not be
+/// used.
 #[derive(Debug)]
 pub struct VfioBuffer {
     pool: Arc<Pool>,
@@ -128,11 +136,18 @@ impl VfioBuffer {
     fn zero(&mut self) {
         let bytes = self.len.next_multiple_of(GRANULE_BYTES);
         let room = self.place.memory.len() - self.place.offset;
-        // SAFETY: whole granules belong to this buffer, inside the mapping; nobody else knows of it yet.
+        // SAFETY: whole granules belong to this buffer, inside the mapping; no other code knows of
+        // it yet.
         unsafe { ptr::write_bytes(self.base().as_ptr(), 0, bytes.min(room)) };
     }
 
+    /// Returns the bytes that this process can reach: none in a child, where nothing is mapped.
+    fn reach(&self) -> usize {
+        if self.pool.shared().is_here() { self.len } else { 0 }
+    }
+
     fn check(&self, range: &Range<usize>) -> Result<(), VfioError> {
+        self.pool.shared().check_home()?;
         let len = range.end.saturating_sub(range.start);
         let outside = OutOfRange { offset: range.start, len, buffer: self.len };
         if range.start > range.end {
@@ -144,12 +159,15 @@ impl VfioBuffer {
 
 impl Drop for VfioBuffer {
     fn drop(&mut self) {
+        if !self.pool.shared().is_here() {
+            return;
+        }
         self.pool.give_back(&self.place);
     }
 }
 
-// SAFETY: pointer and length are those of a part of a mapping that `place.memory` owns: readable, initialised (memory files
-// are zero), and neither changes.
+// SAFETY: pointer and length are those of a part of a mapping that `place.memory` owns: readable,
+// initialised (memory files are zero), and neither changes.
 unsafe impl ReadBuffer for VfioBuffer {
     type Word = u8;
 
@@ -167,9 +185,9 @@ unsafe impl WriteBuffer for VfioBuffer {
     }
 }
 
-// SAFETY: `place.memory` keeps the memory mapped, and the pool keeps it mapped for the device, until the buffer is dropped;
-// the granules at `place.bus` belong to this buffer alone; `read_buffer` and `write_buffer` return two fields that do not
-// change.
+// SAFETY: `place.memory` keeps the memory mapped, and the pool keeps it mapped for the device,
+// until the buffer is dropped; the granules at `place.bus` belong to this buffer alone;
+// `read_buffer` and `write_buffer` return two fields that do not change.
 unsafe impl DmaBuffer for VfioBuffer {
     fn bus_addr(&self) -> BusAddr {
         BusAddr::new(self.place.bus)
@@ -180,7 +198,7 @@ unsafe impl DmaBuffer for VfioBuffer {
     }
 
     fn copy_in(&mut self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
-        OutOfRange::check(offset, from.len(), self.len)?;
+        OutOfRange::check(offset, from.len(), self.reach())?;
         // SAFETY: the range was checked.
         let to = unsafe { self.base().add(offset) };
         // SAFETY: as above; a caller's slice cannot overlap a buffer that gives out no references.
@@ -189,7 +207,7 @@ unsafe impl DmaBuffer for VfioBuffer {
     }
 
     fn copy_out(&self, offset: usize, into: &mut [u8]) -> Result<(), OutOfRange> {
-        OutOfRange::check(offset, into.len(), self.len)?;
+        OutOfRange::check(offset, into.len(), self.reach())?;
         // SAFETY: the range was checked.
         let from = unsafe { self.base().add(offset) };
         // SAFETY: as above; a caller's slice cannot overlap a buffer that gives out no references.
@@ -198,7 +216,7 @@ unsafe impl DmaBuffer for VfioBuffer {
     }
 
     fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<(), OutOfRange> {
-        OutOfRange::check(offset, len, self.len)?;
+        OutOfRange::check(offset, len, self.reach())?;
         // SAFETY: the range was checked.
         let to = unsafe { self.base().add(offset) };
         // SAFETY: as above.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use et_devapi::mailbox::MailboxError;
-use et_hal::{Bar, BarOffset, ErrorKind, LossReason, OutOfRange, ResetScope, Resource, Width};
+use et_hal::{
+    AccessError, Bar, BarOffset, ErrorKind, LossReason, OutOfRange, ResetScope, Resource,
+};
 use rustix::io::Errno;
 
 use crate::advice::advice;
@@ -36,6 +38,8 @@ pub enum Call {
     SetIommu,
     /// `VFIO_GROUP_GET_DEVICE_FD`.
     DeviceFd,
+    /// Copying a descriptor of a device that the program opened.
+    Duplicate,
     /// `VFIO_DEVICE_BIND_IOMMUFD`.
     Bind,
     /// `VFIO_DEVICE_ATTACH_IOMMUFD_PT`.
@@ -84,6 +88,7 @@ impl fmt::Display for Call {
             Self::SetContainer => "adding the group to a container",
             Self::SetIommu => "choosing the IOMMU type",
             Self::DeviceFd => "getting the device from its group",
+            Self::Duplicate => "copying the device's descriptor",
             Self::Bind => "binding the device to iommufd",
             Self::Attach => "attaching the device to its address space",
             Self::Ioas => "making an address space",
@@ -118,6 +123,8 @@ pub enum LostBecause {
     Closed,
     /// The process that simulates the device has ended, or closed the connection.
     Disconnected,
+    /// It belongs to the process of which this one is a fork.
+    Forked,
 }
 
 impl fmt::Display for LostBecause {
@@ -130,6 +137,7 @@ impl fmt::Display for LostBecause {
             Self::LinkDown => "it does not answer; reset the slot or power the machine off and on",
             Self::Closed => "the backend was closed",
             Self::Disconnected => "the process that simulates it is gone; start it and open the device again",
+            Self::Forked => "it belongs to the process that opened it, and this is a fork of that; open it here",
         })
     }
 }
@@ -259,40 +267,9 @@ pub enum VfioError {
     /// The device has no such window.
     #[error("{0} has no window")]
     NoWindow(Bar),
-    /// The range does not lie inside the window.
-    #[error("{len} bytes at offset {at} are outside the window of {window} bytes")]
-    OutOfBounds {
-        /// First byte asked for.
-        at: BarOffset,
-        /// Bytes asked for.
-        len: u64,
-        /// Length of the window in bytes.
-        window: u64,
-    },
-    /// The offset is not a multiple of the access width.
-    #[error("offset {at} is not a multiple of {} bytes", width.bytes())]
-    Misaligned {
-        /// Offset asked for.
-        at: BarOffset,
-        /// Width of the access.
-        width: Width,
-    },
-    /// The kernel would split the access.
-    #[error("no access of {} bytes at {at}: this part of the BAR is not mapped", width.bytes())]
-    BadWidth {
-        /// Offset asked for.
-        at: BarOffset,
-        /// Width of the access.
-        width: Width,
-    },
-    /// The value does not fit the access width.
-    #[error("value {value:#x} does not fit {} bytes", width.bytes())]
-    ValueTooLarge {
-        /// Value to be written.
-        value: u64,
-        /// Width of the access.
-        width: Width,
-    },
+    /// The window cannot make the access.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// Doorbells can be written as registers, and nothing else.
     #[error("doorbell region at {at} takes register writes only")]
     Doorbell {
@@ -344,7 +321,8 @@ pub enum VfioError {
         #[source]
         source: Box<VfioError>,
     },
-    /// Handles of the device are still there; it is quiet, but other processes cannot open it before they are gone.
+    /// Handles of the device are still there; it is quiet, but other processes cannot open it
+    /// before they are gone.
     #[error(
         "closed, but {handles} handles (windows, mailboxes, buffers) still hold the device: drop them first"
     )]
@@ -403,15 +381,16 @@ impl et_hal::Error for VfioError {
             Self::MappingEntries { .. } | Self::NoBusAddresses { .. } => {
                 ErrorKind::Exhausted(Resource::BusAddresses)
             }
-            Self::OutOfBounds { .. } | Self::BufferRange(_) => ErrorKind::OutOfBounds,
-            Self::Misaligned { .. } | Self::ImportAlignment { .. } => ErrorKind::Misaligned,
-            Self::BadWidth { .. } => ErrorKind::BadWidth,
-            Self::ValueTooLarge { .. } | Self::BufferSize { .. } => ErrorKind::TooLarge,
+            Self::Access(error) => error.kind(),
+            Self::BufferRange(_) => ErrorKind::OutOfBounds,
+            Self::ImportAlignment { .. } => ErrorKind::Misaligned,
+            Self::BufferSize { .. } => ErrorKind::TooLarge,
             Self::Stale => ErrorKind::Stale,
             Self::Lost(LostBecause::RemovalRequested | LostBecause::Disconnected) => {
                 ErrorKind::Lost(LossReason::Removed)
             }
             Self::Lost(LostBecause::Closed) => ErrorKind::Lost(LossReason::Closed),
+            Self::Lost(LostBecause::Forked) => ErrorKind::Lost(LossReason::Forked),
             Self::Lost(_) => ErrorKind::Lost(LossReason::LinkDown),
             Self::ResetHitsOthers(_) => ErrorKind::Permission,
             Self::ResetFailed { .. } => ErrorKind::NeedsReset(ResetScope::Slot),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -11,6 +10,8 @@ use et_devapi::mailbox::RingMailbox;
 use et_devapi::pci::{DEVICE_ID, DEVICE_ID_EMULATION, MAILBOX_BAR, VENDOR_ID, Vector};
 use et_hal::{Bar, Error, ErrorKind, ErrorType, Generation, Hal, MailboxLayout, ResetScope};
 
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::Bdf;
 use crate::HugePages;
 use crate::bar::Bar as MappedBar;
 use crate::config_space::{BUS_MASTER, MEMORY};
@@ -21,11 +22,15 @@ use crate::pool::Pool;
 use crate::reset::Job;
 use crate::shared::Shared;
 use crate::sync::lock;
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::sys::Fd;
 use crate::sys::{Linux, Sys};
 use crate::transport::{IrqIndex, Transport, connect, open};
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::transport::{Keep, lent};
 use crate::{
-    Mode, ResetAtOpen, VfioAddress, VfioDma, VfioError, VfioOptions, VfioReset, VfioSignal,
-    VfioWindow,
+    Mode, ResetAtOpen, UserAddress, VfioAddress, VfioDma, VfioError, VfioOptions, VfioReset,
+    VfioSignal, VfioWindow,
 };
 
 /// A mailbox of the card.
@@ -39,7 +44,8 @@ pub struct Facts {
     pub mode: Mode,
     /// Interrupt vectors that are enabled, of the four it wants.
     pub vectors: usize,
-    /// The function can be reset by itself; otherwise a function reset is whatever the kernel chooses.
+    /// The function can be reset by itself; otherwise a function reset is whatever the kernel
+    /// chooses.
     pub function_level_reset: bool,
 }
 
@@ -47,7 +53,8 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Waits that found messages whose interrupt did not come.
+    /// Interrupts that did not come within [`VfioOptions::interrupt_patience`] after their messages
+    /// were found, nor any other.
     pub lost_interrupts: u64,
 }
 
@@ -80,9 +87,9 @@ impl fmt::Debug for Device {
 
 /// A card behind VFIO.
 ///
-/// Everything that was got from it (windows, mailboxes, buffers) keeps the device open for other processes' purposes;
-/// drop it before [`close`](VfioHal::close). Dropping the value without closing does the same, but cannot
-/// report failures.
+/// Everything that was got from it (windows, mailboxes, buffers) keeps the device open for other
+/// processes' purposes; drop it before [`close`](VfioHal::close). Dropping the value without
+/// closing does the same, but cannot report failures.
 #[derive(Debug)]
 pub struct VfioHal {
     dma: VfioDma,
@@ -100,7 +107,8 @@ impl VfioHal {
     /// Opens a device.
     ///
     /// # Errors
-    /// `Unsupported` if VFIO is not set up for it, or it is no ET-SoC-1; `Permission`; `Busy`; `Exhausted`; `Lost`.
+    /// `Unsupported` if VFIO is not set up for it, or it is no ET-SoC-1; `Permission`; `Busy`;
+    /// `Exhausted`; `Lost`.
     pub fn open(address: &VfioAddress, options: &VfioOptions) -> Result<Self, VfioError> {
         Self::open_with(Arc::new(Linux), address, options)
     }
@@ -124,21 +132,81 @@ impl VfioHal {
         })?;
         let memory = (address.huge_pages, address.iova_bits);
         let name = bdf.to_string();
+        let mut options = options.clone();
+        options.reset_timeout = address.reset_timeout.unwrap_or(options.reset_timeout);
+        Self::with_transport(&sys, transport, name, memory, &options, owner, Some(claim))
+    }
+
+    /// Takes over a device that the program opened with the crate `vfio-ioctls`, so that both share
+    /// a process and an IOMMU domain.
+    ///
+    /// Mappings of the program in `container` stay what they are; this backend makes its own at bus
+    /// addresses from `addresses` only, which the program leaves free. Until the backend is closed,
+    /// interrupts, command register and resets of the device are the backend's. `device` and
+    /// `container` are dropped when the last handle is gone; the program may keep others. `address`
+    /// is for messages, and for refusing a second opener in this process.
+    ///
+    /// There is no owner file, so that nothing is known of the last owner, and no slot reset, which
+    /// needs the group.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is no ET-SoC-1; `Busy` if this backend has the device already;
+    /// `Exhausted`; `Lost`.
+    #[cfg(feature = "vfio-ioctls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "vfio-ioctls")))]
+    pub fn from_device(
+        address: Bdf,
+        device: Arc<vfio_ioctls::VfioDevice>,
+        container: Arc<vfio_ioctls::VfioContainer>,
+        addresses: std::ops::RangeInclusive<u64>,
+        options: &VfioOptions,
+    ) -> Result<Self, VfioError> {
+        use std::os::fd::AsRawFd;
+        let fds = (device.as_raw_fd(), container.as_raw_fd());
+        // The device lets go of the container when it is dropped.
+        let keep = Box::new((device, container));
+        Self::lent(Arc::new(Linux), address, fds, addresses.into_inner(), keep, options)
+    }
+
+    #[cfg(any(test, feature = "vfio-ioctls"))]
+    pub(crate) fn lent(
+        sys: Arc<dyn Sys>,
+        bdf: Bdf,
+        fds: (Fd, Fd),
+        window: (u64, u64),
+        keep: Keep,
+        options: &VfioOptions,
+    ) -> Result<Self, VfioError> {
+        let Some(claim) = Claim::new(&sys, bdf) else {
+            return Err(VfioError::Busy { address: bdf, holder: None });
+        };
+        let transport = Arc::new(lent(&sys, bdf, fds, window, keep, options.close_timeout)?);
+        let (name, memory) = (bdf.to_string(), (HugePages::IfFree, u64::BITS));
+        let owner = Owner::unknown();
         Self::with_transport(&sys, transport, name, memory, options, owner, Some(claim))
     }
 
-    /// Connects to a process that simulates a card, by the vfio-user protocol. The process decides who may use the card, one client
+    /// Connects to a process that simulates a card, by the vfio-user protocol: by the path of its
+    /// socket, or an address with time limits. The process decides who may use the card, one client
     /// at a time, and resets it in between.
     ///
     /// # Errors
-    /// `Unsupported` if nobody listens there, or what is served is no ET-SoC-1; `Busy` if another client is served;
-    /// `Permission`; `Exhausted`; `Lost`.
-    pub fn connect(path: &Path, options: &VfioOptions) -> Result<Self, VfioError> {
+    /// `Unsupported` if nothing listens there, or what is served is no ET-SoC-1; `Busy` if another
+    /// client is served; `Permission`; `Exhausted`; `Lost`.
+    pub fn connect(
+        address: impl Into<UserAddress>,
+        options: &VfioOptions,
+    ) -> Result<Self, VfioError> {
+        let address = address.into();
+        let mut options = options.clone();
+        options.answer_timeout = address.answer_timeout.unwrap_or(options.answer_timeout);
+        options.reset_timeout = address.reset_timeout.unwrap_or(options.reset_timeout);
         let sys: Arc<dyn Sys> = Arc::new(Linux);
-        let transport = Arc::new(connect(&sys, path)?);
+        let path = &address.path;
+        let transport = Arc::new(connect(path, options.answer_timeout, options.reset_timeout)?);
         let name = path.display().to_string();
         let memory = (HugePages::IfFree, u64::BITS);
-        Self::with_transport(&sys, transport, name, memory, options, Owner::unknown(), None)
+        Self::with_transport(&sys, transport, name, memory, &options, Owner::unknown(), None)
     }
 
     /// Takes a connected device over.
@@ -198,6 +266,7 @@ impl VfioHal {
     /// # Errors
     /// `Lost`.
     pub fn facts(&self) -> Result<Facts, VfioError> {
+        self.device.shared.check_home()?;
         Ok(Facts {
             mode: self.device.shared.transport.mode(),
             vectors: self.device.interrupts.armed(),
@@ -212,13 +281,14 @@ impl VfioHal {
         Counters { lost_interrupts: lost }
     }
 
-    /// Makes the kernel signal each enabled vector, and tells which arrived here within `timeout` each. The device takes no
-    /// part in this; waits may see the notifications.
+    /// Makes the kernel signal each enabled vector, and returns which arrived here within `timeout`
+    /// each. The device takes no part in this; waits may see the notifications.
     ///
     /// # Errors
     /// `Unsupported` if the kernel cannot; `Lost`.
     pub fn test_interrupts(&self, timeout: Duration) -> Result<Vec<InterruptTest>, VfioError> {
         let device = &self.device;
+        device.shared.check_home()?;
         let mut tests = Vec::new();
         for &vector in Vector::ALL.iter().take(device.interrupts.armed()) {
             let notifier = device.interrupts.notifier_of(vector);
@@ -239,8 +309,9 @@ impl VfioHal {
     /// Silences the device, takes all memory away from it and lets go of it.
     ///
     /// # Errors
-    /// `Busy` if handles are still there: the device is quiet, but stays open until they are dropped. Otherwise the first
-    /// step that failed; all steps are tried.
+    /// `Lost` in a child of the process that opened the device, which stays as it is. `Busy` if
+    /// handles are still there: the device is quiet, but stays open until they are dropped.
+    /// Otherwise the first step that failed; all steps are tried.
     pub fn close(mut self) -> Result<(), VfioError> {
         self.shut_down()?;
         match self.device.shared.handles() {
@@ -249,13 +320,15 @@ impl VfioHal {
         }
     }
 
-    /// Bus mastering, interrupts, memory, in this order; descriptors follow when the last handle is dropped.
+    /// Bus mastering, interrupts, memory, in this order; descriptors follow when the last handle is
+    /// dropped.
     fn shut_down(&mut self) -> Result<(), VfioError> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
         let device = &self.device;
         let shared = &device.shared;
+        shared.check_home()?;
         shared.close();
         device.interrupts.wake_all();
         let silenced = if device.is_reset_call_running() {
@@ -294,6 +367,9 @@ impl VfioHal {
 
 impl Drop for VfioHal {
     fn drop(&mut self) {
+        if !self.device.shared.is_here() {
+            return;
+        }
         if let Err(error) = self.shut_down() {
             tracing::error!(%error, "closing failed");
         }
@@ -327,11 +403,12 @@ impl Hal for VfioHal {
             window.clone(),
             interrupts.notifier(layout.endpoint),
             layout.completion.at,
-            self.device.options.spin,
+            &self.device.options,
             interrupts.complete(),
         );
         let mailbox = VfioMailbox::attach(window, signal, *layout)?;
-        // The rings have their lengths, so the device is there: from now on all ones mean that it is not.
+        // The rings have their lengths, so the device is there: from now on all ones mean that it
+        // is not.
         self.device.shared.is_alive();
         Ok(mailbox)
     }

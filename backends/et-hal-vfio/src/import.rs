@@ -9,7 +9,8 @@ use crate::config_space::BUS_MASTER;
 use crate::pool::Pool;
 use crate::{LostBecause, VfioError};
 
-/// Keeps memory of the caller mapped for the device; see [`VfioDma::import`](crate::VfioDma::import).
+/// Keeps memory of the caller mapped for the device; see
+/// [`VfioDma::import`](crate::VfioDma::import).
 #[derive(Debug)]
 #[must_use = "the memory is unmapped when this is dropped"]
 pub struct Imported {
@@ -58,9 +59,15 @@ impl Imported {
 }
 
 impl Drop for Imported {
+    /// Returns when the device does not reach the memory any more, also while another thread closes
+    /// it.
     fn drop(&mut self) {
+        if !self.pool.shared().is_here() {
+            return;
+        }
         let Err(error) = self.pool.unmap(self.iova, self.len) else { return };
-        // The caller is about to use the memory again, and the device may still reach it: better no device.
+        // The caller is about to use the memory again, and the device may still reach it: better no
+        // device.
         tracing::error!(%error, "imported memory is not unmapped: the device is stopped");
         let shared = self.pool.shared();
         let silenced = shared.config.set_command(0, BUS_MASTER);

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-/// Bus addresses below are never given out: a null pointer, or one with a small offset, faults in the IOMMU.
+/// Bus addresses below are never given out: a null pointer, or one with a small offset, faults in
+/// the IOMMU.
 const FIRST: u64 = 1 << 20;
 
 /// The bus addresses of one device.
 ///
-/// Each piece that is given out has an unmapped hole behind it. The search goes round, so that an address is not
-/// given out again soon after it was freed: whoever still uses it meets a fault.
+/// Each piece that is given out has an unmapped hole behind it. The search goes round, so that an
+/// address is not given out again soon after it was freed: whoever still uses it meets a fault.
 #[derive(Debug)]
 pub(crate) struct IovaSpace {
     /// Start and end of what is free; no two touch.
@@ -19,8 +20,8 @@ pub(crate) struct IovaSpace {
 }
 
 impl IovaSpace {
-    /// Makes the space from the ranges the IOMMU takes (first and last address), below 2 to the power of `bits`.
-    /// `page` is a power of two.
+    /// Creates the space from the ranges the IOMMU takes (first and last address), below 2 to the
+    /// power of `bits`. `page` is a power of two.
     pub(crate) fn new(ranges: &[(u64, u64)], page: u64, bits: u32) -> Self {
         let limit = 1_u64.checked_shl(bits).unwrap_or(u64::MAX) & !(page - 1);
         let mut space = Self { free: BTreeMap::new(), next: 0, page };

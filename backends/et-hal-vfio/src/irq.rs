@@ -13,8 +13,9 @@ use crate::{Call, Mode, VfioError};
 
 /// Event counters for all vectors, and who waits for them.
 ///
-/// With all four vectors each endpoint has its own. With fewer, whatever arrives wakes everybody, and everybody also looks
-/// from time to time: the device drops messages for vectors it does not have. Spec: §2.1
+/// With all four vectors each endpoint has its own. With fewer, whatever arrives wakes everybody,
+/// and everybody also looks from time to time: the device drops messages for vectors it does not
+/// have. Spec: §2.1
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     events: Vec<Arc<Handle>>,
@@ -31,7 +32,8 @@ fn event(sys: &Arc<dyn Sys>) -> Result<Handle, VfioError> {
 }
 
 impl Interrupts {
-    /// Makes the counters, and hears errors and requests from now on; the device's own messages are not enabled yet.
+    /// Creates the counters, and hears errors and requests from now on; the device's own messages
+    /// are not enabled yet.
     pub(crate) fn new(sys: &Arc<dyn Sys>, transport: &dyn Transport) -> Result<Self, VfioError> {
         let alarm = |index| -> Result<Option<Handle>, VfioError> {
             if transport.vectors(index)? == 0 {
@@ -44,8 +46,8 @@ impl Interrupts {
         let error = alarm(IrqIndex::Error)?;
         let request = alarm(IrqIndex::Request)?;
         let alarms = Arc::new(Alarms { error, request, gone: transport.gone() });
-        // A process that simulates a device signals what it has to say of an endpoint at once, if there is one counter for it.
-        // Kernels complain when vectors share one.
+        // A process that simulates a device signals what it has to say of an endpoint at once, if
+        // there is one counter for it. Kernels complain when vectors share one.
         let shares = transport.mode() == Mode::User;
         let mut events: Vec<Arc<Handle>> = Vec::new();
         for vector in Vector::ALL {
@@ -79,8 +81,8 @@ impl Interrupts {
         Ok(Self { events, alarms, management, operations, everybody, armed })
     }
 
-    /// Enables all vectors in one call, or as many as there are. The device looks at the set-up once, so this is done
-    /// before it may send anything.
+    /// Enables all vectors in one call, or as many as there are. The device looks at the set-up
+    /// once, so this is done before it may send anything.
     pub(crate) fn arm(&self, transport: &dyn Transport) -> Result<(), VfioError> {
         self.armed.store(0, Ordering::Relaxed);
         let have = transport.vectors(IrqIndex::Msi)?;
@@ -137,7 +139,7 @@ impl Interrupts {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// Tells whether every vector of the endpoints has its interrupt.
+    /// Returns `true` if every vector of the endpoints has its interrupt.
     pub(crate) fn complete(&self) -> bool {
         self.armed() == VECTORS
     }

@@ -15,6 +15,7 @@ mod irq;
 mod memory;
 mod notifier;
 mod options;
+mod owed;
 mod owner;
 mod pool;
 mod reset;
@@ -29,7 +30,7 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-pub use address::{AddressError, HugePages, KEYS, Mode, VfioAddress};
+pub use address::{AddressError, HugePages, KEYS, Mode, USER_KEYS, UserAddress, VfioAddress};
 pub use dma::{VfioBuffer, VfioDma};
 pub use error::{Call, LostBecause, VfioError};
 pub use et_vfio_host::Bdf;

@@ -1,4 +1,5 @@
-//! Memory that can be shown to a device: a file in memory, so that a device in another process can get it by descriptor.
+//! Memory that can be shown to a device: a file in memory, so that a device in another process can
+//! get it by descriptor.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use crate::{Call, VfioError};
 /// Bytes of a huge page.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeroed shared memory, all pages present. Taken out of this process on drop, the mapping before its file. `dma` says why
-/// threads may share it.
+/// Zeroed shared memory, all pages present. Taken out of this process on drop, the mapping before
+/// its file. `dma` says why threads may share it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// What `base` is in; taken away as a whole.

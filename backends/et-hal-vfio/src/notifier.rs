@@ -11,7 +11,7 @@ use crate::{Call, LostBecause, VfioError};
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// An interrupt came, or somebody woke the waiters.
+    /// An interrupt came, or the waiters were woken.
     Notified,
     /// The time passed.
     Nothing,
@@ -31,7 +31,7 @@ pub(crate) struct Alarms {
 /// Who waits.
 #[derive(Debug, Default)]
 struct Waiters {
-    /// Somebody polls.
+    /// A thread polls.
     polling: bool,
     /// So many others wait until that one has heard something.
     others: usize,
@@ -39,8 +39,9 @@ struct Waiters {
 
 /// Turns event counters into notifications with a number.
 ///
-/// One waiter at a time polls the counters; when it hears something it clears them, counts on, and wakes the others. An
-/// event that nobody waits for stays in its counter, so nothing is lost between two waits.
+/// One waiter at a time polls the counters; when it hears something it clears them, counts on, and
+/// wakes the others. An event that no thread waits for stays in its counter, so nothing is lost
+/// between two waits.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     sys: Arc<dyn Sys>,
@@ -49,6 +50,8 @@ pub(crate) struct Notifier {
     wake: Handle,
     alarms: Arc<Alarms>,
     epoch: AtomicU64,
+    /// Interrupts among what was heard.
+    interrupts: AtomicU64,
     waiters: Mutex<Waiters>,
     change: Condvar,
 }
@@ -65,6 +68,7 @@ impl Notifier {
             wake: Handle::event(sys)?,
             alarms: Arc::clone(alarms),
             epoch: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
             waiters: Mutex::default(),
             change: Condvar::new(),
         })
@@ -73,6 +77,12 @@ impl Notifier {
     pub(crate) fn epoch(&self) -> u64 {
         // Acquire: what the interrupt announced is looked at after.
         self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Returns how often the device was heard; what came between two looks counts once.
+    pub(crate) fn interrupts(&self) -> u64 {
+        // Relaxed: a number that is compared with itself.
+        self.interrupts.load(Ordering::Relaxed)
     }
 
     /// Makes every present wait return, and the next of each ticket taken before.
@@ -111,8 +121,8 @@ impl Notifier {
             let heard = self.poll(left);
             waiters = lock(&self.waiters);
             waiters.polling = false;
-            // The others look at the epoch; if it has not changed, one of them polls on. To notify is a system call even if
-            // nobody waits.
+            // The others look at the epoch; if it has not changed, one of them polls on. To notify
+            // is a system call even if no thread waits.
             if waiters.others != 0 {
                 self.change.notify_all();
             }
@@ -135,7 +145,7 @@ impl Notifier {
         all.into_iter().filter_map(|(fd, because)| Some((fd?, because))).collect()
     }
 
-    /// Tells whether the device is gone, without taking notifications away.
+    /// Returns why the device is gone, if it is, without taking notifications away.
     pub(crate) fn alarm(&self) -> Result<Option<LostBecause>, VfioError> {
         let alarms = self.alarms();
         let fds: Vec<_> = alarms.iter().map(|(fd, _)| *fd).collect();
@@ -162,10 +172,15 @@ impl Notifier {
             }
         }
         let mut heard = false;
+        let mut is_interrupt = false;
         for (index, &fd) in fds.iter().take(ordinary).enumerate() {
-            if ready >> index & 1 != 0 {
-                heard |= self.sys.clear(fd);
+            if ready >> index & 1 != 0 && self.sys.clear(fd) {
+                heard = true;
+                is_interrupt |= index < self.events.len();
             }
+        }
+        if is_interrupt {
+            self.interrupts.fetch_add(1, Ordering::Relaxed);
         }
         if !heard {
             return Ok(Heard::Nothing);

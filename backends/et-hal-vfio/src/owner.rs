@@ -5,17 +5,20 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use et_vfio_user::Home;
+
 use crate::Bdf;
 use crate::sync::lock;
 use crate::sys::{Handle, Sys};
 
-/// Devices that this process has open. The kernel refuses a second opener too, but cannot say that it is ourselves.
+/// Devices that this process has open. The kernel refuses a second opener too, but cannot say that
+/// it is ourselves.
 static CLAIMS: Mutex<BTreeSet<(usize, Bdf)>> = Mutex::new(BTreeSet::new());
 
 /// First word of an owner file.
 const OPEN: &str = "open";
 const CLEAN: &str = "clean";
-/// Longest command line that is told; the rest of it helps nobody.
+/// Longest command line that is told; the rest of it is no help.
 const MAX_COMMAND: usize = 200;
 
 /// Who has a device, by its own words.
@@ -23,7 +26,8 @@ const MAX_COMMAND: usize = 200;
 pub struct Holder {
     /// Process id.
     pub pid: u32,
-    /// Start time of the process, in the kernel's ticks since boot; tells a process from a later one with the same id.
+    /// Start time of the process, in the kernel's ticks since boot; tells a process from a later
+    /// one with the same id.
     pub started: u64,
     /// Command line.
     pub command: String,
@@ -39,14 +43,15 @@ impl Holder {
     fn of_this_process(sys: &dyn Sys) -> Self {
         let pid = std::process::id();
         let stat = sys.read_text(Path::new("/proc/self/stat")).unwrap_or_default();
-        // The second field is in parentheses and may contain anything; start time is the 20th after it.
+        // The second field is in parentheses and may contain anything; start time is the 20th after
+        // it.
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
         let started = after.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok());
         let command = sys.read_text(Path::new("/proc/self/cmdline")).unwrap_or_default();
         Self { pid, started: started.unwrap_or(0), command: printable(&command) }
     }
 
-    /// Reads an owner file; its author may be anybody.
+    /// Reads an owner file; its author may be any user.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let mut words = lines.next()?.split_whitespace().skip(1);
@@ -65,27 +70,33 @@ fn printable(text: &str) -> String {
 #[derive(Debug)]
 pub(crate) struct Claim {
     key: (usize, Bdf),
+    home: Home,
 }
 
 impl Claim {
     /// Claims a device; `None` if this process has it already.
     pub(crate) fn new(sys: &Arc<dyn Sys>, bdf: Bdf) -> Option<Self> {
-        // All users of the kernel share one entry for each device; each fake kernel of the tests has its own.
+        // All users of the kernel share one entry for each device; each fake kernel of the tests
+        // has its own.
         let key = (sys.identity(), bdf);
         // Made only when it counts: dropping one gives the device up.
         let free = lock(&CLAIMS).insert(key);
-        free.then(|| Self { key })
+        free.then(|| Self { key, home: Home::new() })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        // In a child the device is still the parent's.
+        if !self.home.is_here() {
+            return;
+        }
         lock(&CLAIMS).remove(&self.key);
     }
 }
 
-/// The owner file of a device: for messages, and to see whether its last owner closed it. Without it everything works,
-/// only less well explained.
+/// The owner file of a device: for messages, and to see whether its last owner closed it. Without
+/// it everything works, only less well explained.
 #[derive(Debug)]
 pub(crate) struct Owner {
     /// Locked by us.
@@ -102,22 +113,22 @@ impl Owner {
         Self { file: None, holder: None, unclean: false }
     }
 
-    /// Looks at the owner file, and locks it if nobody has.
+    /// Looks at the owner file, and locks it if it is not locked.
     pub(crate) fn look(sys: &Arc<dyn Sys>, directory: Option<&Path>, bdf: Bdf) -> Self {
-        let nobody = Self::unknown();
-        let Some(directory) = directory else { return nobody };
+        let unknown = Self::unknown();
+        let Some(directory) = directory else { return unknown };
         let path = directory.join(format!("et-hal-vfio-{bdf}.owner"));
         let found = match sys.owner_file(&path) {
             Ok(found) => found,
             Err(errno) => {
                 tracing::debug!(path = %path.display(), %errno, "no owner file");
-                return nobody;
+                return unknown;
             }
         };
         let file = Handle::new(sys, found.fd);
         let holder = Holder::parse(&found.text);
         if !found.locked {
-            return Self { holder, ..nobody };
+            return Self { holder, ..unknown };
         }
         let unclean = found.text.starts_with(OPEN);
         Self { file: Some(file), holder: None, unclean }
@@ -132,7 +143,8 @@ impl Owner {
         }
     }
 
-    /// Says that we have the device; from now on an end without [`mark_clean`](Self::mark_clean) is one.
+    /// Says that we have the device; from now on an end without [`mark_clean`](Self::mark_clean) is
+    /// one.
     pub(crate) fn mark_open(&self, sys: &dyn Sys) {
         self.write(sys, OPEN);
     }
@@ -148,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_files_of_anybody_are_read_with_care() {
+    fn owner_files_of_any_author_are_read_with_care() {
         let holder = Holder::parse("open 17 99\nprogram --flag\u{1b}[2J\n").unwrap();
         assert_eq!((holder.pid, holder.started), (17, 99));
         assert_eq!(holder.command, "program --flag[2J");

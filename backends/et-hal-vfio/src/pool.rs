@@ -1,7 +1,7 @@
 //! Which memory the device can reach.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use et_hal::DeviceAccess;
 
@@ -12,7 +12,7 @@ use crate::slab::{Piece, SLAB_BYTES, Slab};
 use crate::sync::lock;
 use crate::sys::{Errno, Fd};
 use crate::transport::{Addressing, DmaRequest};
-use crate::{Call, HugePages, VfioError};
+use crate::{Call, HugePages, LostBecause, VfioError};
 
 /// Buffers above this have a mapping of their own.
 const LARGEST_IN_SLAB: usize = SLAB_BYTES / 4;
@@ -22,6 +22,21 @@ const MAX_BUFFER_BYTES: usize = 64 << 30;
 /// Bits of a page map entry.
 const PAGE_PRESENT: u64 = 1 << 63;
 const PAGE_FRAME: u64 = (1 << 55) - 1;
+
+/// What happens to a mapping. Only who made it `Making` or `Leaving` talks to the transport about
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Making,
+    There,
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    len: u64,
+    stage: Stage,
+}
 
 /// Who chooses bus addresses.
 #[derive(Debug)]
@@ -35,8 +50,8 @@ struct State {
     space: Space,
     slabs: BTreeMap<u64, Slab>,
     next_slab: u64,
-    /// Mappings of the device: bus address and length.
-    mappings: BTreeMap<u64, u64>,
+    /// Mappings of the device, by bus address.
+    mappings: BTreeMap<u64, Mapped>,
     /// Bytes locked by them.
     locked: u64,
     /// Mappings the IOMMU still takes, if it counts.
@@ -57,6 +72,8 @@ pub(crate) struct Pool {
     /// Bus addresses are physical ones.
     physical: bool,
     state: Mutex<State>,
+    /// The stage of a mapping has changed.
+    changed: Condvar,
 }
 
 /// Where a buffer is.
@@ -70,7 +87,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Tells whether others have used or may use the memory.
+    /// Returns `true` if others have used or may use the memory.
     pub(crate) fn is_part(&self) -> bool {
         matches!(self.kind, Kind::Part(..))
     }
@@ -116,6 +133,7 @@ impl Pool {
             page,
             physical,
             state: Mutex::new(state),
+            changed: Condvar::new(),
         })
     }
 
@@ -153,6 +171,9 @@ impl Pool {
             self.map_memory(&memory, access)?
         };
         let mut state = lock(&self.state);
+        if state.closed {
+            return Err(VfioError::Lost(LostBecause::Closed));
+        }
         let mut slab = Slab::new(memory, bus, access);
         let number = state.next_slab;
         state.next_slab += 1;
@@ -172,7 +193,8 @@ impl Pool {
         })
     }
 
-    /// Makes memory of the best pages there are. Physical addresses hold only for huge ones: small pages may move.
+    /// Makes memory of the best pages there are. Physical addresses hold only for huge ones: small
+    /// pages may move.
     fn memory(&self, len: usize) -> Result<Memory, VfioError> {
         let sys = &self.shared.sys;
         let wanted = self.huge_pages == HugePages::IfFree || self.is_physical();
@@ -210,6 +232,10 @@ impl Pool {
     }
 
     /// Maps memory at a bus address of our choice.
+    ///
+    /// # Errors
+    /// `Lost` once the pool is closed: then nothing is mapped, also if the close overtook this
+    /// call.
     pub(crate) fn map(
         &self,
         address: u64,
@@ -220,6 +246,9 @@ impl Pool {
     ) -> Result<u64, VfioError> {
         let (iova, need, in_use) = {
             let mut state = lock(&self.state);
+            if state.closed {
+                return Err(VfioError::Lost(LostBecause::Closed));
+            }
             let in_use = state.mappings.len() as u64;
             if state.entries == Some(0) {
                 return Err(VfioError::MappingEntries { in_use });
@@ -229,18 +258,24 @@ impl Pool {
                 return Err(VfioError::NotInMode { what: "mapping memory", mode });
             };
             let iova = space.take(len, align).ok_or(VfioError::NoBusAddresses { len })?;
-            state.mappings.insert(iova, len);
+            state.mappings.insert(iova, Mapped { len, stage: Stage::Making });
             state.locked += len;
             state.entries = state.entries.map(|left| left - 1);
             (iova, state.locked, in_use)
         };
-        // Pinning a large buffer takes long, so nobody waits for the lock meanwhile.
+        // Pinning a large buffer takes long, so the lock is free meanwhile.
         let request = DmaRequest { iova, len, access, address, file };
         let Err(error) = self.shared.transport.map_dma(&request) else {
+            if self.settle(iova) {
+                // The close waits for this mapping and then takes it away; who first does so is the
+                // same.
+                self.unmap(iova, len)?;
+                return Err(VfioError::Lost(LostBecause::Closed));
+            }
             tracing::trace!(iova, len, ?access, "mapped");
             return Ok(iova);
         };
-        self.forget(iova, len);
+        self.forget(iova);
         Err(match error {
             VfioError::Call { call: Call::MapDma, errno: Errno::NOMEM, .. } => {
                 VfioError::LockedMemory { need, limit: self.shared.sys.locked_memory_limit() }
@@ -252,31 +287,61 @@ impl Pool {
         })
     }
 
-    /// Takes a mapping that does not exist off the books.
-    fn forget(&self, iova: u64, len: u64) {
+    /// Says that a mapping is there for others to take away; returns `true` if the pool was closed
+    /// meanwhile.
+    fn settle(&self, iova: u64) -> bool {
         let mut state = lock(&self.state);
-        if state.mappings.remove(&iova).is_none() {
-            return;
+        if let Some(mapped) = state.mappings.get_mut(&iova) {
+            mapped.stage = Stage::There;
         }
+        self.changed.notify_all();
+        state.closed
+    }
+
+    /// Takes a mapping that does not exist off the books.
+    fn forget(&self, iova: u64) {
+        let mut state = lock(&self.state);
+        let Some(Mapped { len, .. }) = state.mappings.remove(&iova) else { return };
         state.locked = state.locked.saturating_sub(len);
         state.entries = state.entries.map(|left| left + 1);
         if let Space::Ours(space) = &mut state.space {
             space.give_back(iova, len);
         }
+        self.changed.notify_all();
     }
 
-    /// Unmaps. After an error the device may still reach the memory, and the bus addresses are never used again.
+    /// Unmaps, or waits for the thread that does. When this returns `Ok` the device does not reach
+    /// the memory, also while the pool is being closed. After an error it may, and the bus
+    /// addresses are never used again.
     pub(crate) fn unmap(&self, iova: u64, len: u64) -> Result<(), VfioError> {
-        if lock(&self.state).closed {
-            // Unmapped when the pool was shut down.
-            return Ok(());
+        let mut state = lock(&self.state);
+        loop {
+            match state.mappings.get_mut(&iova) {
+                None => return Ok(()),
+                Some(mapped) if mapped.stage == Stage::There => {
+                    mapped.stage = Stage::Leaving;
+                    break;
+                }
+                // Whoever is at it notifies; the transport's calls end.
+                Some(_) => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
         }
-        let unmapped = self.shared.transport.unmap_dma(iova, len)?;
-        if unmapped != len {
-            return Err(VfioError::ShortUnmap { iova, len, unmapped });
+        drop(state);
+        let unmapped = self.shared.transport.unmap_dma(iova, len);
+        let unmapped = unmapped.and_then(|unmapped| {
+            if unmapped == len {
+                return Ok(());
+            }
+            Err(VfioError::ShortUnmap { iova, len, unmapped })
+        });
+        match unmapped {
+            Ok(()) => self.forget(iova),
+            // It may be tried again: by the close, or by who is dropped after it.
+            Err(_) => drop(self.settle(iova)),
         }
-        self.forget(iova, len);
-        Ok(())
+        unmapped
     }
 
     /// Takes a buffer back.
@@ -309,8 +374,8 @@ impl Pool {
             let access = slab.access;
             let empty = |slab: &Slab| slab.access == access && slab.is_empty();
             let spare = state.slabs.values().filter(|slab| empty(slab)).count() > 1;
-            // One empty slab of each kind is kept. Physical memory is kept in any case: only when the device is silenced
-            // for good is it certain that it does not use it.
+            // One empty slab of each kind is kept. Physical memory is kept in any case: only when
+            // the device is silenced for good is it certain that it does not use it.
             let unmap = spare && !self.is_physical() && !self.shared.is_resetting();
             let is_empty = state.slabs.get(&number).is_some_and(empty);
             if unmap && is_empty { state.slabs.remove(&number) } else { None }
@@ -330,8 +395,8 @@ impl Pool {
 
     /// Takes all memory away from the device. Buffers that callers still have stay usable for them.
     ///
-    /// `silenced` says that the device certainly does not access memory any more. Otherwise memory at physical addresses is
-    /// never returned to the system.
+    /// `silenced` says that the device certainly does not access memory any more. Otherwise memory
+    /// at physical addresses is never returned to the system.
     ///
     /// # Errors
     /// The first failure to unmap; the others are logged.
@@ -345,18 +410,13 @@ impl Pool {
             memories
                 .extend(std::mem::take(&mut state.limbo).into_iter().map(|(memory, ..)| memory));
             memories.extend(std::mem::take(&mut state.slabs).into_values().map(|slab| slab.memory));
-            (std::mem::take(&mut state.mappings), memories)
+            // From here on there are no new ones.
+            let mappings: Vec<_> = state.mappings.iter().map(|(&at, m)| (at, m.len)).collect();
+            (mappings, memories)
         };
         let mut outcome = Ok(());
         for (iova, len) in mappings {
-            let unmapped = self.shared.transport.unmap_dma(iova, len);
-            let result = unmapped.and_then(|unmapped| {
-                if unmapped == len {
-                    return Ok(());
-                }
-                Err(VfioError::ShortUnmap { iova, len, unmapped })
-            });
-            if let Err(error) = result {
+            if let Err(error) = self.unmap(iova, len) {
                 // The kernel has pinned the pages, so that the device cannot reach what others get.
                 tracing::error!(%error, "mapping stays until the connection is closed");
                 outcome = outcome.and(Err(error));

@@ -30,15 +30,15 @@ pub(crate) struct Job {
 
 #[derive(Debug)]
 enum Stage {
-    /// The kernel works on it. The call can take minutes on a dead device, so a thread of its own makes it, and is left
-    /// alone if it takes too long.
+    /// The kernel works on it. The call can take minutes on a dead device, so a thread of its own
+    /// makes it, and is left alone if it takes too long.
     Calling { outcome: Arc<Outcome>, until: Instant },
     /// The device comes up.
     Booting { until: Instant },
 }
 
 impl Job {
-    /// Tells whether the kernel is at work: calls on the device may take as long.
+    /// Returns `true` while the kernel is at work: calls on the device may take as long.
     fn is_calling(&self) -> bool {
         match &self.stage {
             Stage::Calling { outcome, .. } => lock(&outcome.result).is_none(),
@@ -48,7 +48,7 @@ impl Job {
 }
 
 impl Device {
-    /// Tells whether the kernel is at work on a reset.
+    /// Returns `true` while the kernel is at work on a reset.
     pub(crate) fn is_reset_call_running(&self) -> bool {
         lock(&self.job).as_ref().is_some_and(Job::is_calling)
     }
@@ -67,7 +67,8 @@ impl Device {
         self.shared.begin_reset()?;
         lock(&self.bars).clear();
         self.interrupts.wake_all();
-        // The device writes to nobody's memory from here on. If it does not answer at all, the reset itself sees to that.
+        // The device writes to no memory from here on. If it does not answer at all, the
+        // reset itself sees to that.
         match self.shared.config.set_command(0, BUS_MASTER) {
             Ok(()) | Err(VfioError::Lost(_)) => {}
             Err(error) => return Err(error),
@@ -147,7 +148,8 @@ impl Device {
         shared.config.set_command(BUS_MASTER, 0)
     }
 
-    /// Resets before anybody uses the device, and waits for the call, but not for the device to boot.
+    /// Resets before the device is used, and waits for the call, but not for the device to
+    /// boot.
     pub(crate) fn reset_now(&self, scope: ResetScope) -> Result<(), VfioError> {
         self.begin_reset(scope)?;
         if let Some(Job { stage: Stage::Calling { outcome, until }, .. }) = &*lock(&self.job) {
@@ -203,6 +205,7 @@ pub struct VfioReset {
 
 impl VfioReset {
     pub(crate) fn take(device: &Arc<Device>) -> Result<Self, VfioError> {
+        device.shared.check_home()?;
         // Acquire and Release: one holder after the other.
         if device.reset_taken.swap(true, Ordering::Acquire) {
             return Err(VfioError::ResetBusy);
@@ -223,16 +226,19 @@ impl ErrorType for VfioReset {
 
 impl Reset for VfioReset {
     fn loss(&self, scope: ResetScope) -> Option<Loss> {
-        // What a function reset leaves of the firmware's state is not documented, so nothing is promised to survive. Spec: §18
+        // What a function reset leaves of the firmware's state is not documented, so nothing is
+        // promised to survive. Spec: §18
         let possible = self.device.shared.transport.can_reset(scope);
         possible.then_some(Loss { queues: true, compute: true, memory: true })
     }
 
     fn begin(&mut self, scope: ResetScope) -> Result<(), VfioError> {
+        self.device.shared.check_home()?;
         self.device.begin_reset(scope)
     }
 
     fn poll(&mut self) -> Result<ResetState, VfioError> {
+        self.device.shared.check_home()?;
         self.device.poll_reset()
     }
 }

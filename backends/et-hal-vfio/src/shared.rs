@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use et_devapi::pci::{MAILBOX_BAR, MGMT_DIR, OPS_DIR};
 use et_hal::{Error, ErrorKind, Generation, LossReason};
+use et_vfio_user::Home;
 
 use crate::config_space::ConfigSpace;
 use crate::sys::Sys;
@@ -15,7 +16,8 @@ use crate::{LostBecause, VfioError};
 /// Offsets of the boot status of both endpoints in the mailbox BAR. Spec: §3.1, §3.3
 const BOOT_STATUS: [u64; 2] = [MGMT_DIR.as_u64() + 44, OPS_DIR.as_u64() + 8];
 
-/// Whether the device may be used. With the generation it makes one word, so that the check in every access is one load.
+/// Whether the device may be used. With the generation it makes one word, so that the check in
+/// every access is one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Phase {
@@ -64,11 +66,14 @@ pub(crate) struct Shared {
     pub(crate) config: ConfigSpace,
     mailbox_region: Region,
     state: AtomicU64,
-    /// The device has answered in this generation, so that all ones from now on are no sign of booting.
+    /// Only there the device may be used.
+    home: Home,
+    /// The device has answered in this generation, so that all ones from now on are no sign of
+    /// booting.
     alive: AtomicBool,
     /// Held by everything a caller may keep.
     handles: Arc<()>,
-    /// Waits that found messages whose interrupt did not come.
+    /// Interrupts that did not come, long after their messages were found.
     pub(crate) lost_interrupts: AtomicU64,
 }
 
@@ -93,6 +98,7 @@ impl Shared {
             config,
             mailbox_region,
             state: AtomicU64::new(Stamp::new(Generation::default(), Phase::Up).0),
+            home: Home::new(),
             alive: AtomicBool::new(false),
             handles: Arc::new(()),
             lost_interrupts: AtomicU64::new(0),
@@ -132,11 +138,26 @@ impl Shared {
     #[inline]
     pub(crate) fn check(&self, expected: Stamp) -> Result<(), VfioError> {
         let now = self.now();
-        if now == expected { Ok(()) } else { Err(Self::refusal(now)) }
+        if now == expected && self.home.is_here() { Ok(()) } else { Err(self.refusal(now)) }
+    }
+
+    /// Returns `false` in a child of the process that opened the device. There nothing may be done
+    /// to the device, and no lock be taken: a thread that did not come along may hold it.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// Checks that the device is this process's own.
+    pub(crate) fn check_home(&self) -> Result<(), VfioError> {
+        if self.is_here() { Ok(()) } else { Err(VfioError::Lost(LostBecause::Forked)) }
     }
 
     #[cold]
-    fn refusal(now: Stamp) -> VfioError {
+    fn refusal(&self, now: Stamp) -> VfioError {
+        if !self.is_here() {
+            return VfioError::Lost(LostBecause::Forked);
+        }
         VfioError::Lost(match now.phase() {
             Phase::Up | Phase::Resetting => return VfioError::Stale,
             Phase::Removed => LostBecause::RemovalRequested,
@@ -163,6 +184,7 @@ impl Shared {
             LostBecause::LinkDown => Phase::LinkDown,
             LostBecause::Closed => Phase::Closed,
             LostBecause::Disconnected => Phase::Disconnected,
+            LostBecause::Forked => return VfioError::Lost(because),
         };
         let changed = self.change(|now| {
             matches!(now.phase(), Phase::Up | Phase::Resetting)
@@ -171,7 +193,7 @@ impl Shared {
         if changed.is_some() {
             tracing::warn!(device = %self.name, %because, "device lost");
         }
-        Self::refusal(self.now())
+        self.refusal(self.now())
     }
 
     /// Makes every handle answer that the backend was closed.
@@ -179,7 +201,8 @@ impl Shared {
         let _ = self.change(|now| Some(Stamp::new(now.generation(), Phase::Closed)));
     }
 
-    /// Makes every handle stale. A device that a bus error stopped can be reset; one that was removed or closed cannot.
+    /// Makes every handle stale. A device that a bus error stopped can be reset; one that was
+    /// removed or closed cannot.
     pub(crate) fn begin_reset(&self) -> Result<(), VfioError> {
         let begun = self.change(|now| {
             let possible = matches!(
@@ -194,7 +217,7 @@ impl Shared {
             possible.then(|| Stamp::new(next, Phase::Resetting))
         });
         self.alive.store(false, Ordering::Relaxed);
-        begun.map(|_| ()).ok_or_else(|| Self::refusal(self.now()))
+        begun.map(|_| ()).ok_or_else(|| self.refusal(self.now()))
     }
 
     /// Allows new handles.
@@ -202,7 +225,7 @@ impl Shared {
         let ended = self.change(|now| {
             (now.phase() == Phase::Resetting).then(|| Stamp::new(now.generation(), Phase::Up))
         });
-        ended.map(Stamp::generation).ok_or_else(|| Self::refusal(self.now()))
+        ended.map(Stamp::generation).ok_or_else(|| self.refusal(self.now()))
     }
 
     /// Says that the device answers.
@@ -212,13 +235,14 @@ impl Shared {
 
     /// Decides what a read of all ones, or an access that failed, means.
     ///
-    /// Configuration space must answer sensibly. Somebody between us and the device may answer for all of it; so a device that
-    /// has answered before must also show a boot status.
+    /// Configuration space must answer sensibly. Something between us and the device may answer for
+    /// all of it; so a device that has answered before must also show a boot status.
     ///
     /// # Errors
     /// `Lost`.
     #[cold]
     pub(crate) fn confirm(&self) -> Result<(), VfioError> {
+        self.check_home()?;
         let answer = self.config.ids().and_then(|_| self.config.command());
         if let Err(error) = answer {
             let because = match error {
@@ -236,7 +260,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells whether an endpoint shows a boot status other than all ones, by reads that cannot fault.
+    /// Returns `true` if an endpoint shows a boot status other than all ones, by reads that cannot
+    /// fault.
     pub(crate) fn shows_boot_status(&self) -> bool {
         // A device that is no card, accepted by its ids, has none to show.
         self.mailbox_region.size == 0

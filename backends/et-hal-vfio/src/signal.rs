@@ -1,26 +1,31 @@
 //! The interrupts of one endpoint, as a mailbox waits for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use et_devapi::mailbox::Signal;
 use et_hal::{AccessPath, BarOffset, ErrorType, Mmio, Ticket, Wake};
 
 use crate::notifier::{Heard, Notifier};
+use crate::owed::Owed;
 use crate::shared::Shared;
-use crate::{VfioError, VfioWindow};
+use crate::sync::lock;
+use crate::{VfioError, VfioOptions, VfioWindow};
 
-/// How long a lost interrupt can go unnoticed at first; a look costs a bus read or two.
+/// How long messages can go unnoticed whose interrupt does not come; a look costs a bus read or
+/// two.
 const RARE_LOOK: Duration = Duration::from_millis(100);
-/// The same once one was lost.
+/// The same while an interrupt is owed.
 const LOOK: Duration = Duration::from_millis(4);
 /// The same without interrupts.
 const FREQUENT_LOOK: Duration = Duration::from_millis(1);
-/// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for messages.
+/// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for
+/// messages.
 const SLEEPS: u32 = 16;
 
-/// Waits for either vector of an endpoint: looks at the queue for a moment, then sleeps, and looks again from time to time.
+/// Waits for either vector of an endpoint: looks at the queue for a moment, then sleeps, and looks
+/// again from time to time.
 #[derive(Debug)]
 pub struct VfioSignal {
     shared: Arc<Shared>,
@@ -32,8 +37,9 @@ pub struct VfioSignal {
     spin: Duration,
     /// Interrupts are to be expected.
     interrupts: bool,
-    /// One was lost.
-    doubtful: AtomicBool,
+    /// After this time without one, an interrupt that is owed counts as lost.
+    patience: Duration,
+    owed: Mutex<Owed>,
 }
 
 impl VfioSignal {
@@ -42,12 +48,12 @@ impl VfioSignal {
         window: VfioWindow,
         notifier: &Arc<Notifier>,
         completion: BarOffset,
-        spin: Duration,
+        options: &VfioOptions,
         interrupts: bool,
     ) -> Self {
         // Where a look is a call, a sleep costs no more than it.
-        let spin =
-            if window.path(completion, 16) == AccessPath::Direct { spin } else { Duration::ZERO };
+        let is_direct = window.path(completion, 16) == AccessPath::Direct;
+        let spin = if is_direct { options.spin } else { Duration::ZERO };
         Self {
             shared: Arc::clone(shared),
             window,
@@ -55,11 +61,12 @@ impl VfioSignal {
             completion,
             spin,
             interrupts,
-            doubtful: AtomicBool::new(false),
+            patience: options.interrupt_patience,
+            owed: Mutex::default(),
         }
     }
 
-    /// Tells whether there are messages, by the indices of the ring. Spec: §5.2
+    /// Returns `true` if there are messages, by the indices of the ring. Spec: §5.2
     fn has_messages(&self) -> Result<bool, VfioError> {
         let Some(tail) = self.completion.checked_add(8) else { return Ok(false) };
         let head = self.window.load_acquire_u64(self.completion)?;
@@ -67,10 +74,32 @@ impl VfioSignal {
     }
 
     fn sleep(&self) -> Duration {
-        match (self.interrupts, self.doubtful.load(Ordering::Relaxed)) {
-            (false, _) => FREQUENT_LOOK,
-            (true, true) => LOOK,
-            (true, false) => RARE_LOOK,
+        if !self.interrupts {
+            FREQUENT_LOOK
+        } else if lock(&self.owed).is_open(self.notifier.interrupts()) {
+            LOOK
+        } else {
+            RARE_LOOK
+        }
+    }
+
+    /// Keeps the books on interrupts, after a sleep that none ended.
+    fn account(&self, has_messages: bool) {
+        if !self.interrupts {
+            return;
+        }
+        let (heard, now) = (self.notifier.interrupts(), Instant::now());
+        let mut owed = lock(&self.owed);
+        if has_messages {
+            owed.found(heard, now);
+        }
+        if owed.is_lost(heard, now, self.patience) {
+            self.shared.lost_interrupts.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                device = %self.shared.name,
+                silent_for = ?self.patience,
+                "an interrupt was lost, looking more often until one comes"
+            );
         }
     }
 
@@ -107,20 +136,17 @@ impl Signal for VfioSignal {
                 deadline.saturating_duration_since(Instant::now())
             });
             let sleep = self.sleep();
-            // The counters keep what arrived since the last look, so there is no moment in which an interrupt is missed.
+            // The counters keep what arrived since the last look, so there is no moment in which an
+            // interrupt is missed.
             match self.notifier.wait(seen.0, left.min(sleep))? {
                 Heard::Notified => break,
                 Heard::Lost(because) => return Err(self.shared.lose(because)),
                 Heard::Nothing => {}
             }
             self.window.check_usable()?;
-            if self.has_messages()? {
-                if self.interrupts {
-                    self.shared.lost_interrupts.fetch_add(1, Ordering::Relaxed);
-                    if !self.doubtful.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(device = %self.shared.name, "an interrupt was lost, looking more often");
-                    }
-                }
+            let has_messages = self.has_messages()?;
+            self.account(has_messages);
+            if has_messages {
                 break;
             }
             if left <= sleep {
@@ -132,10 +158,14 @@ impl Signal for VfioSignal {
     }
 
     fn wake(&self) {
-        self.notifier.wake();
+        // Nothing waits in a child, and the event is the parent's too.
+        if self.shared.is_here() {
+            self.notifier.wake();
+        }
     }
 
     fn verify(&self) -> Result<(), VfioError> {
+        self.shared.check_home()?;
         if let Some(because) = self.notifier.alarm()? {
             return Err(self.shared.lose(because));
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use et_devapi::pci::MAILBOX_BAR;
-use et_hal::{AccessPath, BarOffset, ErrorType, Mmio, Width, Widths};
+use et_hal::{AccessError, AccessPath, BarOffset, ErrorType, Mmio, Width, Widths};
 
 use crate::bar::Bar;
 use crate::barrier::{read_barrier, write_barrier};
@@ -15,8 +15,8 @@ const DOORBELLS: u64 = 0x2000;
 
 /// A window on a BAR.
 ///
-/// Accesses are the processor's own where the kernel lets the BAR be mapped, and calls elsewhere. A read of all ones is
-/// believed only after the device has shown otherwise that it is there.
+/// Accesses are the processor's own where the kernel lets the BAR be mapped, and calls elsewhere. A
+/// read of all ones is believed only after the device has shown otherwise that it is there.
 #[derive(Clone, Debug)]
 pub struct VfioWindow {
     shared: Arc<Shared>,
@@ -45,24 +45,6 @@ impl VfioWindow {
         self.shared.check(self.stamp)
     }
 
-    #[inline]
-    fn check(&self, at: BarOffset, len: u64) -> Result<(), VfioError> {
-        let window = self.bar.len();
-        match at.as_u64().checked_add(len) {
-            Some(end) if end <= window => Ok(()),
-            _ => Err(VfioError::OutOfBounds { at, len, window }),
-        }
-    }
-
-    #[inline]
-    fn check_register(&self, at: BarOffset, width: Width) -> Result<(), VfioError> {
-        self.check(at, width.bytes())?;
-        if !at.is_aligned_to(width.bytes()) {
-            return Err(VfioError::Misaligned { at, width });
-        }
-        Ok(())
-    }
-
     /// Looks into accesses that the kernel refused: is it the access, or is the device gone?
     #[inline]
     fn believe<T>(&self, outcome: Result<T, VfioError>) -> Result<T, VfioError> {
@@ -72,10 +54,11 @@ impl VfioWindow {
         outcome
     }
 
-    /// Checks a range that is not to touch the doorbells: a read may take a pending interrupt away from the device.
+    /// Checks a range that is not to touch the doorbells: a read may take a pending interrupt away
+    /// from the device.
     #[inline]
     fn check_readable(&self, at: BarOffset, len: u64) -> Result<(), VfioError> {
-        self.check(at, len)?;
+        AccessError::check(at, len, self.bar.len())?;
         if at.as_u64() + len > self.bells {
             return Err(VfioError::Doorbell { at });
         }
@@ -93,7 +76,8 @@ impl Mmio for VfioWindow {
     }
 
     fn widths(&self) -> Widths {
-        // Doorbells may be trapped where the rest is not; only what holds everywhere can be promised for the whole.
+        // Doorbells may be trapped where the rest is not; only what holds everywhere can be
+        // promised for the whole.
         match self.path(BarOffset::new(0), self.bar.len()) {
             AccessPath::Direct => Widths::ALL,
             AccessPath::Trapped => self.shared.transport.unsplit_widths(),
@@ -107,7 +91,7 @@ impl Mmio for VfioWindow {
 
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, VfioError> {
         self.check_usable()?;
-        self.check_register(at, width)?;
+        AccessError::check_register(at, width, self.bar.len())?;
         self.check_readable(at, width.bytes())?;
         let value = self.believe(self.bar.read(at.as_u64(), width))?;
         if value == width.max_value() && width != Width::W8 {
@@ -119,10 +103,7 @@ impl Mmio for VfioWindow {
     #[inline]
     fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), VfioError> {
         self.check_usable()?;
-        self.check_register(at, width)?;
-        if value > width.max_value() {
-            return Err(VfioError::ValueTooLarge { value, width });
-        }
+        AccessError::check_write(at, width, value, self.bar.len())?;
         // A register may be a doorbell: the device must see in memory what was written before it.
         write_barrier();
         self.believe(self.bar.write(at.as_u64(), width, value))
@@ -148,7 +129,7 @@ impl Mmio for VfioWindow {
     #[inline]
     fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, VfioError> {
         self.check_usable()?;
-        self.check_register(at, Width::W64)?;
+        AccessError::check_register(at, Width::W64, self.bar.len())?;
         self.check_readable(at, 8)?;
         let value = self.believe(self.bar.read_index(at.as_u64()))?;
         if value == u64::MAX {
@@ -161,7 +142,7 @@ impl Mmio for VfioWindow {
     #[inline]
     fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), VfioError> {
         self.check_usable()?;
-        self.check_register(at, Width::W64)?;
+        AccessError::check_register(at, Width::W64, self.bar.len())?;
         self.check_readable(at, 8)?;
         write_barrier();
         self.believe(self.bar.write_index(at.as_u64(), value))
@@ -169,8 +150,8 @@ impl Mmio for VfioWindow {
 
     fn flush(&self) -> Result<(), VfioError> {
         self.check_usable()?;
-        // A read of the function pushes the writes before it. Through configuration space it meets no register
-        // with side effects.
+        // A read of the function pushes the writes before it. Through configuration space it meets
+        // no register with side effects.
         let read = self.believe(self.shared.config.command());
         match read {
             Err(VfioError::Lost(because)) => Err(self.shared.lose(because)),

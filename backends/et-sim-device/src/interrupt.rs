@@ -1,8 +1,8 @@
 //! The four interrupt vectors towards the host, and the doorbells towards the device.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use crossbeam_utils::CachePadded;
 use et_devapi::pci::Vector;
 use et_hal::Endpoint;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::{Event, Fault, Waited};
 
@@ -24,8 +25,8 @@ pub struct Interrupts {
     operations: CachePadded<Event>,
     management: CachePadded<Event>,
     raised: CachePadded<[AtomicU64; 4]>,
-    /// Eventfds of another process, by vector.
-    lines: Mutex<[Option<Line>; 4]>,
+    /// Lines to a host in another process, by vector.
+    lines: Mutex<[Option<Box<dyn InterruptLine>>; 4]>,
     has_lines: AtomicBool,
     /// Vectors raised since the last [`flush`](Self::flush), as bits.
     unsent: AtomicU8,
@@ -34,26 +35,18 @@ pub struct Interrupts {
     faults: Option<InterruptFaults>,
 }
 
-/// An eventfd of another process.
-#[derive(Debug)]
-struct Line {
-    fd: OwnedFd,
-    /// The kernel's number of the eventfd behind the descriptor, where it tells.
-    id: Option<u64>,
+/// A way for an interrupt to a host in another process.
+pub trait InterruptLine: std::fmt::Debug + Send + Sync {
+    /// Signals the host. The firmware thread calls it: it must not block, whatever the host does.
+    fn signal(&self);
+
+    /// Returns a number that is the same for lines that the host cannot tell apart, if there is
+    /// one.
+    fn id(&self) -> Option<u64>;
 }
 
-impl Line {
-    fn new(fd: OwnedFd) -> Self {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
-        let id = info.ok().and_then(|info| {
-            let id = info.lines().find_map(|line| line.strip_prefix("eventfd-id:"))?;
-            id.trim().parse().ok()
-        });
-        Self { fd, id }
-    }
-}
-
-/// Vectors in the order in which lines are signalled: whoever hears of a completion first finds it at once.
+/// Vectors in the order in which lines are signalled: whoever hears of a completion first finds it
+/// at once.
 const SIGNALLED: [Vector; 4] =
     [Vector::OpsCompletion, Vector::MgmtCompletion, Vector::OpsSubmission, Vector::MgmtSubmission];
 
@@ -103,10 +96,10 @@ impl Interrupts {
         self.raised[vector as usize].load(Ordering::Relaxed)
     }
 
-    /// Connects a vector to an eventfd, or disconnects it.
-    pub fn connect(&self, vector: Vector, line: Option<OwnedFd>) {
+    /// Connects a vector to a line, or disconnects it.
+    pub fn connect(&self, vector: Vector, line: Option<Box<dyn InterruptLine>>) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines[vector as usize] = line.map(Line::new);
+        lines[vector as usize] = line;
         let any = lines.iter().any(Option::is_some);
         // Under the lock, so that the flag says what is connected.
         self.has_lines.store(any, Ordering::Release);
@@ -117,11 +110,11 @@ impl Interrupts {
         self.is_muted.store(!is_allowed, Ordering::Relaxed);
     }
 
-    /// Signals the eventfd of a vector as if the device had raised it, for a test of the wiring.
+    /// Signals the line of a vector as if the device had raised it, for a test of the wiring.
     pub fn trigger(&self, vector: Vector) {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = &lines[vector as usize] {
-            signal(&line.fd);
+            line.signal();
         }
     }
 
@@ -147,8 +140,8 @@ impl Interrupts {
         }
     }
 
-    /// Signals the eventfds of what was raised since the last time: each once, and none before the device has
-    /// published what it says. To signal takes longer than to execute a small command.
+    /// Signals the lines of what was raised since the last time: each once, and none before the
+    /// device has published what it says. To signal takes longer than to execute a small command.
     pub(crate) fn flush(&self) {
         let unsent = self.unsent.load(Ordering::Relaxed);
         if unsent == 0 {
@@ -159,11 +152,12 @@ impl Interrupts {
         let mut done: [Option<u64>; 4] = [None; 4];
         for (vector, done_at) in SIGNALLED.into_iter().zip(0..) {
             let Some(line) = lines[vector as usize].as_ref() else { continue };
-            if unsent & 1 << vector as u8 == 0 || line.id.is_some() && done.contains(&line.id) {
+            let id = line.id();
+            if unsent & 1 << vector as u8 == 0 || id.is_some() && done.contains(&id) {
                 continue;
             }
-            signal(&line.fd);
-            done[done_at] = line.id;
+            line.signal();
+            done[done_at] = id;
         }
     }
 
@@ -186,20 +180,32 @@ impl Interrupts {
     }
 }
 
-/// Adds one to an eventfd.
+/// Adds one to an eventfd of this process.
 fn signal(line: &OwnedFd) {
     // Full means that the other side has not looked for 2⁶⁴ times; it will look.
     let (Ok(_) | Err(_)) = rustix::io::write(line, &1_u64.to_le_bytes());
 }
 
-/// Takes what has been added to an eventfd.
+/// Takes what has been added to an eventfd; 0 if nothing was.
+///
+/// A host that has the eventfd too can clear `O_NONBLOCK`, which belongs to the open file, and a
+/// plain read would then wait for its next doorbell. So each read says for itself that it does not.
 fn drain(line: &OwnedFd) -> u64 {
     let mut count = [0; 8];
-    match rustix::io::read(line, &mut count) {
+    let into = &mut [IoSliceMut::new(&mut count)];
+    let read = match preadv2(line, into, CURRENT, ReadWriteFlags::NOWAIT) {
+        // Kernels before 5.8 know that of files only.
+        Err(Errno::OPNOTSUPP) => rustix::io::read(line, &mut count),
+        read => read,
+    };
+    match read {
         Ok(8) => u64::from_le_bytes(count),
         _ => 0,
     }
 }
+
+/// Offset of a read that is made at no place of its own.
+const CURRENT: u64 = u64::MAX;
 
 /// Sleeps as long as this end by an event or not at all.
 const FAR: Duration = Duration::from_secs(1000);
@@ -232,8 +238,8 @@ impl DoorbellLines {
         }
     }
 
-    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations, management
-    /// and what happens on this side.
+    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations,
+    /// management and what happens on this side.
     fn poll(&self, timeout: Duration) -> [bool; 3] {
         // A limit that far away is none, and saves the kernel a timer.
         let limit = (timeout < FAR).then(|| Timespec {
@@ -308,7 +314,7 @@ impl Bell {
         self.lines.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Counts the doorbells that another process has rung; tells whether there were any.
+    /// Counts the doorbells that another process has rung; returns `true` if there were any.
     pub(crate) fn look(&self) -> bool {
         // Each is asked.
         self.look_at(Endpoint::Operations) | self.look_at(Endpoint::Management)
@@ -329,7 +335,7 @@ impl Bell {
         true
     }
 
-    /// Tells whether another process may ring.
+    /// Returns `true` if another process may ring.
     pub(crate) fn has_lines(&self) -> bool {
         self.lines.get().is_some()
     }

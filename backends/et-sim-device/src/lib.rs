@@ -25,5 +25,5 @@ pub use et_sim_cores::{Dram, FloatProfile, Timing};
 pub use event::{Event, Waited};
 pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
 pub use host_memory::{HostMemory, RemoteMemory};
-pub use interrupt::{DoorbellLines, Interrupts};
-pub use page::{PageError, RegisterPage};
+pub use interrupt::{DoorbellLines, InterruptLine, Interrupts};
+pub use page::RegisterPage;

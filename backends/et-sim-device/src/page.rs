@@ -3,51 +3,11 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use et_hal::{AccessPath, BarOffset, ErrorKind, ErrorType, Mmio, Width, Widths};
+use et_hal::{AccessError, AccessPath, BarOffset, ErrorType, Mmio, Width, Widths};
 use rustix::fs::{MemfdFlags, SealFlags};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
 use crate::BoardError;
-
-/// An access that the register page cannot make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PageError {
-    /// The range does not lie inside the page.
-    #[error("{len} bytes at offset {at:#x} are outside the register page")]
-    OutOfBounds {
-        /// First byte asked for.
-        at: u64,
-        /// Bytes asked for.
-        len: u64,
-    },
-    /// The offset is not a multiple of the access width.
-    #[error("offset {at:#x} is not a multiple of the access width of {width} bytes")]
-    Misaligned {
-        /// Offset asked for.
-        at: u64,
-        /// Width in bytes.
-        width: u64,
-    },
-    /// The value does not fit the access width.
-    #[error("value {value:#x} does not fit {width} bytes")]
-    TooLarge {
-        /// Value to be written.
-        value: u64,
-        /// Width in bytes.
-        width: u64,
-    },
-}
-
-impl et_hal::Error for PageError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::OutOfBounds { .. } => ErrorKind::OutOfBounds,
-            Self::Misaligned { .. } => ErrorKind::Misaligned,
-            Self::TooLarge { .. } => ErrorKind::TooLarge,
-        }
-    }
-}
 
 /// Shared memory with the mailboxes of both endpoints, little-endian.
 ///
@@ -88,7 +48,7 @@ impl RegisterPage {
     }
 
     /// Sets `len` bytes at `at` to zero.
-    pub(crate) fn clear(&self, at: u64, len: usize) -> Result<(), PageError> {
+    pub(crate) fn clear(&self, at: u64, len: usize) -> Result<(), AccessError> {
         const ZEROS: [u8; 256] = [0; 256];
         let mut done = 0;
         while done < len {
@@ -103,37 +63,37 @@ impl RegisterPage {
     ///
     /// # Ordering
     /// Release; pairs with the acquire of a reader that polls the register.
-    pub(crate) fn publish_u16(&self, at: BarOffset, value: u16) -> Result<(), PageError> {
-        let at = Self::check_register(at.as_u64(), Width::W16)?;
+    pub(crate) fn publish_u16(&self, at: BarOffset, value: u16) -> Result<(), AccessError> {
+        let at = Self::check_register(at, Width::W16)?;
         self.cell::<AtomicU16>(at)?.store(value.to_le(), Ordering::Release);
         Ok(())
     }
 
-    fn check(at: u64, len: u64) -> Result<usize, PageError> {
-        let error = PageError::OutOfBounds { at, len };
-        let end = at.checked_add(len).ok_or(error)?;
-        if end > Self::BYTES as u64 {
-            return Err(error);
-        }
-        usize::try_from(at).map_err(|_| error)
+    fn check(at: BarOffset, len: u64) -> Result<usize, AccessError> {
+        AccessError::check(at, len, Self::BYTES as u64)?;
+        Ok(Self::place(at))
     }
 
-    fn check_register(at: u64, width: Width) -> Result<usize, PageError> {
-        let offset = Self::check(at, width.bytes())?;
-        if !at.is_multiple_of(width.bytes()) {
-            return Err(PageError::Misaligned { at, width: width.bytes() });
-        }
-        Ok(offset)
+    fn check_register(at: BarOffset, width: Width) -> Result<usize, AccessError> {
+        AccessError::check_register(at, width, Self::BYTES as u64)?;
+        Ok(Self::place(at))
+    }
+
+    /// Converts an offset that was checked.
+    fn place(at: BarOffset) -> usize {
+        usize::try_from(at.as_u64()).unwrap_or(Self::BYTES)
     }
 
     /// Returns one cell; `at` was checked by the caller.
-    fn cell<T: vm_memory::AtomicInteger>(&self, at: usize) -> Result<&T, PageError> {
-        let len = size_of::<T>() as u64;
-        self.memory.get_atomic_ref(at).map_err(|_| PageError::OutOfBounds { at: at as u64, len })
+    fn cell<T: vm_memory::AtomicInteger>(&self, at: usize) -> Result<&T, AccessError> {
+        let (len, window) = (size_of::<T>() as u64, Self::BYTES as u64);
+        let at_error = BarOffset::new(at as u64);
+        let outside = AccessError::OutOfBounds { at: at_error, len, window };
+        self.memory.get_atomic_ref(at).map_err(|_| outside)
     }
 
-    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), PageError> {
-        let mut offset = Self::check(at, into.len() as u64)?;
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), AccessError> {
+        let mut offset = Self::check(BarOffset::new(at), into.len() as u64)?;
         let lead = (offset.next_multiple_of(8) - offset).min(into.len());
         let (first, rest) = into.split_at_mut(lead);
         let (words, last) = rest.as_chunks_mut::<8>();
@@ -153,8 +113,8 @@ impl RegisterPage {
         Ok(())
     }
 
-    fn write_at(&self, at: u64, from: &[u8]) -> Result<(), PageError> {
-        let mut offset = Self::check(at, from.len() as u64)?;
+    fn write_at(&self, at: u64, from: &[u8]) -> Result<(), AccessError> {
+        let mut offset = Self::check(BarOffset::new(at), from.len() as u64)?;
         let lead = (offset.next_multiple_of(8) - offset).min(from.len());
         let (first, rest) = from.split_at(lead);
         let (words, last) = rest.as_chunks::<8>();
@@ -176,7 +136,7 @@ impl RegisterPage {
 }
 
 impl ErrorType for RegisterPage {
-    type Error = PageError;
+    type Error = AccessError;
 }
 
 impl Mmio for RegisterPage {
@@ -192,8 +152,8 @@ impl Mmio for RegisterPage {
         AccessPath::Direct
     }
 
-    fn read(&self, at: BarOffset, width: Width) -> Result<u64, PageError> {
-        let at = Self::check_register(at.as_u64(), width)?;
+    fn read(&self, at: BarOffset, width: Width) -> Result<u64, AccessError> {
+        let at = Self::check_register(at, width)?;
         Ok(match width {
             // Acquire: an uncached register read is not overtaken by later reads either.
             Width::W8 => self.cell::<AtomicU8>(at)?.load(Ordering::Acquire).into(),
@@ -203,20 +163,18 @@ impl Mmio for RegisterPage {
         })
     }
 
-    fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), PageError> {
-        let at = Self::check_register(at.as_u64(), width)?;
-        let large = |_| PageError::TooLarge { value, width: width.bytes() };
+    fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), AccessError> {
+        AccessError::check_write(at, width, value, Self::BYTES as u64)?;
+        let at = Self::place(at);
+        let [b0, b1, b2, b3, ..] = value.to_le_bytes();
         match width {
-            Width::W8 => {
-                let value = u8::try_from(value).map_err(large)?;
-                self.cell::<AtomicU8>(at)?.store(value, Ordering::Relaxed);
-            }
+            Width::W8 => self.cell::<AtomicU8>(at)?.store(b0, Ordering::Relaxed),
             Width::W16 => {
-                let value = u16::try_from(value).map_err(large)?;
+                let value = u16::from_le_bytes([b0, b1]);
                 self.cell::<AtomicU16>(at)?.store(value.to_le(), Ordering::Relaxed);
             }
             Width::W32 => {
-                let value = u32::try_from(value).map_err(large)?;
+                let value = u32::from_le_bytes([b0, b1, b2, b3]);
                 self.cell::<AtomicU32>(at)?.store(value.to_le(), Ordering::Relaxed);
             }
             Width::W64 => self.cell::<AtomicU64>(at)?.store(value.to_le(), Ordering::Relaxed),
@@ -224,34 +182,36 @@ impl Mmio for RegisterPage {
         Ok(())
     }
 
-    fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), PageError> {
+    fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), AccessError> {
         self.read_at(at.as_u64(), into)
     }
 
-    fn write_bytes(&self, at: BarOffset, from: &[u8]) -> Result<(), PageError> {
+    fn write_bytes(&self, at: BarOffset, from: &[u8]) -> Result<(), AccessError> {
         self.write_at(at.as_u64(), from)
     }
 
-    fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, PageError> {
-        let at = Self::check_register(at.as_u64(), Width::W64)?;
+    fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, AccessError> {
+        let at = Self::check_register(at, Width::W64)?;
         // Acquire: pairs with the release store of an index on the other side.
         Ok(u64::from_le(self.cell::<AtomicU64>(at)?.load(Ordering::Acquire)))
     }
 
-    fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), PageError> {
-        let at = Self::check_register(at.as_u64(), Width::W64)?;
+    fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), AccessError> {
+        let at = Self::check_register(at, Width::W64)?;
         // Release: publishes the bytes written before; pairs with the acquire load.
         self.cell::<AtomicU64>(at)?.store(value.to_le(), Ordering::Release);
         Ok(())
     }
 
-    fn flush(&self) -> Result<(), PageError> {
+    fn flush(&self) -> Result<(), AccessError> {
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use et_hal::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -271,7 +231,7 @@ mod tests {
     #[test]
     fn accesses_are_checked() {
         let page = RegisterPage::new().unwrap();
-        let kind = |e: PageError| et_hal::Error::kind(&e);
+        let kind = |e: AccessError| et_hal::Error::kind(&e);
         let read = |at, width| page.read(BarOffset::new(at), width).map_err(kind);
         assert_eq!(read(0x3fff, Width::W8), Ok(0));
         assert_eq!(read(0x4000, Width::W8), Err(ErrorKind::OutOfBounds));

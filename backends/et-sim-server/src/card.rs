@@ -1,15 +1,14 @@
 //! The card as a PCI function.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use et_devapi::pci::{BAR0_BYTES, BAR0_DEVICE_ADDR, BAR2_BYTES, DRAM_BAR, MAILBOX_BAR, Vector};
 use et_hal::{Bar, BarOffset, BusAddr, Endpoint, Mmio, Width};
-use et_sim_device::{Board, Link, MemoryAfterReset, RegisterPage};
+use et_sim_device::{Board, InterruptLine, Link, MemoryAfterReset, RegisterPage};
 use et_vfio_user::{
     Access, Area, BusMaster, Device, DeviceInfo, DmaWindow, Errno, IoFd, IoFdKind, IrqAction,
-    IrqData, IrqInfo, IrqRequest, Region, RegionMemory,
+    IrqData, IrqInfo, IrqRequest, PeerEvent, Region, RegionMemory,
 };
 
 use crate::config_space::{self, ConfigSpace, Effect};
@@ -77,8 +76,8 @@ struct State {
     windows: Windows,
     /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does both.
     has_msi_lines: bool,
-    error_line: Option<OwnedFd>,
-    request_line: Option<OwnedFd>,
+    error_line: Option<PeerEvent>,
+    request_line: Option<PeerEvent>,
 }
 
 impl Card {
@@ -226,7 +225,7 @@ impl Card {
             IrqData::Eventfds(lines) => {
                 for (vector, line) in vectors.zip(lines) {
                     state.has_msi_lines |= line.is_some();
-                    interrupts.connect(vector, line);
+                    interrupts.connect(vector, line.map(|line| Box::new(Line(line)) as _));
                 }
             }
         }
@@ -266,8 +265,23 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-fn signal(line: Option<&OwnedFd>) -> bool {
-    line.is_some_and(|line| rustix::io::write(line, &1_u64.to_le_bytes()).is_ok())
+/// An interrupt on its way to the client.
+#[derive(Debug)]
+struct Line(PeerEvent);
+
+impl InterruptLine for Line {
+    fn signal(&self) {
+        self.0.signal();
+    }
+
+    fn id(&self) -> Option<u64> {
+        self.0.id()
+    }
+}
+
+/// Returns `true` if there is a line.
+fn signal(line: Option<&PeerEvent>) -> bool {
+    line.map(PeerEvent::signal).is_some()
 }
 
 impl Device for Card {

@@ -19,6 +19,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 const SOON: Duration = Duration::from_secs(30);
 const CONFIG: u32 = 7;
 const MSI: u32 = 1;
+const ERROR: u32 = 3;
+const REQUEST: u32 = 4;
 
 /// A server in this process.
 struct Rig {
@@ -90,12 +92,16 @@ fn is_signalled(line: &OwnedFd, within: Duration) -> bool {
 fn boot(client: &Client) -> Vec<OwnedFd> {
     client.write(CONFIG, 4, &[0x06, 0x00]).unwrap();
     let lines = enable_msi(client);
+    wait_for_boot(client);
+    lines
+}
+
+fn wait_for_boot(client: &Client) {
     let deadline = std::time::Instant::now() + SOON;
     while management_status(client) != 12 {
         assert!(std::time::Instant::now() < deadline);
         std::thread::yield_now();
     }
-    lines
 }
 
 #[test]
@@ -210,4 +216,50 @@ fn windows_are_mapped_and_gone_with_the_client() {
     let client = rig.connect(NoHostMemory);
     assert_eq!(read::<2>(&client, CONFIG, 4), [0, 0]);
     let _lines = boot(&client);
+}
+
+/// An event as a hostile client connects it: writers block, since it is full.
+fn full_line() -> OwnedFd {
+    let line = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&line, &(u64::MAX - 1).to_le_bytes()).unwrap();
+    line
+}
+
+#[test]
+fn events_that_are_full_and_block_stop_neither_firmware_nor_server() {
+    let rig = Rig::new(CardOptions::new());
+    let client = rig.connect(NoHostMemory);
+    let lines: Vec<_> = (0..4).map(|_| full_line()).collect();
+    let fds: Vec<_> = lines.iter().map(|line| Some(line.as_fd())).collect();
+    for (kind, count) in [(MSI, 4), (ERROR, 1), (REQUEST, 1)] {
+        let set = IrqSet::Eventfds(&fds[..count]);
+        client.set_irqs(kind, 0, IrqAction::Trigger, set).unwrap();
+        let all = u32::try_from(count).unwrap();
+        client.set_irqs(kind, 0, IrqAction::Trigger, IrqSet::All(all)).unwrap();
+        client.set_irqs(kind, 0, IrqAction::Trigger, IrqSet::Bool(&vec![true; count])).unwrap();
+    }
+    assert!(rig.card.report_bus_error() && rig.card.request_removal());
+    // The firmware raises vectors while it boots and after.
+    client.write(CONFIG, 4, &[0x06, 0x00]).unwrap();
+    wait_for_boot(&client);
+    drop(client);
+    // The events are still full, and still there.
+    let next = rig.connect(NoHostMemory);
+    boot(&next);
+    drop(lines);
+}
+
+#[test]
+fn doorbells_that_block_readers_do_not_stop_the_firmware() {
+    let rig = Rig::new(CardOptions::new());
+    let client = rig.connect(NoHostMemory);
+    let bells = client.io_fds(2).unwrap();
+    assert_eq!(bells.len(), 2);
+    for bell in &bells {
+        // The flag belongs to the open file, and so to the firmware as well.
+        rustix::fs::fcntl_setfl(&bell.fd, rustix::fs::OFlags::empty()).unwrap();
+    }
+    boot(&client);
+    drop(client);
+    boot(&rig.connect(NoHostMemory));
 }

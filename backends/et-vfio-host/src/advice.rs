@@ -4,9 +4,9 @@ use crate::Bdf;
 
 /// Returns udev rules that give a card's nodes to a user and a group on every boot.
 ///
-/// `group_node` is the name of the IOMMU group's node: `12`, or `noiommu-12`. User and group are names or numbers. A
-/// group's node has no parent that a rule could name, and its number may change when hardware is added; the device's own
-/// node is found by the address of the card.
+/// `group_node` is the name of the IOMMU group's node: `12`, or `noiommu-12`. User and group are
+/// names or numbers. A group's node has no parent that a rule could name, and its number may change
+/// when hardware is added; the device's own node is found by the address of the card.
 #[must_use]
 pub fn udev_rules(bdf: Bdf, group_node: &str, user: &str, group: &str) -> String {
     let owner = format!("OWNER=\"{user}\", GROUP=\"{group}\", MODE=\"0660\"");

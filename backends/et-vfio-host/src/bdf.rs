@@ -17,7 +17,7 @@ pub struct Bdf {
 }
 
 impl Bdf {
-    /// Makes the address; `None` above 31 devices or 7 functions.
+    /// Creates the address; `None` above 31 devices or 7 functions.
     #[must_use]
     pub const fn new(domain: u32, bus: u8, device: u8, function: u8) -> Option<Self> {
         if device < 32 && function < 8 {

@@ -74,8 +74,8 @@ pub struct Plan {
     pub bdf: Bdf,
     /// Driver it has.
     pub from: Option<String>,
-    /// Driver it should have; `None` leaves that to the kernel when [`Plan::is_known`] is false, and is no driver
-    /// otherwise.
+    /// Driver it should have; `None` leaves that to the kernel when [`Plan::is_known`] is false,
+    /// and is no driver otherwise.
     pub to: Option<String>,
     /// Whether it is known what driver the function should have.
     pub is_known: bool,
@@ -101,9 +101,9 @@ impl Host {
     /// Returns what [`Host::bind`] would write.
     ///
     /// # Errors
-    /// What forbids it: [`Error::NoDevice`], [`Error::NotACard`], [`Error::NoVfioDriver`], [`Error::NoIommu`],
-    /// [`Error::NotViable`], [`Error::VirtualFunctions`], [`Error::InUse`], [`Error::Held`]; [`Error::Read`] and
-    /// [`Error::Malformed`] for the files that tell.
+    /// What forbids it: [`Error::NoDevice`], [`Error::NotACard`], [`Error::NoVfioDriver`],
+    /// [`Error::NoIommu`], [`Error::NotViable`], [`Error::VirtualFunctions`], [`Error::InUse`],
+    /// [`Error::Held`]; [`Error::Read`] and [`Error::Malformed`] for the files that tell.
     pub fn plan_bind(&self, bdf: Bdf, options: &BindOptions) -> Result<Plan, Error> {
         let function = self.function(bdf)?;
         let Function { vendor, device, .. } = function;
@@ -149,9 +149,9 @@ impl Host {
     /// When a step fails, the earlier ones are undone.
     ///
     /// # Errors
-    /// As [`Host::plan_bind`]; [`Error::Locked`]; [`Error::Write`] and [`Error::Blocked`] for a step;
-    /// [`Error::WrongDriver`] when the kernel chose another; [`Error::NotUndone`]; [`Error::NoNode`] and
-    /// [`Error::Chown`] when only the owner could not be set.
+    /// As [`Host::plan_bind`]; [`Error::Locked`]; [`Error::Write`] and [`Error::Blocked`] for a
+    /// step; [`Error::WrongDriver`] when the kernel chose another; [`Error::NotUndone`];
+    /// [`Error::NoNode`] and [`Error::Chown`] when only the owner could not be set.
     pub fn bind(&self, bdf: Bdf, options: &BindOptions) -> Result<Change, Error> {
         self.bind_with(bdf, options, &FileKernel::default())
     }
@@ -191,7 +191,8 @@ impl Host {
     /// Returns what [`Host::unbind`] would write.
     ///
     /// # Errors
-    /// [`Error::NoDevice`]; [`Error::Held`]; [`Error::Read`] and [`Error::Malformed`] for the files that tell.
+    /// [`Error::NoDevice`]; [`Error::Held`]; [`Error::Read`] and [`Error::Malformed`] for the files
+    /// that tell.
     pub fn plan_unbind(&self, bdf: Bdf) -> Result<Plan, Error> {
         let function = self.function(bdf)?;
         let before = self.before(bdf)?;
@@ -231,8 +232,8 @@ impl Host {
     /// Gives a function back to the driver it had; does nothing when no VFIO driver has it.
     ///
     /// # Errors
-    /// As [`Host::plan_unbind`]; [`Error::Locked`]; [`Error::Write`] and [`Error::Blocked`] for a step;
-    /// [`Error::WrongDriver`] when the old driver did not take it.
+    /// As [`Host::plan_unbind`]; [`Error::Locked`]; [`Error::Write`] and [`Error::Blocked`] for a
+    /// step; [`Error::WrongDriver`] when the old driver did not take it.
     pub fn unbind(&self, bdf: Bdf) -> Result<Change, Error> {
         self.unbind_with(bdf, &BindOptions::default(), &FileKernel::default())
     }

@@ -62,7 +62,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A write did not come back.
-    #[error("writing to {} did not end in time: somebody uses the device", file.display())]
+    #[error("writing to {} did not end in time: the device is in use", file.display())]
     Blocked {
         /// File concerned.
         file: PathBuf,

@@ -9,8 +9,8 @@ use crate::{Bdf, Error, Host};
 pub struct Group {
     /// Its number.
     pub number: u32,
-    /// What the kernel does for its own drivers: `DMA`, `DMA-FQ`, `identity`, `blocked`; old kernels do not
-    /// say.
+    /// What the kernel does for its own drivers: `DMA`, `DMA-FQ`, `identity`, `blocked`; old
+    /// kernels do not say.
     pub kind: Option<String>,
     /// A name, if it has one; groups that VFIO made up without an IOMMU are called `vfio-noiommu`.
     pub name: Option<String>,
@@ -46,7 +46,8 @@ impl Group {
         self.name.as_deref() == Some("vfio-noiommu")
     }
 
-    /// Returns the members other than `bdf` that keep VFIO from using the group, with their drivers.
+    /// Returns the members other than `bdf` that keep VFIO from using the group, with their
+    /// drivers.
     #[must_use]
     pub fn foreign(&self, bdf: Bdf) -> Vec<(String, String)> {
         let own = bdf.to_string();

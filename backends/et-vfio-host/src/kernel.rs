@@ -32,8 +32,8 @@ pub struct FileKernel {
 impl FileKernel {
     /// Returns a kernel whose writes are given up after `deadline`.
     ///
-    /// A driver that lets go of a device may wait for programs. Such a write cannot be called off: its thread stays
-    /// until the driver answers.
+    /// A driver that lets go of a device may wait for programs. Such a write cannot be called off:
+    /// its thread stays until the driver answers.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
         Self { deadline }
@@ -52,7 +52,7 @@ impl Kernel for FileKernel {
         let (done, answer) = mpsc::channel();
         let (file, text) = (file.to_owned(), text.to_owned());
         std::thread::Builder::new().name("et-vfio-host".to_owned()).spawn(move || {
-            // Nobody listens any more after the deadline.
+            // The receiver is gone after the deadline.
             let _ = done.send(write(&file, &text));
         })?;
         answer.recv_timeout(self.deadline).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))

@@ -83,7 +83,8 @@ pub(crate) enum Access {
 }
 
 impl Host {
-    /// Returns the best mode whose nodes exist; one that this process may open before one it may not.
+    /// Returns the best mode whose nodes exist; one that this process may open before one it may
+    /// not.
     #[must_use]
     pub fn mode(&self, function: &Function, group: Option<&Group>) -> Option<Mode> {
         let present = |mode: &Mode| self.exists(mode.node()) && self.exists(mode.companion());

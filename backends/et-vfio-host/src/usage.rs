@@ -41,7 +41,8 @@ impl Host {
         self.refuse_held(bdf, &found.nodes)
     }
 
-    /// Fails when a process has one of the nodes open: taking the device from its driver would wait for it.
+    /// Fails when a process has one of the nodes open: taking the device from its driver would wait
+    /// for it.
     pub(crate) fn refuse_held(&self, bdf: Bdf, nodes: &[PathBuf]) -> Result<(), Error> {
         if nodes.is_empty() {
             return Ok(());

@@ -136,7 +136,8 @@ fn unbinding_says_when_the_old_driver_does_not_come() {
     assert!(tree.at(STATE).exists());
 }
 
-/// The process dies after each step: unbinding leads back, and so does binding again and then unbinding.
+/// The process dies after each step: unbinding leads back, and so does binding again and then
+/// unbinding.
 #[test]
 fn a_bind_cut_short_at_any_step_can_be_unbound() {
     for again in [false, true] {
@@ -288,7 +289,8 @@ fn a_card_in_use_is_not_unbound() {
     assert!(writes(&kernel).is_empty());
 }
 
-/// Without a kernel behind the files the driver stays: the writes arrive, the check fails, and all is undone.
+/// Without a kernel behind the files the driver stays: the writes arrive, the check fails, and all
+/// is undone.
 #[test]
 fn real_writes_arrive_and_the_result_is_checked() {
     let tree = Tree::unbound();

@@ -383,7 +383,7 @@ fn holders_are_named() {
     let own = |t: &Tree| t.holder(std::process::id(), "test", "/dev/vfio/devices/vfio0");
     expect(own, check, "problem", "this process has /dev/vfio/devices/vfio0 open", "");
     let other = |t: &Tree| t.holder(9_999_999, "et", "/dev/vfio/13");
-    expect(other, check, "ok", "nobody", "");
+    expect(other, check, "ok", "no process", "");
 }
 
 #[test]

@@ -62,8 +62,8 @@ impl Client {
     /// may take, [`Client::reset`] excepted.
     ///
     /// # Errors
-    /// [`ClientError::Connect`] if nobody listens, [`ClientError::NoAnswer`] if the server is busy,
-    /// [`ClientError::Version`] or [`ClientError::Refused`] if it cannot agree.
+    /// [`ClientError::Connect`] if nothing listens, [`ClientError::NoAnswer`] if the server is
+    /// busy, [`ClientError::Version`] or [`ClientError::Refused`] if it cannot agree.
     pub fn connect(
         path: impl AsRef<Path>,
         memory: Arc<dyn HostMemory>,
@@ -460,12 +460,17 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
+        if !self.link.is_here() {
+            // The thread is the parent's: there is nothing to join, nor to detach.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.stop.raise();
         self.link.close(Closed::Here);
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // It has panicked if the memory did; nobody is left to be told.
+            // It has panicked if the memory did, which is reported elsewhere.
             let _ = thread.join();
         }
     }
@@ -530,7 +535,7 @@ fn lost(command: Command, end: End, after: Duration) -> ClientError {
     }
 }
 
-/// Also when the memory panics: nobody is left waiting for it.
+/// Also when the memory panics: no caller is left waiting for it.
 struct CloseAtEnd<'a>(&'a Link);
 
 impl Drop for CloseAtEnd<'_> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::BusMaster;
+use crate::{BusMaster, PeerEvent};
 
 /// Which accesses are possible or allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +117,7 @@ pub enum IrqData {
     /// To those that are true; one per interrupt of the range.
     Bool(Vec<bool>),
     /// Connects these events, or disconnects; one per interrupt of the range.
-    Eventfds(Vec<Option<OwnedFd>>),
+    Eventfds(Vec<Option<PeerEvent>>),
 }
 
 /// A change to the interrupts of a kind; the range lies inside what [`Device::irq`] said.

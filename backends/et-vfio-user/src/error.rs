@@ -56,6 +56,9 @@ pub enum Closed {
     /// This side closed the connection.
     #[error("connection was closed on this side")]
     Here,
+    /// The connection is that of the process of which this one is a fork.
+    #[error("connection belongs to the process that made it, and this is a fork of that")]
+    Forked,
     /// The operating system refused.
     #[error("{call} failed")]
     System {
@@ -71,7 +74,7 @@ pub enum Closed {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens on the socket.
+    /// Nothing listens on the socket.
     #[error("cannot connect to {}; is the device process running?", path.display())]
     Connect {
         /// The socket.

@@ -1,12 +1,13 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bus;
 mod client;
 mod device;
 mod error;
+mod event;
 mod frame;
+mod home;
 mod limits;
 mod link;
 mod memory;
@@ -23,6 +24,8 @@ pub use device::{
     IrqRequest, Region, RegionMemory,
 };
 pub use error::{BusError, ClientError, Closed, ServerError};
+pub use event::PeerEvent;
+pub use home::Home;
 pub use limits::Limits;
 pub use memory::{HostMemory, NoHostMemory};
 pub use rustix::io::Errno;

@@ -1,9 +1,9 @@
 //! A connection: requests and replies of both directions on one socket, for any number of threads.
 //!
-//! There is no reading thread of its own. Whoever waits reads, if nobody else does, and sorts what
-//! comes: replies to their askers, requests into a queue. So a device may reach for the client's
-//! memory in the middle of a call from that client, and a client may be asked for its memory while
-//! it waits for an answer.
+//! There is no reading thread of its own. Whoever waits reads, if no other thread does, and sorts
+//! what comes: replies to their askers, requests into a queue. So a device may reach for the
+//! client's memory in the middle of a call from that client, and a client may be asked for its
+//! memory while it waits for an answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 use crate::frame::{FrameReader, Message, Step};
 use crate::stop::Stop;
 use crate::wire::{Command, Header, flag};
-use crate::{Closed, Limits};
+use crate::{Closed, Home, Limits};
 
 /// Requests kept while their turn has not come; beyond, the socket is left full.
 const QUEUED_MESSAGES: usize = 4096;
@@ -47,6 +47,8 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: OwnedFd,
+    /// Only there the connection may be used.
+    home: Home,
     /// Ends the connection from outside.
     stop: Arc<Stop>,
     /// Raised when the connection is gone.
@@ -83,6 +85,7 @@ impl Link {
     pub(crate) fn new(socket: OwnedFd, stop: Arc<Stop>, patience: Duration) -> Result<Self, Errno> {
         Ok(Self {
             socket,
+            home: Home::new(),
             stop,
             gone: Stop::new()?,
             patience,
@@ -100,10 +103,19 @@ impl Link {
 
     /// Why the connection is gone, if it is.
     pub(crate) fn closed(&self) -> Option<Closed> {
+        if !self.is_here() {
+            return Some(Closed::Forked);
+        }
         if !self.gone.is_raised() {
             return None;
         }
         self.lock().closed.clone()
+    }
+
+    /// Returns `false` in a child of the process that made the connection. There no lock is taken:
+    /// a thread that did not come along may hold it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
     }
 
     /// An eventfd that becomes readable, and stays so, when the connection is gone.
@@ -113,6 +125,9 @@ impl Link {
 
     /// Ends the connection on both sides; the first reason stays.
     pub(crate) fn close(&self, why: Closed) {
+        if !self.is_here() {
+            return;
+        }
         self.close_locked(&mut self.lock(), why);
     }
 
@@ -129,6 +144,9 @@ impl Link {
         fds: &[BorrowedFd<'_>],
         within: Duration,
     ) -> Result<Message, End> {
+        if !self.is_here() {
+            return Err(End::Closed(Closed::Forked));
+        }
         let until = deadline(Some(within));
         let id = self.lock().register(command).map_err(|why| {
             self.close(why.clone());
@@ -185,6 +203,9 @@ impl Link {
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(End::Closed(self.fail("sendmsg", Errno::TOOMANYREFS)));
         }
+        if !self.is_here() {
+            return Err(End::Closed(Closed::Forked));
+        }
         let turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = self.closed() {
             return Err(End::Closed(why));
@@ -234,12 +255,15 @@ impl Link {
         End::Closed(why)
     }
 
-    /// Waits until `take` finds something. Reads the socket meanwhile, if nobody else does.
+    /// Waits until `take` finds something. Reads the socket meanwhile, if no other thread does.
     fn wait<T>(
         &self,
         until: Option<Instant>,
         mut take: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, End> {
+        if !self.is_here() {
+            return Err(End::Closed(Closed::Forked));
+        }
         let mut state = self.lock();
         loop {
             let was_full = state.is_full();

@@ -14,7 +14,7 @@ use rustix::net::{SocketFlags, accept_with};
 use crate::link::Link;
 use crate::session::Session;
 use crate::stop::Stop;
-use crate::{Closed, Device, ServerError};
+use crate::{Closed, Device, Home, ServerError};
 
 /// See [`Server::with_patience`].
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,6 +30,7 @@ pub struct Server {
     path: Option<PathBuf>,
     stop: Arc<Stop>,
     patience: Duration,
+    home: Home,
 }
 
 /// Ends a [`Server`] from another thread.
@@ -77,7 +78,13 @@ impl Server {
         let refused = |what| move |source| ServerError::Resource { what, source };
         listener.set_nonblocking(true).map_err(refused("set up the socket"))?;
         let stop = Stop::new().map_err(io::Error::from).map_err(refused("make an eventfd"))?;
-        Ok(Self { listener, path: None, stop: Arc::new(stop), patience: PATIENCE })
+        Ok(Self {
+            listener,
+            path: None,
+            stop: Arc::new(stop),
+            patience: PATIENCE,
+            home: Home::new(),
+        })
     }
 
     /// How long a client may take to state its version, to finish a message it has begun, and to
@@ -153,8 +160,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Nobody can be told; a file left behind is named by the next `bind`.
+        // A child has a copy of the server, and the parent still listens.
+        if let Some(path) = self.path.as_ref().filter(|_| self.home.is_here()) {
+            // A drop reports nothing; a file left behind is named by the next `bind`.
             let _ = std::fs::remove_file(path);
         }
     }

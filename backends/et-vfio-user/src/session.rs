@@ -14,7 +14,7 @@ use crate::server::Ended;
 use crate::wire::{self, Command, flag};
 use crate::{
     Access, BusMaster, Closed, Device, DeviceInfo, DmaWindow, IoFdKind, IrqAction, IrqData,
-    IrqRequest, Limits, Region, region,
+    IrqRequest, Limits, PeerEvent, Region, region,
 };
 
 /// A client that has agreed on a version.
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
                 }
             };
             if matches!(sent, Err(End::Timeout)) {
-                // Whatever is queued is answered to nobody.
+                // What is queued is not answered.
                 self.link.close(Closed::NotTaken(patience));
             }
         }
@@ -265,7 +265,11 @@ impl<'a> Session<'a> {
             }
             wire::SET_EVENTFD if count > 0 && data.is_empty() => {
                 if fds.len() == count_bytes {
-                    IrqData::Eventfds(fds.into_iter().map(Some).collect())
+                    {
+                        let event = |fd| PeerEvent::new(Arc::new(fd)).map(Some);
+                        let events: Result<_, _> = fds.into_iter().map(event).collect();
+                        IrqData::Eventfds(events?)
+                    }
                 } else if fds.is_empty() {
                     IrqData::Eventfds((0..count).map(|_| None).collect())
                 } else {

@@ -10,7 +10,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = size_of::<Header>();
-/// Bytes of a transfer header before its data: `REGION_READ`, `REGION_WRITE`, `DMA_READ`, `DMA_WRITE`.
+/// Bytes of a transfer header before its data: `REGION_READ`, `REGION_WRITE`, `DMA_READ`,
+/// `DMA_WRITE`.
 pub const TRANSFER_BYTES: usize = size_of::<RegionAccess>();
 /// Protocol version spoken: major.
 pub const MAJOR: u16 = 0;
@@ -243,7 +244,8 @@ wire! {
         /// Number of interrupts.
         count: U32,
     }
-    /// `REGION_READ` and `REGION_WRITE`, both ways; data follows in read replies and write requests.
+    /// `REGION_READ` and `REGION_WRITE`, both ways; data follows in read replies and write
+    /// requests.
     RegionAccess {
         /// First byte, in the region.
         offset: U64,

@@ -67,9 +67,28 @@ fn descriptors_stay_with_their_message() {
     assert_eq!(raw.receive().0.flags.get(), flag::REPLY);
     for (vector, mine) in [(0, &first), (1, &second)] {
         let seen = served.toy.seen.lock().unwrap();
-        rustix::io::write(&seen.vectors[&vector], &5_u64.to_le_bytes()).unwrap();
+        (0..5).for_each(|_| seen.vectors[&vector].signal());
         assert_eq!(support::count(mine), 5);
     }
+}
+
+/// A pipe that is full, a socket or a file behind a dead server would block whoever signals it.
+#[test]
+fn only_eventfds_become_interrupts() {
+    let served = Served::new();
+    let mut raw = served.raw();
+    let (argsz, flags, index) = (20.into(), 0x24.into(), 1.into());
+    let set = SetIrqs { argsz, flags, index, start: 0.into(), count: 1.into() };
+    let set = Raw::message(Command::SetIrqs, set.as_bytes());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let (file, (socket, _other)) = (memfd(8), UnixStream::pair().unwrap());
+    for fd in [reader.as_fd(), writer.as_fd(), file.as_fd(), socket.as_fd()] {
+        raw.send_with(&set, &[fd]);
+        assert_eq!(raw.receive().0.errno.get(), INVAL);
+    }
+    assert!(served.toy.seen.lock().unwrap().vectors.is_empty());
+    raw.send_with(&set, &[event().as_fd()]);
+    assert_eq!(raw.receive().0.errno.get(), 0);
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn posted_writes_come_before_what_follows() {
         client.read(REGS, 0x2000, &mut bytes).unwrap();
         assert_eq!(u32::from_le_bytes(bytes), value);
     }
-    // Refused, and nobody is told; the connection goes on.
+    // Refused without an answer; the connection goes on.
     client.posted_write(REGS, BROKEN, &[0; 4]).unwrap();
     client.posted_write(ROM, 0, &[0; 4]).unwrap();
     client.posted_write(REGS, REGS_BYTES, &[0; 4]).unwrap();
@@ -440,11 +440,11 @@ fn loss_of_the_server_ends_all_calls() {
 }
 
 #[test]
-fn nobody_listening_is_named() {
+fn a_missing_server_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("nobody");
+    let path = folder.path().join("missing");
     let error = Client::connect(&path, Arc::new(NoHostMemory), LONG).unwrap_err();
-    assert!(error.to_string().contains("nobody"), "{error}");
+    assert!(error.to_string().contains("missing"), "{error}");
     let kept = UnixListener::bind(&path).unwrap();
     let error = Server::bind(&path).unwrap_err();
     assert!(matches!(error, ServerError::Bind { .. }));

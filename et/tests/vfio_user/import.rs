@@ -5,10 +5,11 @@
 use std::alloc::{Layout as Shape, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use et::hal::{
-    BusAddr, DeviceAccess, DeviceAddr, Error, ErrorKind, Hal, Mailbox, Pop, Push, QueueId,
+    BusAddr, DeviceAccess, DeviceAddr, Dma, Error, ErrorKind, Hal, Mailbox, Pop, Push, QueueId,
 };
 use et::vfio::{VfioError, VfioHal, VfioMailbox, VfioOptions};
 use et_devapi::dir::BarSizes;
@@ -26,7 +27,7 @@ use crate::{MAILBOX_BAR, work};
 
 const PAGE: usize = 4096;
 
-/// Whole pages that nobody has a reference to.
+/// Whole pages without references to them.
 struct Pages {
     base: NonNull<u8>,
     shape: Shape,
@@ -96,7 +97,8 @@ impl Driver {
     }
 
     fn import(&self, pages: &Pages, access: DeviceAccess) -> Result<et::vfio::Imported, VfioError> {
-        // SAFETY: every test keeps the pages until it has dropped the import, and nothing refers to them.
+        // SAFETY: every test keeps the pages until it has dropped the import, and nothing refers to
+        // them.
         unsafe { self.hal.dma().import(pages.base, pages.len(), access) }
     }
 
@@ -198,6 +200,40 @@ fn imported_memory_is_out_of_reach_beyond_its_ends_its_access_and_its_time() {
     assert!(pages.read() == data);
     drop(driver);
     rig.check_left();
+}
+
+/// The card reaches such memory through a pointer of this process, as long as there is a window.
+#[test]
+fn an_import_dropped_during_close_is_out_of_reach_when_the_drop_returns() {
+    let rig = Rig::twisted(Twist::default());
+    let hal = VfioHal::connect(rig.path(), &VfioOptions::new()).unwrap();
+    // It has the lower address, so the close begins with it.
+    let buffer = hal.dma().alloc(1 << 20, DeviceAccess::Read).unwrap();
+    let pages = Pages::new(1);
+    // SAFETY: the pages outlive the import, and nothing refers to them.
+    let import = unsafe { hal.dma().import(pages.base, PAGE, DeviceAccess::Write) }.unwrap();
+    let at = import.bus_addr().as_u64();
+    let bus = rig.twist.bus.lock().unwrap().clone().unwrap();
+    bus.write(at, &[1; 16], LONG).unwrap();
+    assert_eq!(pages.read()[..17], [[1; 16].as_slice(), &[0]].concat());
+
+    let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+    *rig.twist.hold.lock().unwrap() = Some((begun, may_go_on));
+    let closing = std::thread::spawn(move || hal.close());
+    has_begun.recv_timeout(LONG).unwrap();
+    let dropping = std::thread::spawn(move || drop(import));
+    let deadline = Instant::now() + LONG;
+    while bus.write(at, &[2; 16], LONG).is_ok() {
+        assert!(Instant::now() < deadline, "the window stays although its import is dropped");
+    }
+    go_on.send(()).unwrap();
+    dropping.join().unwrap();
+    // Now the memory is its owner's alone.
+    pages.write(&[0; PAGE]);
+    bus.write(at, &[3; 16], LONG).unwrap_err();
+    assert_eq!(pages.read(), [0; PAGE]);
+    closing.join().unwrap().unwrap_err();
+    drop(buffer);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A simulated card that a thread of this process serves.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -49,6 +50,10 @@ pub(crate) struct Twist {
     pub(crate) by_message: AtomicUsize,
     /// Doorbells are eventfds.
     pub(crate) has_lines: bool,
+    /// The client's memory, once it has offered some.
+    pub(crate) bus: Mutex<Option<Arc<BusMaster>>>,
+    /// Holds the next unmapping: it says that it has begun, and waits to be let go on.
+    pub(crate) hold: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
 impl Default for Twist {
@@ -56,7 +61,15 @@ impl Default for Twist {
     fn default() -> Self {
         let (ids, windows) = ([0x0a, 0x1e, 0x01, 0xeb], AtomicUsize::new(usize::MAX));
         let by_message = AtomicUsize::new(0);
-        Self { ids, mailbox_bytes: 0x4000, windows, by_message, has_lines: true }
+        Self {
+            ids,
+            mailbox_bytes: 0x4000,
+            windows,
+            by_message,
+            has_lines: true,
+            bus: Mutex::default(),
+            hold: Mutex::default(),
+        }
     }
 }
 
@@ -112,11 +125,17 @@ impl Function for Twisted {
         let room = &self.twist.windows;
         room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| Errno::NOSPC)?;
         self.twist.by_message.fetch_add(window.file.is_none().into(), Ordering::Relaxed);
+        *self.twist.bus.lock().unwrap() = Some(Arc::clone(bus));
         self.card.dma_map(window, bus)
     }
 
     fn dma_unmap(&self, address: u64, len: u64) -> Result<(), Errno> {
         self.twist.windows.fetch_add(1, Ordering::Relaxed);
+        let held = self.twist.hold.lock().unwrap().take();
+        if let Some((begun, go_on)) = held {
+            begun.send(()).unwrap();
+            go_on.recv_timeout(LONG).unwrap();
+        }
         self.card.dma_unmap(address, len)
     }
 

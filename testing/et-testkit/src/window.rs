@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use et_hal::{AccessPath, BarOffset, ErrorKind, ErrorType, Mmio, Width, Widths};
+use et_hal::{AccessError, AccessPath, BarOffset, ErrorKind, ErrorType, Mmio, Width, Widths};
 
 /// A register write that a [`TestWindow`] saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +65,14 @@ impl TestWindow {
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(ErrorKind::Stale);
         }
-        let end = at.checked_add(len).ok_or(ErrorKind::OutOfBounds)?;
-        if end.as_u64() > self.len_bytes() {
-            return Err(ErrorKind::OutOfBounds);
-        }
+        AccessError::check(at, len, self.len_bytes())?;
         usize::try_from(at.as_u64()).map_err(|_| ErrorKind::OutOfBounds)
     }
 
     fn aligned(&self, at: BarOffset, width: Width) -> Result<usize, ErrorKind> {
-        let at_usize = self.check(at, width.bytes())?;
-        if at.is_aligned_to(width.bytes()) { Ok(at_usize) } else { Err(ErrorKind::Misaligned) }
+        let place = self.check(at, width.bytes())?;
+        AccessError::check_register(at, width, self.len_bytes())?;
+        Ok(place)
     }
 
     /// Changes the bits of `mask` in one word.
@@ -112,9 +110,7 @@ impl Mmio for TestWindow {
 
     fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), ErrorKind> {
         let place = self.aligned(at, width)?;
-        if value > width.max_value() {
-            return Err(ErrorKind::TooLarge);
-        }
+        AccessError::check_write(at, width, value, self.len_bytes())?;
         let shift = place % 8 * 8;
         self.merge(place / 8, width.max_value() << shift, value << shift);
         let mut writes = self.register_writes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "makes system calls that take addresses and descriptor numbers")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
+use rustix::io::ReadWriteFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Resource;
 use vfio_bindings::bindings::vfio;
@@ -23,6 +24,8 @@ use super::{Arg, Errno, Fd, MapRequest, OwnerFile, Pages, Record, Request, Sys};
 
 /// Texts that are read whole: sysfs attributes, owner files.
 const MAX_TEXT_BYTES: u64 = 64 << 10;
+/// Offset of a read that is made at no place of its own.
+const CURRENT: u64 = u64::MAX;
 /// Bytes of a page map entry.
 const PAGE_MAP_ENTRY_BYTES: u64 = 8;
 
@@ -30,7 +33,8 @@ const PAGE_MAP_ENTRY_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Linux;
 
-/// Number of a request: both interfaces use the type `;` and put neither size nor direction into it.
+/// Number of a request: both interfaces use the type `;` and put neither size nor direction into
+/// it.
 fn number(request: Request) -> libc::c_ulong {
     let offset = match request {
         Request::ApiVersion => 0,
@@ -59,7 +63,8 @@ fn number(request: Request) -> libc::c_ulong {
     (libc::c_ulong::from(vfio::VFIO_TYPE) << 8) | libc::c_ulong::from(vfio::VFIO_BASE + offset)
 }
 
-/// Shortest structure the kernel may read or fill, which it does not learn from the structure itself.
+/// Shortest structure the kernel may read or fill, which it does not learn from the structure
+/// itself.
 fn fixed_bytes(request: Request) -> usize {
     match request {
         Request::SetContainer => 4,
@@ -68,7 +73,8 @@ fn fixed_bytes(request: Request) -> usize {
     }
 }
 
-/// Puts the address of the array behind the structure into it, after checking that it holds what it says.
+/// Puts the address of the array behind the structure into it, after checking that it holds what it
+/// says.
 fn point_at_array(record: &mut Record) -> Result<(), Errno> {
     let count = usize::try_from(record.u32(IOAS_RANGES_COUNT)).map_err(|_| Errno::INVAL)?;
     let bytes = count.checked_mul(IOVA_RANGE_BYTES).ok_or(Errno::INVAL)?;
@@ -93,8 +99,8 @@ fn lend<'a>(fd: Fd) -> Result<BorrowedFd<'a>, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: the number is not -1. The callers pass the number of a `Handle` they hold a reference to, so
-    // it stays open during the call; the result does not leave this file.
+    // SAFETY: the number is not -1. The callers pass the number of a `Handle` they hold a reference
+    // to, so it stays open during the call; the result does not leave this file.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -110,6 +116,11 @@ impl Sys for Linux {
             // SAFETY: `Handle` calls this once, for a number it owns.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
+    }
+
+    #[cfg(any(test, feature = "vfio-ioctls"))]
+    fn duplicate(&self, fd: Fd) -> Result<Fd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(lend(fd)?, 0).map(IntoRawFd::into_raw_fd)
     }
 
     fn read_at(&self, fd: Fd, into: &mut [u8], at: u64) -> Result<usize, Errno> {
@@ -129,7 +140,8 @@ impl Sys for Linux {
             Arg::Record(record) => {
                 let claimed = usize::try_from(record.u32(0)).unwrap_or(usize::MAX);
                 let fixed = fixed_bytes(request);
-                // From 8 bytes on the structure begins with its length, which must not promise more than there is.
+                // From 8 bytes on the structure begins with its length, which must not promise more
+                // than there is.
                 if record.len() < fixed || (fixed == 8 && claimed > record.len()) {
                     return Err(Errno::INVAL);
                 }
@@ -139,9 +151,10 @@ impl Sys for Linux {
                 record.bytes_mut().as_mut_ptr()
             }
         };
-        // SAFETY: the kernel reads and fills at most the number of bytes that the structure names, which is no
-        // more than there are (checked above), or a fixed number that is there (`fixed_bytes`); the other requests
-        // take no pointer. Addresses of memory inside a structure are those of mappings that the caller keeps.
+        // SAFETY: the kernel reads and fills at most the number of bytes that the structure names,
+        // which is no more than there are (checked above), or a fixed number that is there
+        // (`fixed_bytes`); the other requests take no pointer. Addresses of memory inside a
+        // structure are those of mappings that the caller keeps.
         let answer = unsafe { libc::ioctl(fd, number(request) as _, arg) };
         u32::try_from(answer).map_err(|_| last_error())
     }
@@ -167,9 +180,11 @@ impl Sys for Linux {
 
     fn owner_file(&self, path: &Path) -> Result<OwnerFile, Errno> {
         let mut options = OpenOptions::new();
-        // The directory may be writable for everybody: a link put there by somebody else is not followed.
+        // The directory may be writable for every user: a link that another one put there is not
+        // followed.
         options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        // What others have made there may be opened, but not with a wish to create it (`fs.protected_regular`).
+        // What others have made there may be opened, but not with a wish to create it
+        // (`fs.protected_regular`).
         let file = options.open(path).or_else(|error| {
             if error.kind() != std::io::ErrorKind::NotFound {
                 return Err(error);
@@ -222,8 +237,8 @@ impl Sys for Linux {
         }
         let mapped = if let Some((fd, offset)) = request.file {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: without `over` the kernel chooses free addresses. With it, the caller owns the reservation
-            // that is replaced, and nobody has touched that part yet.
+            // SAFETY: without `over` the kernel chooses free addresses. With it, the caller owns
+            // the reservation that is replaced, and that part has not been touched yet.
             unsafe { rustix::mm::mmap(at, request.len, protection, flags, lend(fd)?, offset) }?
         } else {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -234,7 +249,8 @@ impl Sys for Linux {
     }
 
     fn unmap(&self, at: NonNull<u8>, len: usize) {
-        // SAFETY: `Mapping` calls this once, for what it mapped, when nothing refers to it any more.
+        // SAFETY: `Mapping` calls this once, for what it mapped, when nothing refers to it any
+        // more.
         let unmapped = unsafe { rustix::mm::munmap(at.as_ptr().cast(), len) };
         debug_assert!(unmapped.is_ok(), "a mapping made here can be taken away");
     }
@@ -249,8 +265,9 @@ impl Sys for Linux {
             // SAFETY: the callers' range is a mapping of their own; the advice keeps its contents.
             unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) }
         };
-        // One small page, then a request to make it a huge one: quicker than all the small ones, and system-wide settings
-        // do not forbid it, as they do when huge pages are to come by themselves.
+        // One small page, then a request to make it a huge one: quicker than all the small ones,
+        // and system-wide settings do not forbid it, as they do when huge pages are to come by
+        // themselves.
         for offset in (0..len).step_by(HUGE_PAGE_BYTES) {
             let rest = len - offset;
             let chunk = at.as_ptr().wrapping_add(offset);
@@ -297,8 +314,17 @@ impl Sys for Linux {
     }
 
     fn clear(&self, fd: Fd) -> bool {
+        let Ok(fd) = lend(fd) else { return false };
         let mut count = [0; 8];
-        lend(fd).and_then(|fd| rustix::io::read(fd, &mut count)).is_ok()
+        // A server that signals the event has it too. It can take the count first, and clear
+        // `O_NONBLOCK`, which belongs to the open file; so the read itself says that it does not
+        // wait.
+        let into = &mut [IoSliceMut::new(&mut count)];
+        match rustix::io::preadv2(fd, into, CURRENT, ReadWriteFlags::NOWAIT) {
+            // Kernels before 5.8 know that of files only.
+            Err(Errno::OPNOTSUPP) => rustix::io::read(fd, &mut count).is_ok(),
+            read => read.is_ok(),
+        }
     }
 
     fn poll(&self, fds: &[Fd], timeout: Duration) -> Result<u32, Errno> {
@@ -335,6 +361,7 @@ mod tests {
             sys.open(Path::new("/dev/null")).unwrap(),
             sys.event().unwrap(),
             sys.memory_file(4096, Pages::Small).unwrap(),
+            sys.duplicate(owner.fd).unwrap(),
             owner.fd,
         ];
         assert!(owner.locked);
@@ -373,6 +400,19 @@ mod tests {
         record.put_u32(0, 4096);
         let refused = Linux.ioctl(fd, Request::DeviceInfo, Arg::Record(&mut record));
         assert_eq!(refused, Err(Errno::INVAL));
+        Linux.close(fd);
+    }
+
+    /// Who got the descriptor can clear the flag and take the count just before us.
+    #[test]
+    fn an_event_that_blocks_readers_does_not_block_us() {
+        let fd = Linux.event().unwrap();
+        rustix::fs::fcntl_setfl(lend(fd).unwrap(), rustix::fs::OFlags::empty()).unwrap();
+        let (cleared, is_cleared) = std::sync::mpsc::channel();
+        std::thread::spawn(move || cleared.send(Linux.clear(fd)));
+        assert_eq!(is_cleared.recv_timeout(Duration::from_secs(20)), Ok(false));
+        Linux.raise(fd);
+        assert!(Linux.clear(fd));
         Linux.close(fd);
     }
 

@@ -16,6 +16,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use et_vfio_user::Home;
+
 pub(crate) use linux::Linux;
 pub(crate) use record::{IOAS_RANGES_BYTES, IOAS_RANGES_COUNT, IOVA_RANGE_BYTES, Record};
 pub(crate) use rustix::io::Errno;
@@ -90,7 +92,7 @@ pub(crate) struct MapRequest {
 #[derive(Debug)]
 pub(crate) struct OwnerFile {
     pub(crate) fd: Fd,
-    /// Nobody else has it locked.
+    /// No other process has it locked.
     pub(crate) locked: bool,
     /// What it says.
     pub(crate) text: String,
@@ -108,6 +110,9 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     /// Opens for reading and writing, not inherited by programs this process starts.
     fn open(&self, path: &Path) -> Result<Fd, Errno>;
     fn close(&self, fd: Fd);
+    /// Returns a second descriptor of the same open file, not inherited by other programs.
+    #[cfg(any(test, feature = "vfio-ioctls"))]
+    fn duplicate(&self, fd: Fd) -> Result<Fd, Errno>;
     fn read_at(&self, fd: Fd, into: &mut [u8], at: u64) -> Result<usize, Errno>;
     fn write_at(&self, fd: Fd, from: &[u8], at: u64) -> Result<usize, Errno>;
     fn ioctl(&self, fd: Fd, request: Request, arg: Arg<'_>) -> Result<u32, Errno>;
@@ -122,10 +127,10 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     /// Replaces the contents of an owner file.
     fn write_text(&self, fd: Fd, text: &str) -> Result<(), Errno>;
 
-    /// Makes a memory file whose length cannot change.
+    /// Creates a memory file whose length cannot change.
     fn memory_file(&self, len: usize, pages: Pages) -> Result<Fd, Errno>;
     fn map(&self, request: MapRequest) -> Result<NonNull<u8>, Errno>;
-    /// Takes away a mapping that `map` made; nobody uses it any more.
+    /// Takes away a mapping that `map` made and that is not used any more.
     fn unmap(&self, at: NonNull<u8>, len: usize);
     /// Keeps a mapping out of child processes.
     fn keep_from_children(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno>;
@@ -137,17 +142,18 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     fn page_map_entry(&self, at: NonNull<u8>) -> Result<u64, Errno>;
     fn page_bytes(&self) -> usize;
 
-    /// Makes an event counter: non-blocking, not inherited.
+    /// Creates an event counter: non-blocking, not inherited.
     fn event(&self) -> Result<Fd, Errno>;
     /// Adds one to an event counter.
     fn raise(&self, fd: Fd);
-    /// Sets an event counter to zero; tells whether it was not.
+    /// Sets an event counter to zero; returns `true` if it was not.
     fn clear(&self, fd: Fd) -> bool;
     /// Waits until one of at most 32 descriptors is readable; returns them as bits.
     fn poll(&self, fds: &[Fd], timeout: Duration) -> Result<u32, Errno>;
 }
 
-/// Repeats a call that a signal interrupted. The number of signals is bounded only by who sends them, hence the limit.
+/// Repeats a call that a signal interrupted. The number of signals is bounded only by who sends
+/// them, hence the limit.
 pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..1000 {
         match call() {
@@ -163,6 +169,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, 
 pub(crate) struct Handle {
     sys: Arc<dyn Sys>,
     fd: Fd,
+    home: Home,
     /// How long to wait for the close; `None` where it takes no time.
     patience: Option<Duration>,
 }
@@ -170,7 +177,7 @@ pub(crate) struct Handle {
 impl Handle {
     /// Takes a descriptor over.
     pub(crate) fn new(sys: &Arc<dyn Sys>, fd: Fd) -> Self {
-        Self { sys: Arc::clone(sys), fd, patience: None }
+        Self { sys: Arc::clone(sys), fd, home: Home::new(), patience: None }
     }
 
     /// Lets a close that takes longer end by itself.
@@ -185,7 +192,7 @@ impl Handle {
         let (done, closed) = mpsc::channel();
         let work = move || {
             sys.close(fd);
-            // Nobody listens any more if it took too long.
+            // The receiver is gone if it took too long.
             let _ = done.send(());
         };
         let spawned = thread::Builder::new().name("et-vfio-close".into()).spawn(work);
@@ -193,7 +200,7 @@ impl Handle {
             self.sys.close(fd);
         } else if closed.recv_timeout(patience).is_err() {
             tracing::warn!(
-                "the kernel takes long to close the device, which nobody can open meanwhile"
+                "the kernel takes long to close the device, which cannot be opened meanwhile"
             );
         }
     }
@@ -229,8 +236,8 @@ impl Handle {
         retry(|| self.sys.ioctl(self.fd, request, Arg::Record(record)))
     }
 
-    /// Makes a request whose answer may be longer than the structure: the kernel says how long it would be, and
-    /// is asked again with that much room until it fits.
+    /// Makes a request whose answer may be longer than the structure: the kernel says how long it
+    /// would be, and is asked again with that much room until it fits.
     pub(crate) fn ask_sized(&self, request: Request, record: Record) -> Result<Record, Errno> {
         let mut record = record;
         for _ in 0..8 {
@@ -262,8 +269,9 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         match self.patience {
-            Some(patience) => self.close_patiently(patience),
-            None => self.sys.close(self.fd),
+            // In a child it is a copy, and the device stays open.
+            Some(patience) if self.home.is_here() => self.close_patiently(patience),
+            _ => self.sys.close(self.fd),
         }
     }
 }
@@ -274,12 +282,14 @@ pub(crate) struct Mapping {
     sys: Arc<dyn Sys>,
     base: NonNull<u8>,
     len: usize,
+    home: Home,
 }
 
 impl Mapping {
     pub(crate) fn new(sys: &Arc<dyn Sys>, request: MapRequest) -> Result<Self, Errno> {
         let base = retry(|| sys.map(request))?;
-        let mapping = Self { sys: Arc::clone(sys), base, len: request.len };
+        let home = Home::new();
+        let mapping = Self { sys: Arc::clone(sys), base, len: request.len, home };
         sys.keep_from_children(base, request.len)?;
         Ok(mapping)
     }
@@ -291,6 +301,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.sys.unmap(self.base, self.len);
+        // A child did not inherit it: there may be something else in its place.
+        if self.home.is_here() {
+            self.sys.unmap(self.base, self.len);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The kernel's structures as bytes.
 
-/// iommufd's question for ranges: bytes, and where the number and the address of the array are. The array follows
-/// directly in the same record.
+/// iommufd's question for ranges: bytes, and where the number and the address of the array are. The
+/// array follows directly in the same record.
 pub(crate) const IOAS_RANGES_BYTES: usize = 32;
 pub(crate) const IOAS_RANGES_COUNT: usize = 8;
 pub(crate) const IOAS_RANGES_ARRAY: usize = 16;
@@ -11,22 +11,22 @@ pub(crate) const IOVA_RANGE_BYTES: usize = 16;
 /// Longest structure a kernel is believed to send.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A structure for an `ioctl`: bytes that begin with their own length, read and written at the offsets
-/// of the bindings.
+/// A structure for an `ioctl`: bytes that begin with their own length, read and written at the
+/// offsets of the bindings.
 ///
 /// What the kernel points to inside it is looked at only after a check, so reads outside give 0.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Record(Vec<u8>);
 
 impl Record {
-    /// Makes a structure of zeros that begins with its length, as both interfaces want it.
+    /// Creates a structure of zeros that begins with its length, as both interfaces want it.
     pub(crate) fn new(len: usize) -> Self {
         let mut record = Self(vec![0; len]);
         record.put_u32(0, u32::try_from(len).unwrap_or(u32::MAX));
         record
     }
 
-    /// Makes a structure without length.
+    /// Creates a structure without length.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }

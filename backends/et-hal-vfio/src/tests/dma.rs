@@ -171,7 +171,8 @@ fn a_short_unmap_is_never_forgotten() {
         let bus = buffer.bus_addr().as_u64();
         fake.with(|state| state.iommu.short_unmaps = vec![4096]);
         drop(buffer);
-        // The memory is still there, as the device may still write to it; its address is not used again.
+        // The memory is still there, as the device may still write to it; its address is not used
+        // again.
         fake.with(|state| {
             let pin = state.iommu.pins[&bus];
             let kept = state.mappings.iter();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use et_devapi::pci::Vector;
 use et_hal::{Endpoint, ErrorKind, Hal, LossReason, Mailbox, ResetScope, Wake};
 
-use super::{format_queues, kernel, kind, layout, open, poke, reset};
+use super::{format_queues, kernel, kind, layout, open, open_with, options, poke, reset};
 use crate::sys::fake::Fake;
 use crate::{VfioHal, VfioMailbox};
 
@@ -69,18 +69,52 @@ fn every_waiter_is_woken() {
         ready.wait();
         mailbox.wake();
     });
-    assert!(begin.elapsed() < LONG, "nobody waited for the end of time");
+    assert!(begin.elapsed() < LONG, "no waiter was left to its timeout");
+}
+
+/// Sleeps that a wait of `timeout` is made of.
+fn sleeps(fake: &Fake, mailbox: &VfioMailbox, timeout: Duration) -> usize {
+    let polls = || fake.with(|state| state.log.iter().filter(|call| *call == "poll").count());
+    let before = polls();
+    assert_eq!(mailbox.wait(mailbox.ticket(), timeout).unwrap(), Wake::TimedOut);
+    polls() - before
+}
+
+#[test]
+fn a_late_interrupt_is_not_lost_and_ends_the_frequent_looks() {
+    let fake = kernel("group");
+    let (hal, mailbox) = opened(&fake);
+    let shorter_than_a_look = Duration::from_millis(50);
+    assert!(sleeps(&fake, &mailbox, shorter_than_a_look) <= 2);
+    // The firmware moves the head, and no interrupt comes: the messages are found nevertheless.
+    poke(&fake, 2, 0xa00, &16_u64.to_le_bytes());
+    assert_eq!(mailbox.wait(mailbox.ticket(), LONG).unwrap(), Wake::Notified);
+    poke(&fake, 2, 0xa08, &16_u64.to_le_bytes());
+    assert!(sleeps(&fake, &mailbox, shorter_than_a_look) > 2, "looks more often meanwhile");
+    // A caller that wakes the wait is no interrupt.
+    mailbox.wake();
+    assert_eq!(mailbox.wait(mailbox.ticket(), LONG).unwrap(), Wake::Notified);
+    assert!(sleeps(&fake, &mailbox, shorter_than_a_look) > 2);
+    // Here it comes.
+    fake.interrupt(MSI, Vector::OpsCompletion as usize);
+    assert_eq!(mailbox.wait(mailbox.ticket(), LONG).unwrap(), Wake::Notified);
+    assert!(sleeps(&fake, &mailbox, shorter_than_a_look) <= 2, "back to normal");
+    assert_eq!(hal.counters().lost_interrupts, 0);
 }
 
 #[test]
 fn a_lost_interrupt_delays_but_does_not_hang() {
     let fake = kernel("group");
-    let (hal, mailbox) = opened(&fake);
+    let patience = options().interrupt_patience(Duration::ZERO);
+    let hal = open_with(&fake, "group", &patience).unwrap();
+    format_queues(&hal);
+    let mailbox = hal.open_mailbox(&layout()).unwrap();
     let ticket = mailbox.ticket();
-    // The firmware moves the head, and no interrupt comes.
     poke(&fake, 2, 0xa00, &16_u64.to_le_bytes());
     assert_eq!(mailbox.wait(ticket, LONG).unwrap(), Wake::Notified);
     assert_eq!(hal.counters().lost_interrupts, 1);
+    assert_eq!(mailbox.wait(ticket, LONG).unwrap(), Wake::Notified);
+    assert_eq!(hal.counters().lost_interrupts, 1, "told once");
 }
 
 #[test]
@@ -108,12 +142,13 @@ fn fewer_vectors_are_shared() {
         assert_eq!(enabled, have as usize);
         assert_eq!(hal.facts().unwrap().vectors, have as usize);
         if have > 0 {
-            // Vector 0 belongs to the other endpoint, but with few vectors anything wakes everybody.
+            // Vector 0 belongs to the other endpoint, but with few vectors anything wakes
+            // everybody.
             let ticket = mailbox.ticket();
             fake.interrupt(MSI, 0);
             assert_eq!(mailbox.wait(ticket, LONG).unwrap(), Wake::Notified);
         }
-        // And nobody relies on it.
+        // And waits do not rely on it.
         poke(&fake, 2, 0xa00, &16_u64.to_le_bytes());
         assert_eq!(mailbox.wait(mailbox.ticket(), LONG).unwrap(), Wake::Notified);
         assert_eq!(hal.counters().lost_interrupts, 0, "none was expected");

@@ -12,11 +12,12 @@ use crate::{ResetAtOpen, VfioError};
 
 /// Calls whose failure changes nothing for the caller, by design.
 ///
-/// The owner file and what is told in it only serve messages; huge pages are replaced by small ones; boot status (in the
-/// mailbox BAR) is read until it comes; unmapping is tried again.
+/// The owner file and what is told in it only serve messages; huge pages are replaced by small
+/// ones; boot status (in the mailbox BAR) is read until it comes; unmapping is tried again.
 fn is_tolerated(mode: &str, log: &[String], index: usize) -> bool {
     let call = &log[index];
-    // A buffer that is dropped cannot report that it was not unmapped; closing tries again, and reports.
+    // A buffer that is dropped cannot report that it was not unmapped; closing tries again, and
+    // reports.
     let closing = log.iter().rposition(|call| call == "command 0x2").unwrap();
     if call.contains("Unmap") && index < closing {
         return true;
@@ -68,7 +69,8 @@ fn every_call_may_fail() {
                 }
                 let failed = fake.with(|state| state.log[index].clone());
                 assert_eq!(&failed, call, "{mode}: the calls come in the same order each time");
-                // Unless the failure was in unmapping itself, nothing was left for the kernel to unmap.
+                // Unless the failure was in unmapping itself, nothing was left for the kernel to
+                // unmap.
                 if !call.contains("Unmap") {
                     fake.with(|state| assert_eq!(state.iommu.left_at_close, 0, "{mode}: {call}"));
                 }

@@ -83,7 +83,7 @@ fn a_mailbox_dies_with_its_generation() {
 
 #[test]
 fn a_link_that_goes_down_is_no_corrupt_queue() {
-    // The device is dead, but somebody above it still answers for its configuration space.
+    // The device is dead, but a bridge above it still answers for its configuration space.
     for config_too in [false, true] {
         let fake = kernel("group");
         let hal = open(&fake, "group").unwrap();

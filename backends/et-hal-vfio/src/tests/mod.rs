@@ -1,9 +1,11 @@
 //! The backend on the fake kernel.
 
+mod closing;
 mod dma;
 mod errors;
 mod interrupts;
 mod leaks;
+mod lent;
 mod mailbox;
 mod open;
 mod reset;

@@ -139,7 +139,7 @@ fn a_second_opener_hears_who_has_the_device() {
     let error = open(&fake, "group").unwrap_err();
     assert!(matches!(&error, VfioError::Busy { holder: Some(holder), .. } if holder.pid == 77));
     assert!(error.to_string().contains(holder) && error.to_string().contains(BDF), "{error}");
-    // A locked file alone refuses nobody.
+    // A locked file alone is no reason to refuse.
     fake.with(|state| state.refuse_open.clear());
     open(&fake, "group").unwrap().close().unwrap();
     fake.assert_clean("after all");

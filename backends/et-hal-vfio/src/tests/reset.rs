@@ -212,7 +212,8 @@ fn a_dead_device_can_be_reset_and_closed_in_time() {
         state.hang_close = true;
     });
     let begin = hanging(&fake);
-    // Bus mastering cannot be taken away from a device that does not answer; the reset is tried all the same.
+    // Bus mastering cannot be taken away from a device that does not answer; the reset is tried all
+    // the same.
     let error = reset(&hal, ResetScope::Function).unwrap_err();
     assert_eq!(kind(&error), ErrorKind::Lost(LossReason::LinkDown));
     assert!(hal.close().is_err());

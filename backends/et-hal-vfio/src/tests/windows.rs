@@ -268,7 +268,7 @@ fn all_ones_are_believed_while_the_device_boots() {
 }
 
 #[test]
-fn a_kernel_that_answers_for_a_dead_device_deceives_nobody() {
+fn a_kernel_that_answers_for_a_dead_device_does_not_deceive() {
     let fake = kernel("group");
     let hal = open(&fake, "group").unwrap();
     let window = hal.window(MAILBOX_BAR).unwrap();

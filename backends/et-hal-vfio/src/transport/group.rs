@@ -1,5 +1,7 @@
 //! Group and container.
 
+use std::any::Any;
+use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{offset_of, size_of};
 use std::path::Path;
@@ -15,6 +17,8 @@ use vfio_bindings::bindings::vfio::{
 use super::caps::{capability, pairs};
 use super::kernel::{Iommu, Kernel, Ownership};
 use super::{Addressing, DmaRequest};
+#[cfg(any(test, feature = "vfio-ioctls"))]
+use crate::sys::Fd;
 use crate::sys::{Errno, Handle, Record, Request, Sys};
 use crate::{Bdf, Call, Mode, VfioError};
 
@@ -29,7 +33,8 @@ pub(crate) enum Empty {}
 #[derive(Debug)]
 pub(crate) enum Ready {}
 
-/// A container. Only a [`Ready`] one can map, so that no mapping is tried before the IOMMU type is set.
+/// A container. Only a [`Ready`] one can map, so that no mapping is tried before the IOMMU type is
+/// set.
 #[derive(Debug)]
 pub(crate) struct Container<S> {
     handle: Handle,
@@ -125,11 +130,24 @@ impl Group {
     }
 }
 
+/// Whatever must live as long as a connection.
+pub(crate) type Keep = Box<dyn Any + Send + Sync>;
+
 /// IOMMU type 1 version 2. The group is closed before its container.
-#[derive(Debug)]
 pub(crate) struct Type1 {
-    group: Group,
+    /// Not there if the program opened it.
+    group: Option<Group>,
     container: Container<Ready>,
+    /// First and last bus address that are ours in a container that we share.
+    window: Option<(u64, u64)>,
+    /// Dropped last: the program's own handles.
+    _keep: Option<Keep>,
+}
+
+impl fmt::Debug for Type1 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Type1").field("group", &self.group).field("window", &self.window).finish()
+    }
 }
 
 /// Opens a device by its group.
@@ -146,7 +164,29 @@ pub(crate) fn open(
     let group = Group::open(sys, &path, group, Call::OpenGroup)?;
     let container = container.with_group(&group, kind)?;
     let device = group.device(&container, bdf)?;
-    Kernel::new(bdf, device, Type1 { group, container }, close_timeout)
+    let iommu = Type1 { group: Some(group), container, window: None, _keep: None };
+    Kernel::new(bdf, device, iommu, close_timeout)
+}
+
+/// Takes over a device that the program opened, and its container, whose IOMMU type is set. Both
+/// stay open in the program; `keep` is dropped after our copies.
+#[cfg(any(test, feature = "vfio-ioctls"))]
+pub(crate) fn lent(
+    sys: &Arc<dyn Sys>,
+    bdf: Bdf,
+    (device, container): (Fd, Fd),
+    window: (u64, u64),
+    keep: Keep,
+    close_timeout: Duration,
+) -> Result<Kernel<Type1>, VfioError> {
+    let copy = |fd| {
+        let copy = sys.duplicate(fd).map(|fd| Handle::new(sys, fd));
+        copy.map_err(|errno| VfioError::call(Call::Duplicate, bdf.to_string(), errno))
+    };
+    let device = copy(device)?;
+    let container = Container { handle: copy(container)?, state: PhantomData };
+    let iommu = Type1 { group: None, container, window: Some(window), _keep: Some(keep) };
+    Kernel::new(bdf, device, iommu, close_timeout)
 }
 
 impl Type1 {
@@ -163,9 +203,8 @@ impl Iommu for Type1 {
     fn addressing(&self) -> Result<Addressing, VfioError> {
         let record = Record::new(size_of::<vfio_iommu_type1_info>());
         let record = self.container.handle.ask_sized(Request::IommuInfo, record);
-        let group = self.group.number;
-        let record =
-            record.map_err(|errno| VfioError::call(Call::IommuInfo, group.to_string(), errno))?;
+        let group = self.group.as_ref().map_or_else(|| "lent".into(), |g| g.number.to_string());
+        let record = record.map_err(|errno| VfioError::call(Call::IommuInfo, group, errno))?;
         let flags = record.u32(offset_of!(vfio_iommu_type1_info, flags));
         let sizes = record.u64(offset_of!(vfio_iommu_type1_info, iova_pgsizes));
         let page_bytes = match flags & vfio::VFIO_IOMMU_INFO_PGSIZES {
@@ -181,7 +220,13 @@ impl Iommu for Type1 {
             let list_at = at + offset_of!(vfio_iommu_type1_info_cap_iova_range, iova_ranges);
             pairs(&record, count_at, list_at)
         });
-        let ranges = ranges.unwrap_or_else(|| OLD_KERNEL_RANGES.to_vec());
+        let mut ranges = ranges.unwrap_or_else(|| OLD_KERNEL_RANGES.to_vec());
+        if let Some((first, last)) = self.window {
+            ranges.retain_mut(|range| {
+                *range = (range.0.max(first), range.1.min(last));
+                range.0 <= range.1
+            });
+        }
         let entries = find(vfio::VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL)
             .map(|at| record.u32(at + offset_of!(vfio_iommu_type1_info_dma_avail, avail)));
         Ok(Addressing::Chosen { ranges, page_bytes, entries: entries.map(u64::from) })
@@ -215,6 +260,8 @@ impl Iommu for Type1 {
     }
 
     fn ownership(&self) -> Ownership<'_> {
-        Ownership::Group(self.group.number, &self.group.handle)
+        // Without the group's descriptor a slot reset is possible only if the kernel knows the owner.
+        let group = self.group.as_ref();
+        group.map_or(Ownership::Kernel, |group| Ownership::Group(group.number, &group.handle))
     }
 }

@@ -65,8 +65,8 @@ pub(crate) struct Kernel<I> {
 impl<I: Iommu> Kernel<I> {
     /// Asks the device what it is.
     ///
-    /// The kernel resets a device when it is closed, which takes more than a minute if the device is dead; hence
-    /// `close_timeout`.
+    /// The kernel resets a device when it is closed, which takes more than a minute if the device
+    /// is dead; hence `close_timeout`.
     pub(crate) fn new(
         bdf: Bdf,
         device: Handle,
@@ -123,7 +123,7 @@ impl<I: Iommu> Kernel<I> {
         self.device.ask_record(Request::HotReset, &mut record).map(|_| ())
     }
 
-    /// Checks that a slot reset hits nobody else. `EPERM`, as the kernel would say it.
+    /// Checks that a slot reset hits no device of others. `EPERM`, as the kernel would say it.
     fn check_slot(&self) -> Result<(), Errno> {
         let list_at = offset_of!(vfio_pci_hot_reset_info, devices);
         let mut record = Record::new(list_at);
@@ -247,7 +247,8 @@ impl<I: Iommu> Transport for Kernel<I> {
         let count = u32::try_from(events.len()).unwrap_or(u32::MAX);
         let mut record = Self::irq_request(index, vfio::VFIO_IRQ_SET_DATA_EVENTFD, count, events);
         let answer = self.device.ask_record(Request::SetIrqs, &mut record);
-        // A positive answer is no success: it is the number that could have been had, and nothing is enabled.
+        // A positive answer is no success: it is the number that could have been had, and nothing
+        // is enabled.
         match answer {
             Ok(0) => Ok(Vectors::Enabled),
             Ok(only) => Ok(Vectors::Only(only)),

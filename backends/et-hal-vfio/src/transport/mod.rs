@@ -19,6 +19,8 @@ use vfio_bindings::bindings::vfio;
 use crate::sys::Fd;
 use crate::{Mode, VfioError};
 
+#[cfg(any(test, feature = "vfio-ioctls"))]
+pub(crate) use group::{Keep, lent};
 pub(crate) use open::open;
 pub(crate) use user::connect;
 
@@ -103,8 +105,9 @@ pub(crate) struct DmaRequest {
 
 /// The connection to one device.
 ///
-/// Register windows, DMA pools and interrupts above know only this. Every method may be called by several
-/// threads. Dropping the last reference closes the connection; the device has been silenced before.
+/// Register windows, DMA pools and interrupts above know only this. Every method may be called by
+/// several threads. Dropping the last reference closes the connection; the device has been silenced
+/// before.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
     fn mode(&self) -> Mode;
 
@@ -140,7 +143,7 @@ pub(crate) trait Transport: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Tells whether `reset` can do this.
+    /// Returns `true` if `reset` can do this.
     fn can_reset(&self, scope: ResetScope) -> bool;
     /// Resets, and returns when that is done; this may take minutes on a device that is dead.
     fn reset(&self, scope: ResetScope) -> Result<(), VfioError>;

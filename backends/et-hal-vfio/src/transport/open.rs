@@ -50,8 +50,8 @@ fn automatic(
     if let Ok(node) = node(sys, function) {
         match cdev::open(sys, dev, bdf, &node, patience) {
             Ok(kernel) => return Ok(Arc::new(kernel)),
-            // The nodes are missing or closed to this user: a kernel with one half of the interface, a container without
-            // it, or an administrator who gave away the group only.
+            // The nodes are missing or closed to this user: a kernel with one half of the
+            // interface, a container without it, or an administrator who gave away the group only.
             Err(VfioError::Call {
                 call: Call::OpenDevice | Call::OpenIommufd,
                 errno: Errno::NOENT | Errno::NODEV | Errno::NXIO | Errno::ACCESS | Errno::PERM,

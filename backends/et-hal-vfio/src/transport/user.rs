@@ -1,8 +1,9 @@
 //! A device that another process simulates, by the vfio-user protocol.
 //!
-//! Register windows are mapped from the descriptors the server sends; doorbells are eventfds where the server has
-//! some, else messages that are not answered. DMA memory is offered by descriptor; imported memory, which has none, is
-//! read and written by this process when the device asks for it.
+//! Register windows are mapped from the descriptors the server sends, if the server cannot make the
+//! files shorter afterwards; doorbells are eventfds where the server has some, else messages that
+//! are not answered. DMA memory is offered by descriptor; imported memory, which has none, is read
+//! and written by this process when the device asks for it.
 
 #![expect(unsafe_code, reason = "copies from and to memory that was imported by address")]
 
@@ -15,30 +16,31 @@ use std::time::Duration;
 
 use et_hal::{DeviceAccess, ResetScope, Widths};
 use et_vfio_user::{
-    Access, Client, ClientError, HostMemory, IoFd, IoFdKind, IrqAction, IrqSet, RegionMemory,
+    Access, Client, ClientError, HostMemory, IoFd, IoFdKind, IrqAction, IrqSet, PeerEvent,
+    RegionMemory,
 };
+use rustix::fs::{OFlags, SealFlags, fcntl_get_seals, fcntl_getfl, fstat, fstatfs};
 
 use super::{Addressing, Area, DmaRequest, IrqIndex, Region, Transport, Vectors};
 use crate::sync::{lock, read, write};
-use crate::sys::{Errno, Fd, Sys};
+use crate::sys::{Errno, Fd};
 use crate::{Call, LostBecause, Mode, VfioError};
 
-/// How long the server may take for an answer.
-const ANSWER: Duration = Duration::from_secs(10);
-/// How long it may take for a reset.
-const RESET: Duration = Duration::from_secs(30);
-/// Bus addresses that are given out: any would do, since nobody else is on this bus.
+/// Bus addresses that are given out: any would do, since no other device is on this bus.
 const ADDRESSES: (u64, u64) = (0x1_0000, (1 << 48) - 1);
 const PAGE_BYTES: u64 = 4096;
+/// `HUGETLBFS_MAGIC`, as `statfs` tells it.
+const HUGETLBFS: rustix::fs::FsWord = 0x9584_58f6;
 
 /// The connection to a server.
 pub(crate) struct User {
-    sys: Arc<dyn Sys>,
     client: Client,
     path: PathBuf,
     /// Files behind the regions, by index.
     files: Mutex<BTreeMap<u32, RegionMemory>>,
     doorbells: Vec<Doorbell>,
+    /// How long the server may take for a reset.
+    reset_timeout: Duration,
     by_address: Arc<ByAddress>,
 }
 
@@ -47,7 +49,7 @@ struct Doorbell {
     region: u32,
     at: u64,
     value: Vec<u8>,
-    fd: Arc<OwnedFd>,
+    event: PeerEvent,
 }
 
 impl fmt::Debug for User {
@@ -97,8 +99,11 @@ impl HostMemory for ByAddress {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Errno> {
         let may = |access| access != DeviceAccess::Write;
         self.with(address, into.len(), may, |from| {
-            // SAFETY: `with` found the range inside a window, and it stays there while `with` runs: who maps a window
-            // promises the memory until the unmapping returns, which waits. `into` is somebody else's memory.
+            // SAFETY: `with` found the range inside a window, and holds the lock that `unmap_dma`
+            // takes to remove one. Who imports memory promises it until the drop of the import has
+            // returned, and that drop returns only after `unmap_dma` (`Pool::unmap`: it waits if
+            // another thread, such as a close, is at it). `into` is a buffer of the connection and
+            // does not overlap memory that only the device may use.
             unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         })
     }
@@ -106,17 +111,22 @@ impl HostMemory for ByAddress {
     fn write(&self, address: u64, from: &[u8]) -> Result<(), Errno> {
         let may = |access| access != DeviceAccess::Read;
         self.with(address, from.len(), may, |into| {
-            // SAFETY: as above.
+            // SAFETY: as in `read`; here `from` is the connection's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
         })
     }
 }
 
-/// Connects to a server.
-pub(crate) fn connect(sys: &Arc<dyn Sys>, path: &Path) -> Result<User, VfioError> {
+/// Connects to a server, which may take so long for an answer, and for a reset.
+pub(crate) fn connect(
+    path: &Path,
+    answer_timeout: Duration,
+    reset_timeout: Duration,
+) -> Result<User, VfioError> {
     let by_address = Arc::new(ByAddress::default());
     let memory: Arc<dyn HostMemory> = Arc::clone(&by_address) as _;
-    let client = Client::connect(path, memory, ANSWER).map_err(|error| refused(path, error))?;
+    let client =
+        Client::connect(path, memory, answer_timeout).map_err(|error| refused(path, error))?;
     let info = client.device_info().map_err(|error| failed(path, Call::Info, error))?;
     if !info.pci {
         return Err(VfioError::Lacking {
@@ -126,7 +136,7 @@ pub(crate) fn connect(sys: &Arc<dyn Sys>, path: &Path) -> Result<User, VfioError
     }
     let doorbells = (0..6).flat_map(|region| doorbells(&client, region)).collect();
     let (path, files) = (path.to_owned(), Mutex::default());
-    Ok(User { sys: Arc::clone(sys), client, path, files, doorbells, by_address })
+    Ok(User { client, path, files, doorbells, reset_timeout, by_address })
 }
 
 /// The eventfds of a region. A server that has none, or does not know the question, gets messages.
@@ -135,12 +145,28 @@ fn doorbells(client: &Client, region: u32) -> Vec<Doorbell> {
     let is_usable = |io: &IoFd| io.kind == IoFdKind::Ioeventfd && (1..=8).contains(&io.len);
     fds.into_iter()
         .filter(is_usable)
-        .map(|IoFd { offset, len, fd, data, .. }| {
+        .filter_map(|IoFd { offset, len, fd, data, .. }| {
             let value =
                 data.to_le_bytes().into_iter().take(usize::try_from(len).unwrap_or(8)).collect();
-            Doorbell { region, at: offset, value, fd }
+            let event = PeerEvent::new(fd).inspect_err(|errno| {
+                tracing::warn!(offset, %errno, "doorbell is no eventfd, writing messages");
+            });
+            Some(Doorbell { region, at: offset, value, event: event.ok()? })
         })
         .collect()
+}
+
+/// Returns the length of a file that the server cannot take away under a mapping, for reading and
+/// writing; `None` if it can. An access to a page that is gone would be a `SIGBUS`.
+fn lasting_bytes(file: &OwnedFd) -> Option<u64> {
+    // Only files in memory have seals.
+    let seals = fcntl_get_seals(file).ok()?;
+    let is_writable = !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE)
+        && fcntl_getfl(file).ok()?.contains(OFlags::RDWR);
+    // A hole in a file of huge pages is filled only while there are huge pages.
+    let is_huge = fstatfs(file).ok()?.f_type == HUGETLBFS;
+    let is_lasting = seals.contains(SealFlags::SHRINK) && is_writable && !is_huge;
+    if is_lasting { u64::try_from(fstat(file).ok()?.st_size).ok() } else { None }
 }
 
 fn refused(path: &Path, error: ClientError) -> VfioError {
@@ -173,14 +199,16 @@ impl Transport for User {
         let found = self.client.region_info(index).map_err(self.failed(Call::Info))?;
         let mut areas = Vec::new();
         if let Some(memory) = found.memory {
-            areas.extend(
-                found
-                    .areas
-                    .iter()
-                    .map(|area| Area { start: area.offset, end: area.offset + area.len }),
-            );
             // The first one stays: who has asked for its descriptor may be about to map it.
-            lock(&self.files).entry(index).or_insert(memory);
+            let mut files = lock(&self.files);
+            let memory = files.entry(index).or_insert(memory);
+            let len = lasting_bytes(&memory.fd).unwrap_or(0).saturating_sub(memory.offset);
+            let all = found.areas.iter().map(|area| (area.offset, area.offset + area.len));
+            let (kept, left): (Vec<_>, Vec<_>) = all.partition(|&(_, end)| end <= len);
+            areas.extend(kept.into_iter().map(|(start, end)| Area { start, end }));
+            if !left.is_empty() {
+                tracing::warn!(index, "region's file can get shorter, accesses are messages");
+            }
         }
         Ok(Region { index, size: found.size, offset: 0, areas })
     }
@@ -205,7 +233,7 @@ impl Transport for User {
         let is_it =
             |bell: &&Doorbell| bell.region == region.index && bell.at == at && bell.value == from;
         if let Some(bell) = self.doorbells.iter().find(is_it) {
-            self.sys.raise(bell.fd.as_raw_fd());
+            bell.event.signal();
             return Ok(());
         }
         self.client.posted_write(region.index, at, from).map_err(self.failed(Call::Region))
@@ -295,6 +323,6 @@ impl Transport for User {
     }
 
     fn reset(&self, _: ResetScope) -> Result<(), VfioError> {
-        self.client.reset(RESET).map_err(self.failed(Call::Reset))
+        self.client.reset(self.reset_timeout).map_err(self.failed(Call::Reset))
     }
 }

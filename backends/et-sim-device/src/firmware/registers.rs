@@ -6,10 +6,9 @@ use et_devapi::abi;
 use et_devapi::dir::{MgmtDir, OpsDir};
 use et_devapi::pci::{DIR_BYTES, MGMT_DIR, OPS_DIR};
 use et_devapi::ring::{Ring, RingError};
-use et_hal::{BarOffset, Endpoint, Mmio};
+use et_hal::{AccessError, BarOffset, Endpoint, Mmio};
 
 use crate::board::Slot;
-use crate::page::PageError;
 use crate::{BoardError, Fault};
 
 /// Control block of the operations completion queue.
@@ -38,7 +37,7 @@ const TDP_WATTS: u8 = 25;
 const CACHES_KIB: (u32, u32, u32) = (81920, 16384, 32768);
 
 fn ring(at: BarOffset, size_bytes: u32) -> Result<Ring, BoardError> {
-    Ring::new(at, size_bytes).map_err(|e: RingError<PageError>| BoardError::Registers(e.into()))
+    Ring::new(at, size_bytes).map_err(|e: RingError<AccessError>| BoardError::Registers(e.into()))
 }
 
 pub(crate) fn submission(index: u32) -> Result<Ring, BoardError> {

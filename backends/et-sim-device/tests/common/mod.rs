@@ -16,7 +16,7 @@ use et_devapi::msg::ops::{self, Completion, DmaReadNode, DmaWriteNode, LaunchPar
 use et_devapi::msg::{CommandFlags, Tag, completion_bytes};
 use et_devapi::ring::{Consumer, Producer, Ring};
 use et_hal::{BarOffset, BusAddr, DeviceAccess, DeviceAddr, Endpoint, Pop, Push, RingSet, Width};
-use et_sim_device::{Board, BoardConfig, ComputeKind, PageError, RegisterPage};
+use et_sim_device::{Board, BoardConfig, ComputeKind, RegisterPage};
 use vm_memory::{Bytes, MmapRegion, VolatileMemory};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -57,7 +57,7 @@ pub struct Rig {
 
 fn ring(set: &RingSet, index: u64) -> Ring {
     let at = set.at.as_u64() + index * u64::from(set.size_bytes);
-    Ring::new::<PageError>(BarOffset::new(at), set.size_bytes).unwrap()
+    Ring::new::<et_hal::AccessError>(BarOffset::new(at), set.size_bytes).unwrap()
 }
 
 pub fn discover(board: &Board) -> Layout {

@@ -72,7 +72,7 @@ impl Context<'_> {
             Some("unknown") if function.driver.is_none() => {
                 Finding::skipped(Check::Power, "the kernel learns it when a driver takes the card")
             }
-            // vfio-pci lets devices sleep that nobody has open.
+            // vfio-pci lets devices sleep that are not open.
             Some("D3hot") if function.is_vfio() => {
                 Finding::ok(Check::Power, "D3hot, woken when opened")
             }

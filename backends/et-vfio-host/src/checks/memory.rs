@@ -92,6 +92,6 @@ impl Context<'_> {
 struct Pool {
     node: Option<u32>,
     folder: PathBuf,
-    /// Pages that nobody has.
+    /// Pages that are not in use.
     free: u64,
 }

@@ -111,7 +111,7 @@ impl Context<'_> {
         let holders = self.host.holders(&nodes)?;
         if holders.found.is_empty() {
             return Ok(match holders.unseen {
-                0 => Finding::ok(check, "nobody has the card open"),
+                0 => Finding::ok(check, "no process has the card open"),
                 unseen => Finding::skipped(
                     check,
                     format!("none seen, but {unseen} processes belong to others; root sees them"),

@@ -185,9 +185,11 @@ impl Tree {
         }
     }
 
-    /// Answers writes to pipes in place of sysfs files, in this order, as the kernel answers writes.
+    /// Answers writes to pipes in place of sysfs files, in this order, as the kernel answers
+    /// writes.
     ///
-    /// A pipe cannot be opened for writing before it is opened for reading, so that the steps stay in order.
+    /// A pipe cannot be opened for writing before it is opened for reading, so that the steps stay
+    /// in order.
     pub(crate) fn answer(&self, files: &'static [&'static str]) {
         for file in files {
             self.remove(file);

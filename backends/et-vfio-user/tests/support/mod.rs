@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use et_vfio_user::wire::{Header, flag};
 use et_vfio_user::{
     Access, Area, BusError, BusMaster, Client, Command, Device, DeviceInfo, DmaWindow, Errno,
-    HostMemory, IoFd, IoFdKind, IrqAction, IrqData, IrqInfo, IrqRequest, NoHostMemory, Region,
-    RegionMemory, Server, StopHandle,
+    HostMemory, IoFd, IoFdKind, IrqAction, IrqData, IrqInfo, IrqRequest, NoHostMemory, PeerEvent,
+    Region, RegionMemory, Server, StopHandle,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -61,7 +61,7 @@ pub struct Seen {
     pub resets: u32,
     pub writes: Vec<(u32, u64, usize)>,
     pub irqs: Vec<(u32, u32, u32, IrqAction, String)>,
-    pub vectors: BTreeMap<u32, OwnedFd>,
+    pub vectors: BTreeMap<u32, PeerEvent>,
     /// By address.
     pub windows: BTreeMap<u64, Window>,
     pub bus: Option<Arc<BusMaster>>,
@@ -250,7 +250,7 @@ impl Device for Toy {
                 IrqData::None if count == 0 => seen.vectors.clear(),
                 IrqData::None => {
                     for (_, event) in seen.vectors.range(start..start + count) {
-                        rustix::io::write(event, &1_u64.to_le_bytes()).unwrap();
+                        event.signal();
                     }
                 }
                 IrqData::Bool(_) => {}

@@ -28,7 +28,8 @@ impl Event {
         (0..count).map(|_| Self::new()).collect()
     }
 
-    /// Waits until the counter is raised, and sets it to zero; what it was, or 0 if `limit` is over.
+    /// Waits until the counter is raised, and sets it to zero; what it was, or 0 if `limit` is
+    /// over.
     ///
     /// # Errors
     /// If the counter cannot be read.

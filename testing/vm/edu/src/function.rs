@@ -70,7 +70,8 @@ pub trait Function {
     /// If there is none of that number.
     fn vectors(&self, index: u32) -> Result<u32>;
 
-    /// Has the first vectors signalled through these events, all or none; returns how many can be had.
+    /// Has the first vectors signalled through these events, all or none; returns how many can be
+    /// had.
     ///
     /// # Errors
     /// If it is not for their number that they cannot be.
@@ -88,7 +89,8 @@ pub trait Function {
     /// If the vector is not armed.
     fn trigger(&self, index: u32, vector: u32) -> Result<()>;
 
-    /// Gives the device access to memory, at bus address `at` where it can be chosen; returns the bus address.
+    /// Gives the device access to memory, at bus address `at` where it can be chosen; returns the
+    /// bus address.
     ///
     /// # Errors
     /// If the address is taken or cannot be had.

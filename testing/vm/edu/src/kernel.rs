@@ -153,7 +153,7 @@ impl Kernel {
         Ok(Self { device, _group: None, dma: Translation::Ioas { iommufd, id } })
     }
 
-    /// The device's file once more; the function stays open while anybody has one.
+    /// The device's file once more; the function stays open while there is one.
     ///
     /// # Errors
     /// If the process has too many open files.
@@ -235,7 +235,8 @@ impl Function for Kernel {
     }
 
     fn dma_map(&self, memory: &Memory, at: u64, access: Access) -> Result<u64> {
-        // The kernel holds the pages until they are unmapped, so the device cannot reach what comes after them.
+        // The kernel holds the pages until they are unmapped, so the device cannot reach what comes
+        // after them.
         let [va, va_high] = halves(wide(memory.address())?);
         let [iova, iova_high] = halves(at);
         let [len, len_high] = halves(wide(memory.len())?);

@@ -1,7 +1,8 @@
 //! Checks of the kernel's VFIO, to be run in a guest.
 //!
-//! [`Function`] is what a driver needs of a PCI function. [`Kernel`] gives it by the kernel's own calls and nothing of ours, so
-//! that what fails below our backend can be told from what fails in it.
+//! [`Function`] is what a driver needs of a PCI function. [`Kernel`] gives it by the kernel's own
+//! calls and nothing of ours, so that what fails below our backend can be told from what fails in
+//! it.
 
 mod checks;
 mod config;

@@ -1,7 +1,7 @@
 //! The kernel's VFIO calls.
 //!
-//! All structures of this interface are sequences of 32-bit words, wider fields being two of them on a little-endian machine; the
-//! first word of most is the size of the whole.
+//! All structures of this interface are sequences of 32-bit words, wider fields being two of them
+//! on a little-endian machine; the first word of most is the size of the whole.
 
 #![expect(unsafe_code, reason = "device calls take a number or a pointer, by their kind")]
 
@@ -47,7 +47,8 @@ struct Call {
     argument: *mut c_void,
 }
 
-// SAFETY: the kernel gets exactly the number and the argument that the call was made with, and its answer is a number.
+// SAFETY: the kernel gets exactly the number and the argument that the call was made with, and its
+// answer is a number.
 unsafe impl Ioctl for Call {
     type Output = i32;
 
@@ -71,8 +72,8 @@ pub(crate) fn structure(fd: BorrowedFd<'_>, what: Structure, words: &mut [u32]) 
     let size = u32::try_from(size_of_val(words)).map_err(std::io::Error::other)?;
     words[0] = size;
     let call = Call { opcode: what as Opcode, argument: words.as_mut_ptr().cast() };
-    // SAFETY: the calls of this kind take a pointer to a structure and touch no more of it than its first word says, which is the
-    // size of the slice.
+    // SAFETY: the calls of this kind take a pointer to a structure and touch no more of it than its
+    // first word says, which is the size of the slice.
     Ok(unsafe { ioctl(fd, call) }?)
 }
 
@@ -97,6 +98,6 @@ pub(crate) fn device(group: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd> {
     let argument = name.as_ptr().cast_mut().cast();
     // SAFETY: this call reads a string where its argument points, up to its zero.
     let number = unsafe { ioctl(group, Call { opcode: DEVICE_FD, argument }) }?;
-    // SAFETY: the kernel has just opened it for this call, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for this call, and it is known only here.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -67,7 +67,7 @@ impl Sysfs {
         resource_size(&text, index).ok_or_else(|| Error::other("resource has an unknown form"))
     }
 
-    /// Takes the function away, as if it had been pulled out; blocks until nobody uses it.
+    /// Takes the function away, as if it had been pulled out; blocks until it is not in use.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -12,12 +12,13 @@ use super::program::limited;
 use crate::shell::{capture, cargo, root};
 
 /// Which package a program is built from.
-pub(crate) const PACKAGES: [(&str, &str); 7] = [
+pub(crate) const PACKAGES: [(&str, &str); 8] = [
     ("et", "et-cli"),
     ("et-conformance", "et-conformance"),
     ("et-simd", "et-simd"),
     ("et-vm-edu", "et-vm-edu"),
     ("et-vm-hal", "et-vm-edu"),
+    ("et-vm-ioctls", "et-vm-edu"),
     ("et-vm-loss", "et-vm-edu"),
     ("et-vm-probe", "et-vm-edu"),
 ];

@@ -1,7 +1,7 @@
 //! Packages of Debian, unpacked beside the system.
 //!
-//! A package manager's state of our own names the suites, so neither the machine's sources nor what is installed on it change.
-//! The mirror is the one the machine already uses.
+//! A package manager's state of our own names the suites, so neither the machine's sources nor what
+//! is installed on it change. The mirror is the one the machine already uses.
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -1,6 +1,7 @@
 //! The guest's files: an archive that the kernel unpacks into memory.
 //!
-//! "newc" of cpio: a header of hexadecimal fields per file, then name and content, each filled up to a multiple of four bytes.
+//! "newc" of cpio: a header of hexadecimal fields per file, then name and content, each filled up
+//! to a multiple of four bytes.
 
 use std::io::{self, Write};
 

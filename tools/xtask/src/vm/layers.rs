@@ -57,7 +57,8 @@ impl Boot {
 
     /// The card is lost in this boot.
     ///
-    /// BARs that are mapped stay what they were when the card is gone, so its loss would not show in them.
+    /// BARs that are mapped stay what they were when the card is gone, so its loss would not show
+    /// in them.
     const fn of_loss(mut self) -> Self {
         self.limit = LOSS_LIMIT;
         self.reactions = ON_KILL;
@@ -101,6 +102,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             machine: CARD,
             boots: &[
                 Boot::new("probe", 28, &["et-vm-probe group 0000:01:00.0 basic"]),
+                Boot::new("ioctls", 36, &["et-vm-ioctls 0000:01:00.0"]),
                 Boot::new("aer", 5, &["et-vm-probe group 0000:01:00.0 aer"]).with(ON_AER),
                 Boot::new("remove", 7, &["et-vm-probe group 0000:01:00.0 remove"]),
                 Boot::new("kill", 3, &["et-vm-probe group 0000:01:00.0 kill"]).of_loss(),

@@ -37,7 +37,7 @@ impl Lines {
                 let text = text.trim_end_matches(['\n', '\r']);
                 // A full disk must not end the run; the lines still arrive.
                 writeln!(log, "{text}").ok();
-                // Nobody may listen any more; the program's output must flow all the same.
+                // The receiver may be gone; the program's output must flow all the same.
                 to.send(text.to_owned()).ok();
                 line.clear();
             }

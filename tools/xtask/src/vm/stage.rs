@@ -104,7 +104,8 @@ impl Parts<'_> {
         self.write_image(builds, &commands, &image)?;
         let log = folder.join(format!("{}.log", boot.name));
         let ended = self.once(boot, &commands, &image, &log)?;
-        // An emulated machine on a loaded host may fail to start; what fails after its start counts.
+        // An emulated machine on a loaded host may fail to start; what fails after its start
+        // counts.
         let ended = match ended.userspace {
             true => ended,
             false => {

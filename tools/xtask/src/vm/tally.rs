@@ -96,7 +96,8 @@ impl Protocol {
         }
     }
 
-    /// A command is a check of its own if it printed none, or if it says that it failed and no check does.
+    /// A command is a check of its own if it printed none, or if it says that it failed and no
+    /// check does.
     fn exit(&mut self, code: &str) {
         let Some((command, before)) = self.running.take() else {
             return self.tally.fail("a command ended that had not begun".into());

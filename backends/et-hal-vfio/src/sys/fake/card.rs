@@ -109,7 +109,8 @@ impl Card {
         }
     }
 
-    /// Dies behind a kernel that answers for part of its configuration space, as one was seen to do.
+    /// Dies behind a kernel that answers for part of its configuration space, as one was seen to
+    /// do.
     pub(crate) fn die_behind(&mut self, linux: &Linux) {
         self.die(linux, false);
         self.config[4..].fill(0xff);

@@ -1,7 +1,8 @@
-//! A kernel for tests: it has one card, keeps books on everything it gives out, and refuses what it is told to refuse.
+//! A kernel for tests: it has one card, keeps books on everything it gives out, and refuses what it
+//! is told to refuse.
 //!
-//! Memory, BARs and event counters are real (memory files, `eventfd`), so that windows and waits work; only the VFIO part
-//! is a model.
+//! Memory, BARs and event counters are real (memory files, `eventfd`), so that windows and waits
+//! work; only the VFIO part is a model.
 
 mod card;
 mod iommu;
@@ -160,8 +161,8 @@ impl Fake {
         });
     }
 
-    /// Fails if anything is left but memory that the device may still write to: without an IOMMU and without certainty that
-    /// it is silent, nobody else may get that memory.
+    /// Fails if anything is left but memory that the device may still write to: without an IOMMU
+    /// and without certainty that it is silent, no other process may get that memory.
     pub(crate) fn wait_until_clean_but_memory(&self) {
         let memory = |state: &State| state.fds.values().all(|&node| node == Node::Memory);
         for _ in 0..1_000_000 {
@@ -251,13 +252,24 @@ impl Sys for Fake {
         }
         let node = self.with(|state| {
             let node = state.fds.remove(&fd).expect("closed once");
-            state.closed(node);
+            // As in the kernel, only the last copy counts.
+            if !state.is_open(node) {
+                state.closed(node);
+            }
             state.huge.retain(|&huge| huge != fd);
             node
         });
         if matches!(node, Node::Memory | Node::Event) {
             self.linux.close(fd);
         }
+    }
+
+    fn duplicate(&self, fd: Fd) -> Result<Fd, Errno> {
+        self.call("duplicate".into())?;
+        self.with(|state| {
+            let node = state.node(fd)?;
+            Ok(state.add(node))
+        })
     }
 
     fn read_at(&self, fd: Fd, into: &mut [u8], at: u64) -> Result<usize, Errno> {

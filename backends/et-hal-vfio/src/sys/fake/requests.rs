@@ -1,4 +1,5 @@
-//! The requests, as the kernel answers them. Offsets are written out here, independently of the code under test.
+//! The requests, as the kernel answers them. Offsets are written out here, independently of the
+//! code under test.
 
 use super::super::{Arg, Errno, Fd, Linux, Record, Request, Sys};
 use super::card::Card;

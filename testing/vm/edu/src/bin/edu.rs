@@ -1,6 +1,7 @@
 //! `et-vm-edu MODE ADDRESS`: drives QEMU's `edu` through the kernel's VFIO.
 //!
-//! Neither the device nor the kernel knows anything of ours, so a mistake that our driver and our simulator share shows here.
+//! Neither the device nor the kernel knows anything of ours, so a mistake that our driver and our
+//! simulator share shows here.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -31,13 +32,15 @@ const REGISTERS_LEN: usize = 4096;
 /// In the status register: a factorial is being computed; an interrupt comes when it is done.
 const COMPUTING: u32 = 1;
 const INTERRUPT_WHEN_DONE: u32 = 0x80;
-/// In the command of a transfer: begin (and not yet done), from the device to memory, an interrupt at the end.
+/// In the command of a transfer: begin (and not yet done), from the device to memory, an interrupt
+/// at the end.
 const START: u64 = 1;
 const TO_MEMORY: u64 = 2;
 const INTERRUPT: u64 = 4;
 /// The interrupt of a transfer's end.
 const DMA_INTERRUPT: u32 = 0x100;
-/// The device's own buffer of 4 KiB. A transfer that ends at its very end aborts older QEMUs, so half of it is used.
+/// The device's own buffer of 4 KiB. A transfer that ends at its very end aborts older QEMUs, so
+/// half of it is used.
 const BUFFER: u64 = 0x4_0000;
 const TRANSFER: usize = 2048;
 /// Where memory is for the device: it has 28 address bits, and the first page stays free.
@@ -195,7 +198,8 @@ impl<F: Function> Edu<'_, F> {
         Some(())
     }
 
-    /// What the device must not be able to do; the memory is mapped at the start, and not at the end.
+    /// What the device must not be able to do; the memory is mapped at the start, and not at the
+    /// end.
     fn refusals(&self, checks: &mut Checks, memory: &Memory) -> Option<()> {
         let marks = vec![0x5a; MEMORY_LEN];
         memory.set_bytes(0, &marks);
@@ -297,7 +301,8 @@ impl Faults {
         Ok(Self(log))
     }
 
-    /// Whether there is one since the last call; waits for it, since the kernel hears of it by an interrupt.
+    /// Whether there is one since the last call; waits for it, since the kernel hears of it by an
+    /// interrupt.
     fn more(&mut self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut record = [0; 8192];

@@ -26,7 +26,8 @@ const DMA_COUNT: u64 = 0x90;
 const DMA_COMMAND: u64 = 0x98;
 const START: u64 = 1;
 const TO_MEMORY: u64 = 2;
-/// The device's own buffer of 4 KiB; half of it is used, as a transfer that ends at its very end aborts older QEMUs.
+/// The device's own buffer of 4 KiB; half of it is used, as a transfer that ends at its very end
+/// aborts older QEMUs.
 const BUFFER: u64 = 0x4_0000;
 const TRANSFER: usize = 2048;
 

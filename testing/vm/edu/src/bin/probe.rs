@@ -1,4 +1,5 @@
-//! `et-vm-probe MODE ADDRESS basic|aer|remove|kill`: what the kernel's VFIO says of any function, before a driver of ours is asked.
+//! `et-vm-probe MODE ADDRESS basic|aer|remove|kill`: what the kernel's VFIO says of any function,
+//! before a driver of ours is asked.
 
 use std::io::Result;
 use std::process::{Command, ExitCode};
@@ -213,7 +214,7 @@ fn removal(checks: &mut Checks, at: &Sysfs, function: Kernel) -> Option<()> {
     Some(())
 }
 
-/// The host ends the simulator; what is trapped reads as all ones, and nobody hangs.
+/// The host ends the simulator; what is trapped reads as all ones, and nothing hangs.
 fn loss(checks: &mut Checks, function: &Kernel) -> Option<()> {
     let mut bytes = [0; 4];
     checks.step("register", function.read(REGISTERS, 0, &mut bytes))?;
@@ -223,7 +224,8 @@ fn loss(checks: &mut Checks, function: &Kernel) -> Option<()> {
     checks.step("register_of_the_dead", function.read(REGISTERS, 0, &mut bytes))?;
     checks.same("all_ones_after_its_death", bytes, [0xff; 4]);
     identity(checks, "configuration_space_answers", function)?;
-    // Who closes a lost function waits a minute for its reset. Somebody else has it open until the power goes.
+    // Who closes a lost function waits a minute for its reset. Another process has it open until
+    // the power goes.
     let held = checks.step("hold", function.file())?;
     let holder = Command::new("busybox").args(["sleep", "600"]).stdin(held).spawn();
     checks.step("holder", holder).map(drop)
