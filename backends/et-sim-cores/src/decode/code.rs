@@ -10,12 +10,12 @@ use std::array;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::compressed;
 use crate::config::MemoryModel;
 use crate::decode;
-use crate::map::{self, DRAM_BASE, MACHINE_MODE_BYTES};
+use crate::decode::compressed;
+use crate::decode::op::{Op, kind};
 use crate::memory::Dram;
-use crate::op::{Op, kind};
+use crate::memory::map::{self, DRAM_BASE, MACHINE_MODE_BYTES};
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Halfwords, and so slots for instructions, of a page.

@@ -1,7 +1,7 @@
 //! Compressed instructions, expanded to the 32-bit ones they stand for. Spec: ISA §1.1
 
 use crate::decode;
-use crate::op::{Op, kind};
+use crate::decode::op::{Op, kind};
 
 /// Decodes a 16-bit instruction.
 pub(crate) fn decode(half: u16) -> Op {

@@ -2,8 +2,12 @@
 //!
 //! What is not recognised here is illegal: the decoder is as strict as the hardware's.
 
-use crate::op::{Op, SINK, kind};
-use crate::packed::{self, Packed};
+pub(crate) mod code;
+pub(crate) mod compressed;
+pub(crate) mod op;
+
+use crate::decode::op::{Op, SINK, kind};
+use crate::exec::packed::{self, Packed};
 
 /// Rounding-mode field that selects the `frm` register.
 const DYNAMIC: u32 = 7;

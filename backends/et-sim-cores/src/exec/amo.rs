@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::bus::{self, Scope};
-use crate::chip::Core;
+use crate::decode::op::{Op, SINK};
 use crate::decode::{funct3, funct7};
-use crate::event::Event;
-use crate::hart::Hart;
-use crate::map;
+use crate::exec::event::Event;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
 use crate::memory::Region;
-use crate::op::{Op, SINK};
-use crate::weak::{Bank, Change, Target};
+use crate::memory::bus::{self, Scope};
+use crate::memory::map;
+use crate::memory::weak::{Bank, Change, Target};
 
 /// An atomic operation on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

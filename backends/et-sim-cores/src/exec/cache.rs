@@ -3,12 +3,12 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::bus;
-use crate::chip::Core;
-use crate::event::Event;
-use crate::hart::Hart;
-use crate::map::{self, Place};
-use crate::weak::{Bank, WriteBack};
+use crate::exec::event::Event;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
+use crate::memory::bus;
+use crate::memory::map::{self, Place};
+use crate::memory::weak::{Bank, WriteBack};
 
 const LINE_BYTES: u64 = 64;
 /// Bits of an operand that are a line address or a stride between lines.

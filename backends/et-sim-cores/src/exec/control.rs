@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{self, Ordering};
 
-use crate::code;
-use crate::event::{self, Event};
+use crate::decode::code;
+use crate::decode::op::Op;
+use crate::exec::csr as registers;
+use crate::exec::event::{self, Event};
+use crate::exec::handlers::HANDLERS;
+use crate::exec::slow_float;
 use crate::exec::{Env, Ops, leave, next, stop};
-use crate::handlers::HANDLERS;
-use crate::hart::Hart;
-use crate::op::Op;
-use crate::{csr as registers, exec_float};
+use crate::machine::hart::Hart;
 
 /// Decodes the instruction and executes it.
 pub(crate) fn undecoded<const LEN: usize>(
@@ -182,5 +183,5 @@ pub(crate) use delegate;
 
 delegate! {
     csr = registers::execute;
-    microcoded = exec_float::microcoded;
+    microcoded = slow_float::microcoded;
 }

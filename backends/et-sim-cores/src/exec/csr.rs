@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::cache;
-use crate::chip::Core;
-use crate::event::Event;
-use crate::hart::Hart;
-use crate::op::Op;
-use crate::weak::WriteBack;
+use crate::decode::op::Op;
+use crate::exec::cache;
+use crate::exec::event::Event;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
+use crate::memory::weak::WriteBack;
 
 /// Writable bits of `fcsr`; above the rounding mode only the vendor flag.
 const FCSR_MASK: u64 = 0x8000_00FF;

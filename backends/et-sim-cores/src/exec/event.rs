@@ -1,7 +1,7 @@
 //! Why a hart stops executing, and the traps it can raise. Spec: ISA §1.3
 
-use crate::chip::Core;
-use crate::code;
+use crate::decode::code;
+use crate::machine::chip::Core;
 
 /// Instruction access fault.
 pub(crate) const FETCH_FAULT: u64 = 1;

@@ -1,12 +1,13 @@
 //! Handlers of floating-point and packed instructions.
 
+use crate::decode::op::Op;
+use crate::exec::control::delegate;
+use crate::exec::packed as vectors;
+use crate::exec::slow_float;
 use crate::exec::{Env, Ops, next, stop};
+use crate::float::soft::SIGN;
 use crate::float::{self, Compare, Pick};
-use crate::hart::{Hart, Vector};
-use crate::op::Op;
-use crate::ops_control::delegate;
-use crate::soft::SIGN;
-use crate::{exec_float, packed as vectors};
+use crate::machine::hart::{Hart, Vector};
 
 /// Register number of an operand.
 macro_rules! f {
@@ -66,7 +67,7 @@ fn fused(hart: &mut Hart, op: Op, product: u32, addend: u32) -> Option<u32> {
 #[cold]
 #[inline(never)]
 fn slow_arithmetic(hart: &mut Hart, env: &Env<'_>, ops: &Ops, at: usize, left: u64, op: Op) {
-    match exec_float::arithmetic(hart, env.core, op, env.address(at)) {
+    match slow_float::arithmetic(hart, env.core, op, env.address(at)) {
         Ok(bits) => {
             hart.f[op.rd() & 31] = Vector::scalar(bits);
             next(hart, env, ops, at + op.halfwords(), left);
@@ -144,6 +145,6 @@ integer! {
 }
 
 delegate! {
-    other = exec_float::other;
+    other = slow_float::other;
     packed = vectors::execute;
 }

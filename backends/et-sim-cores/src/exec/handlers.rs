@@ -1,8 +1,11 @@
 //! The handlers of all kinds of operations, by kind.
 
+use crate::decode::op::kind;
 use crate::exec::Handler;
-use crate::op::kind;
-use crate::{ops_control, ops_float, ops_integer, ops_memory};
+use crate::exec::control;
+use crate::exec::float;
+use crate::exec::integer;
+use crate::exec::memory;
 
 /// The handler of each kind.
 pub(crate) static HANDLERS: [Handler; 256] = table();
@@ -19,8 +22,8 @@ macro_rules! enter {
 }
 
 const fn table() -> [Handler; 256] {
-    let mut table: [Handler; 256] = [ops_control::illegal::<2>; 256];
-    enter!(table, ops_control:
+    let mut table: [Handler; 256] = [control::illegal::<2>; 256];
+    enter!(table, control:
         UNDECODED = undecoded;
         STRADDLE = straddle;
         MICROCODED = microcoded;
@@ -39,7 +42,7 @@ const fn table() -> [Handler; 256] {
         EBREAK = ebreak;
         CSR = csr;
     );
-    enter!(table, ops_integer:
+    enter!(table, integer:
         LUI, C_LUI = lui;
         AUIPC = auipc;
         ADDI, C_ADDI = addi;
@@ -85,7 +88,7 @@ const fn table() -> [Handler; 256] {
         REMUW = remuw;
         PACKB = packb;
     );
-    enter!(table, ops_memory:
+    enter!(table, memory:
         LB = lb;
         LH = lh;
         LW, C_LW = lw;
@@ -117,7 +120,7 @@ const fn table() -> [Handler; 256] {
         ATOMIC = atomic;
         SMALL_STORE = small_store;
     );
-    enter!(table, ops_float:
+    enter!(table, float:
         FADD = fadd;
         FSUB = fsub;
         FMUL = fmul;
@@ -145,7 +148,7 @@ const fn table() -> [Handler; 256] {
 mod tests {
     use super::*;
     use crate::config::MemoryModel;
-    use crate::op::{self, Op};
+    use crate::decode::op::{self, Op};
 
     #[test]
     fn operations_on_weak_memory_have_handlers_of_their_own() {
@@ -164,7 +167,7 @@ mod tests {
         let kinds = 0..=u8::MAX;
         for kind in kinds.filter(|&kind| op::short(kind) != kind) {
             let (long, short) = (HANDLERS[kind as usize], HANDLERS[op::short(kind) as usize]);
-            let illegal: Handler = ops_control::illegal::<2>;
+            let illegal: Handler = control::illegal::<2>;
             assert!(!std::ptr::fn_addr_eq(short, illegal) && !std::ptr::fn_addr_eq(short, long));
         }
     }

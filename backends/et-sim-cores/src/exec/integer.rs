@@ -1,8 +1,8 @@
 //! Handlers of integer arithmetic.
 
+use crate::decode::op::Op;
 use crate::exec::{Env, Ops, next};
-use crate::hart::Hart;
-use crate::op::Op;
+use crate::machine::hart::Hart;
 
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "word instructions use the low half")]

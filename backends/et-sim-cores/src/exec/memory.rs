@@ -5,11 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::decode::op::Op;
+use crate::exec::amo;
+use crate::exec::control::delegate;
 use crate::exec::{Env, Ops, next, stop};
-use crate::hart::{Hart, Vector};
-use crate::op::Op;
-use crate::ops_control::delegate;
-use crate::{amo, bus};
+use crate::machine::hart::{Hart, Vector};
+use crate::memory::bus;
 
 /// Makes handlers of loads: which word of memory, its size, and what the register gets of it.
 macro_rules! load {

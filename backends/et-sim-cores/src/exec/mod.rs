@@ -7,16 +7,29 @@
 //! other before they return to the loop in [`run`], so the stack is bounded in any build. The loop
 //! is also where fuel is looked at and where pages change.
 
+pub(crate) mod amo;
+pub(crate) mod cache;
+pub(crate) mod control;
+pub(crate) mod csr;
+pub(crate) mod event;
+pub(crate) mod float;
+pub(crate) mod handlers;
+pub(crate) mod integer;
+pub(crate) mod memory;
+pub(crate) mod packed;
+pub(crate) mod packed_memory;
+pub(crate) mod slow_float;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::chip::Core;
-use crate::code::{PAGE_BYTES, PAGE_SLOTS, Page};
-use crate::event::{self, Event};
-use crate::handlers::HANDLERS;
-use crate::hart::Hart;
-use crate::map;
+use crate::decode::code::{PAGE_BYTES, PAGE_SLOTS, Page};
+use crate::decode::op::Op;
+use crate::exec::event::Event;
+use crate::exec::handlers::HANDLERS;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
 use crate::memory::Dram;
-use crate::op::Op;
+use crate::memory::map;
 
 /// Instructions that may be executed in a row before the loop looks at fuel.
 const CHAIN: u64 = 128;

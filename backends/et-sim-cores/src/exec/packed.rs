@@ -3,18 +3,18 @@
 //! They are kept as instructions and taken apart when executed: kernels spend their time in the
 //! eight lanes, not in the decoder.
 
-use crate::amo::Atomic;
-use crate::bus::Scope;
-use crate::chip::Core;
+use crate::decode::op::Op;
 use crate::decode::{funct3, funct7, rd, rs1, rs2};
-use crate::event::Event;
-use crate::exec_float;
+use crate::exec::amo::Atomic;
+use crate::exec::event::Event;
+use crate::exec::packed_memory;
+use crate::exec::slow_float;
+use crate::float::lanes;
+use crate::float::soft::{self, Rounding, SIGN};
 use crate::float::{self, Compare, Pick};
-use crate::hart::{Hart, Vector};
-use crate::lanes;
-use crate::op::Op;
-use crate::packed_memory;
-use crate::soft::{self, Rounding, SIGN};
+use crate::machine::chip::Core;
+use crate::machine::hart::{Hart, Vector};
+use crate::memory::bus::Scope;
 
 /// Lanes of a register.
 pub(crate) const LANES: usize = 8;
@@ -273,8 +273,8 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Resu
         | Packed::Multiply
         | Packed::Round
         | Packed::ToInteger(_)
-        | Packed::FromInteger(_) => exec_float::rounding(hart, core, raw, pc)?,
-        Packed::ToHalf => exec_float::dynamic(hart, core, pc)?,
+        | Packed::FromInteger(_) => slow_float::rounding(hart, core, raw, pc)?,
+        Packed::ToHalf => slow_float::dynamic(hart, core, pc)?,
         _ => Rounding::NearestEven,
     };
     // By lane: the new content of the destination, and the flags raised.

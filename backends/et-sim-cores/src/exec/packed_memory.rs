@@ -2,16 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::amo::Atomic;
-use crate::bus::{self, Scope};
-use crate::chip::Core;
 use crate::decode::{funct3, funct7, imm_i, imm_s, rd, rs1, rs2};
-use crate::event::Event;
+use crate::exec::amo::Atomic;
+use crate::exec::event::Event;
+use crate::exec::packed::{Access, LANES};
 use crate::float::Pick;
-use crate::hart::{Hart, Vector};
-use crate::map;
-use crate::packed::{Access, LANES};
-use crate::weak::{Bank, Change, Target};
+use crate::machine::chip::Core;
+use crate::machine::hart::{Hart, Vector};
+use crate::memory::bus::{self, Scope};
+use crate::memory::map;
+use crate::memory::weak::{Bank, Change, Target};
 
 /// Alignment of coherent accesses to a whole register.
 const REGISTER_BYTES: u64 = 32;

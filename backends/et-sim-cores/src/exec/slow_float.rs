@@ -1,14 +1,14 @@
 //! Floating-point instructions that the interpreter loop does not handle itself. Spec: ISA §1.4,
 //! §1.5
 
-use crate::chip::Core;
 use crate::config::FloatProfile;
+use crate::decode::op::{Op, kind};
 use crate::decode::{funct3, funct7, rs2};
-use crate::event::{self, Event};
+use crate::exec::event::{self, Event};
 use crate::float;
-use crate::hart::{Hart, Vector};
-use crate::op::{Op, kind};
-use crate::soft::{self, Rounding, SIGN};
+use crate::float::soft::{self, Rounding, SIGN};
+use crate::machine::chip::Core;
+use crate::machine::hart::{Hart, Vector};
 
 /// Rounding mode of the `frm` register; a trap if that is reserved.
 pub(crate) fn dynamic(hart: &Hart, core: &Core<'_>, pc: u64) -> Result<Rounding, Event> {

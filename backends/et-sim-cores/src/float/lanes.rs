@@ -1,7 +1,7 @@
 //! What packed instructions compute in one lane. Spec: ISA §3.5
 
 use crate::float;
-use crate::soft::{self, DZ, NV, NX, OF, QUIET_NAN, Rounding, SIGN, UF};
+use crate::float::soft::{self, DZ, NV, NX, OF, QUIET_NAN, Rounding, SIGN, UF};
 
 pub(crate) fn add(a: u32, b: u32, rounding: Rounding, flags: &mut u32) -> u32 {
     if rounding == Rounding::NearestEven

@@ -5,7 +5,10 @@
 //! follows from the error term, which host floats compute exactly; it is not even computed once
 //! the sticky flag is set. Everything else goes to [`soft`].
 
-use crate::soft::{self, NV, NX, QUIET_NAN, Rounding, SIGN};
+pub(crate) mod lanes;
+pub(crate) mod soft;
+
+use crate::float::soft::{NV, NX, QUIET_NAN, Rounding, SIGN};
 
 /// Tells whether a value is subnormal. Zero wraps around to the largest number.
 #[inline(always)]

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::clock::Clock;
-use crate::code::CodeCache;
 use crate::config::{FloatProfile, MachineConfig, MemoryModel};
+use crate::decode::code::CodeCache;
 use crate::error::CoresError;
-use crate::hart::{UCACHE_CONTROL_AT_START, hart_of};
-use crate::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
+use crate::machine::clock::Clock;
+use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
+use crate::memory::weak::Weak;
 use crate::memory::{Dram, Scratchpads};
-use crate::weak::Weak;
 
 /// `tensor_error` bit: a credit counter wrapped around.
 const CREDIT_OVERFLOW: u16 = 1 << 3;

@@ -1,9 +1,9 @@
 //! State of a hart. Spec: ISA §4.2
 
-use crate::event::Event;
-use crate::launch::HartState;
-use crate::map::{HARTS_PER_SHIRE, compute_harts};
-use crate::op::REGISTERS;
+use crate::decode::op::REGISTERS;
+use crate::exec::event::Event;
+use crate::machine::launch::HartState;
+use crate::memory::map::{HARTS_PER_SHIRE, compute_harts};
 
 /// A floating-point register: eight lanes, of which scalar instructions use the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

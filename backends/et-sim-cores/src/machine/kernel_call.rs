@@ -1,9 +1,9 @@
 //! What the firmware does when a kernel traps: environment calls, and one register it emulates.
 //! Spec: ISA §2, §5, device interface §14
 
-use crate::event;
-use crate::hart::Hart;
-use crate::launch::HartExit;
+use crate::exec::event;
+use crate::machine::hart::Hart;
+use crate::machine::launch::HartExit;
 
 const RETURN: u64 = 8;
 const SHIRE_CACHE_COUNTERS: u64 = 9;

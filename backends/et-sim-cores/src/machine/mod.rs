@@ -1,20 +1,29 @@
 //! The machine: launches kernels on simulated harts, run by host threads.
 
+pub(crate) mod chip;
+pub(crate) mod clock;
+pub(crate) mod hart;
+pub(crate) mod kernel_call;
+pub(crate) mod launch;
+pub(crate) mod sched;
+pub(crate) mod single;
+pub(crate) mod turn;
+
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::chip::Chip;
-use crate::code::CodeCache;
 use crate::config::MachineConfig;
+use crate::decode::code::CodeCache;
 use crate::error::CoresError;
-use crate::launch::{HartFailure, Launch, LaunchReport};
-use crate::map::{SHIRES, compute_harts};
+use crate::machine::chip::Chip;
+use crate::machine::launch::{HartFailure, Launch, LaunchReport};
+use crate::machine::sched::Scheduler;
+use crate::machine::turn::{Run, Worker};
+use crate::memory::map::{SHIRES, compute_harts};
 use crate::memory::{Dram, Scratchpads};
-use crate::sched::Scheduler;
-use crate::turn::{Run, Worker};
 
 /// What is called with the report of a launch.
 pub(crate) type Done = Box<dyn FnOnce(LaunchReport) + Send>;

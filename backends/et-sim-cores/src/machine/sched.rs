@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::map::HART_SLOTS;
+use crate::memory::map::HART_SLOTS;
 
 /// The run queues.
 #[derive(Debug)]

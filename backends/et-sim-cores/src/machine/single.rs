@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::chip::{Chip, Core};
-use crate::code::CodeCache;
 use crate::config::{FloatProfile, MachineConfig, MemoryModel, Timing};
+use crate::decode::code::CodeCache;
 use crate::error::CoresError;
-use crate::event::Event;
 use crate::exec;
-use crate::hart::{Hart, Vector};
+use crate::exec::event::Event;
+use crate::machine::chip::{Chip, Core};
+use crate::machine::hart::{Hart, Vector};
 use crate::memory::{Dram, Scratchpads};
 
 /// What one step did.

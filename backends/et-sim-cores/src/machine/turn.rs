@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::bus;
-use crate::chip::{Core, Wait};
-use crate::code::CodeCache;
-use crate::event::{self, Event};
+use crate::decode::code::CodeCache;
 use crate::exec;
-use crate::hart::Hart;
-use crate::kernel_call::{self, Outcome};
-use crate::launch::{HartExit, HartFailure, Launch, LaunchReport};
+use crate::exec::event::{self, Event};
+use crate::machine::chip::{Core, Wait};
+use crate::machine::hart::Hart;
+use crate::machine::kernel_call::{self, Outcome};
+use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
-use crate::map::{HART_SLOTS, compute_index};
+use crate::memory::bus;
+use crate::memory::map::{HART_SLOTS, compute_index};
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
 /// address.

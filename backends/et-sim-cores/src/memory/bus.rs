@@ -4,12 +4,12 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use crate::chip::Core;
-use crate::esr::{self, EsrFault};
-use crate::event::Event;
-use crate::map::{self, DRAM_BASE, HARTS_PER_SHIRE, Place};
+use crate::exec::event::Event;
+use crate::machine::chip::Core;
 use crate::memory::Region;
-use crate::weak::{Bank, Change, Target, Weak};
+use crate::memory::esr::{self, EsrFault};
+use crate::memory::map::{self, DRAM_BASE, HARTS_PER_SHIRE, Place};
+use crate::memory::weak::{Bank, Change, Target, Weak};
 
 /// Reads `size` bytes (1, 2, 4 or 8), zero-extended.
 #[cold]

@@ -19,7 +19,7 @@ use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::error::CoresError;
-use crate::map::{self, DRAM_BASE, MACHINE_MODE_BYTES, USER_BASE};
+use crate::memory::map::{self, DRAM_BASE, MACHINE_MODE_BYTES, USER_BASE};
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("simulated memory is accessed with the host's byte order and 64-bit offsets");

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::chip::Core;
-use crate::map::SHIRES;
+use crate::machine::chip::Core;
+use crate::memory::map::SHIRES;
 
 const OWN_SHIRE: u64 = 0xFF;
 const BROADCAST_DATA: u64 = 0x35_FFF0;

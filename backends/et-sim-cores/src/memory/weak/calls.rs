@@ -3,8 +3,8 @@
 
 use super::posted::WriteBack;
 use super::{Weak, minion_of, shire_of};
-use crate::chip::Core;
-use crate::hart::Hart;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
 
 const EVICT_WAYS: u64 = 1;
 const FLUSH_WAYS: u64 = 2;

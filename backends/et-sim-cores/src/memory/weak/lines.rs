@@ -2,9 +2,9 @@
 
 use super::cache::{LINE_BYTES, Line};
 use super::posted::Bank;
-use crate::bus;
-use crate::chip::Core;
+use crate::machine::chip::Core;
 use crate::memory::Region;
+use crate::memory::bus;
 
 /// Set in the number of a line of the scratchpads.
 const SCRATCHPAD_LINE: u64 = 1 << 62;

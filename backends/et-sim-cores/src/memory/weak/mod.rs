@@ -25,9 +25,9 @@ mod random;
 
 use std::fmt;
 
-use crate::bus::{self, Scope};
-use crate::chip::Core;
-use crate::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
+use crate::machine::chip::Core;
+use crate::memory::bus::{self, Scope};
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 
 use cache::{Cache, LINE_BYTES, Line};
 use lines::{bank_region, fetch, is_scratchpad, line_of, parts, write_down};

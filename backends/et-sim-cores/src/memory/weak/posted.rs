@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::amo::{self, Atomic};
-use crate::bus::{self, Scope};
-use crate::chip::Core;
+use crate::exec::amo::{self, Atomic};
+use crate::exec::packed::pick_raw;
 use crate::float::Pick;
+use crate::machine::chip::Core;
 use crate::memory::Region;
-use crate::packed::pick_raw;
+use crate::memory::bus::{self, Scope};
 
 /// What an atomic or coherent store does to the word it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
