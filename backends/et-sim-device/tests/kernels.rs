@@ -6,13 +6,14 @@ use common::{
     HOST_BASE, HostBuffer, Rig, abort, cm_reset, cores_config, dma_read, dma_write, echo,
     kernel_abort, launch, params, read_node, write_node,
 };
-use et_devapi::abi::{self, ExceptionType};
+use et_devapi::abi::{self, ExceptionEntry, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
     AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
 use et_sim_device::MemoryKind;
+use zerocopy::FromBytes;
 
 /// `li a0, 8; li a1, VALUE; li a2, TYPE; ecall`
 fn end_with(value: i32, kind: u32) -> Vec<u32> {
@@ -100,6 +101,22 @@ fn a_trap_is_dumped_for_every_hart() {
     }
     assert_eq!(word(63, 2), 0xcdcd_cdcd_cdcd_cdcd);
     assert_eq!(word(128, 2), 0xcdcd_cdcd_cdcd_cdcd);
+}
+
+#[test]
+fn a_kernel_that_gives_up_is_dumped_behind_its_call() {
+    let mut rig = rig();
+    let buffer = HOST_BASE + 0x10_0000;
+    let exception_buffer = Some(DeviceAddr::new(buffer));
+    let wanted = LaunchParams { exception_buffer, ..params() };
+    let code = end_with(1, 1);
+    let behind = HOST_BASE + 4 * code.len() as u64;
+    assert_eq!(run(&mut rig, &code, &wanted), (LaunchStatus::Error, 0));
+    let mut entry = [0; size_of::<ExceptionEntry>()];
+    rig.board.dram().read(buffer + 63 * entry.len() as u64, &mut entry).unwrap();
+    let entry = ExceptionEntry::read_from_bytes(&entry).unwrap();
+    assert_eq!((entry.r#type.get(), entry.hart_id.get()), (ExceptionType::SelfAbort as u64, 63));
+    assert_eq!((entry.scause.get(), entry.sepc.get(), entry.stval.get()), (8, behind, 0));
 }
 
 #[test]

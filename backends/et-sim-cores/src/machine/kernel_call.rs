@@ -6,9 +6,13 @@ use crate::machine::hart::Hart;
 use crate::machine::launch::HartExit;
 
 const RETURN: u64 = 8;
+const SHIRE_CACHE_BANK_OPERATION: u64 = 7;
 const SHIRE_CACHE_COUNTERS: u64 = 9;
 const MEMORY_SHIRE_COUNTERS: u64 = 10;
 const UNKNOWN: u64 = u64::MAX;
+/// What the bank operation accepts in `a3`: flush and evict L2, flush and evict L3, invalidate the
+/// coalescing buffer.
+const BANK_OPERATIONS: [u64; 5] = [2, 3, 5, 6, 10];
 /// `csrrs rd, mhartid, x0`, apart from the destination.
 const READ_MHARTID: u64 = 0xF140_2073;
 const DESTINATION: u64 = 31 << 7;
@@ -27,6 +31,8 @@ pub(crate) fn handle(hart: &mut Hart, cause: u64, tval: u64, cycles: u64) -> Out
     match cause {
         event::USER_CALL if hart.x[10] == RETURN => {
             let value = hart.x[11].cast_signed();
+            // The firmware saves a context that continues behind the call.
+            hart.pc = hart.pc.wrapping_add(4);
             return Outcome::Leave(match hart.x[12] {
                 0 if value < 0 => Some(HartExit::NegativeReturn(value)),
                 0 => None,
@@ -36,7 +42,8 @@ pub(crate) fn handle(hart: &mut Hart, cause: u64, tval: u64, cycles: u64) -> Out
         event::USER_CALL => {
             hart.x[10] = match hart.x[10] {
                 // Cache maintenance: nothing to do without caches.
-                1..=7 | 11 | 301 | 302 => 0,
+                1..=6 | 11 | 301 | 302 => 0,
+                SHIRE_CACHE_BANK_OPERATION if BANK_OPERATIONS.contains(&hart.x[13]) => 0,
                 SHIRE_CACHE_COUNTERS | MEMORY_SHIRE_COUNTERS => cycles,
                 _ => UNKNOWN,
             };
@@ -48,11 +55,6 @@ pub(crate) fn handle(hart: &mut Hart, cause: u64, tval: u64, cycles: u64) -> Out
     }
     hart.pc = hart.pc.wrapping_add(4);
     Outcome::Resume
-}
-
-/// What a hart's exit means, given its `tensor_error` register.
-pub(crate) fn with_tensor_error(exit: Option<HartExit>, tensor_error: u16) -> Option<HartExit> {
-    exit.or_else(|| (tensor_error != 0).then_some(HartExit::TensorError(tensor_error)))
 }
 
 #[cfg(test)]
@@ -76,12 +78,35 @@ mod tests {
 
     #[test]
     fn other_calls_return() {
-        for number in [1, 7, 11, 301, 302] {
+        for number in [1, 6, 11, 301, 302] {
             assert_eq!(call(number, 1, 2), (Outcome::Resume, 0, 4));
         }
         assert_eq!(call(9, 0, 0), (Outcome::Resume, 77, 4));
         for number in [0, 12, 300, 303, u64::MAX] {
             assert_eq!(call(number, 0, 0), (Outcome::Resume, UNKNOWN, 4));
+        }
+    }
+
+    #[test]
+    fn the_bank_operation_knows_its_operations() {
+        let operate = |operation| {
+            let mut hart = Hart::new(0);
+            (hart.x[10], hart.x[13]) = (7, operation);
+            assert_eq!(handle(&mut hart, event::USER_CALL, 0, 0), Outcome::Resume);
+            hart.x[10]
+        };
+        for operation in [2, 3, 5, 6, 10] {
+            assert_eq!(operate(operation), 0, "{operation}");
+        }
+        for operation in [0, 1, 4, 7, 8, 9, 11, u64::MAX] {
+            assert_eq!(operate(operation), UNKNOWN, "{operation}");
+        }
+    }
+
+    #[test]
+    fn a_hart_that_ends_the_kernel_stands_behind_the_call() {
+        for kind in [0, 1] {
+            assert_eq!(call(8, 1, kind).2, 4);
         }
     }
 

@@ -63,7 +63,7 @@ pub enum HartExit {
     /// The kernel returned this negative value.
     NegativeReturn(i64),
     /// The kernel gave up; the value is its first argument. Also any other return type than
-    /// success that a kernel names itself.
+    /// success that a kernel names itself. The state continues behind the call.
     SelfAbort(i64),
     /// A trap.
     Exception {
@@ -77,9 +77,6 @@ pub enum HartExit {
     /// Stopped by [`Machine::abort`](crate::Machine::abort) or
     /// [`Machine::reset`](crate::Machine::reset).
     Aborted,
-    /// The kernel returned a value that is not negative, but left these bits set in its
-    /// `tensor_error` register.
-    TensorError(u16),
 }
 
 /// User-mode state of a hart.

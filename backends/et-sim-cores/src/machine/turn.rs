@@ -240,7 +240,7 @@ impl<'a> Worker<'a> {
         if let Some(hart) = hart {
             let port = self.inner.chip.port(hart.id);
             let tensor_error = port.tensor_error.load(Ordering::Relaxed);
-            if let Some(exit) = kernel_call::with_tensor_error(exit, tensor_error) {
+            if let Some(exit) = exit {
                 let state = hart.state(tensor_error);
                 let failure = HartFailure { hart_id: hart.id, exit, state };
                 (run.watch)(&failure, self.inner.chip.clock.cycles());

@@ -14,6 +14,8 @@ pub(crate) enum Dump {
     Nothing,
 }
 
+/// Cause of an environment call from user mode: how a kernel gives up. Spec: §14
+const USER_CALL: u64 = 8;
 /// Distance of the entries.
 const ENTRY_BYTES: u64 = size_of::<ExceptionEntry>() as u64;
 /// Bytes of the fields that every entry has: type, cycles, hart id.
@@ -30,7 +32,7 @@ impl Dump {
                 Self::Error { kind: ExceptionType::UserKernelError, error }
             }
             HartExit::SelfAbort(_) => {
-                Self::Context { kind: ExceptionType::SelfAbort, cause: 0, value: 0 }
+                Self::Context { kind: ExceptionType::SelfAbort, cause: USER_CALL, value: 0 }
             }
             HartExit::Exception { cause, tval } => {
                 Self::Context { kind: ExceptionType::UmodeException, cause, value: tval }
