@@ -17,7 +17,7 @@ use common::{
     T0, T1, T2, ZERO,
 };
 use et_sim_cores::{
-    CoresError, HartExit, Launch, Machine, MachineConfig, Stack, Timing,
+    CoresError, HartExit, HartFailure, Launch, Machine, MachineConfig, Stack, Timing,
 };
 
 fn single() -> MachineConfig {
@@ -86,6 +86,36 @@ fn failures_are_reported_in_order_and_others_finish() {
     // A hart that gives up stands behind its call; one with tensor errors has not failed.
     let behind = report.failures[1].state.pc;
     assert_eq!(board.u64(behind - 4) as u32, 0x73);
+}
+
+#[test]
+fn memory_that_is_not_for_kernels_traps_with_the_address_used() {
+    let closed = [
+        (0x80_0000_0000, 0x80_0000_0000),
+        (0x80_0080_0000, 0x80_0080_0000),
+        (0x80_0100_0000, 0x80_0100_0000),
+        (0x80_03FF_FFF8, 0x80_03FF_FFF8),
+        (0x40_0000_0000, 0x40_0000_0000),
+        (0x7F_FFFF_FFF8, 0x7F_FFFF_FFF8),
+        // Not canonical.
+        (0x4141_4141_4141_4140, 0xFFFF_4141_4141_4140),
+        (0x0001_0080_0600_0000, 0xFFFF_0080_0600_0000),
+    ];
+    let board = Board::with(single());
+    for (address, tval) in closed {
+        let cause = |code: &mut Asm| {
+            let report = board.run(code.exit(0, 0), 1);
+            assert_eq!(report.failures.len(), 64, "{address:#x}");
+            let HartFailure { exit, state, .. } = &report.failures[0];
+            let HartExit::Exception { cause, tval: seen } = exit else { panic!("{exit:?}") };
+            assert_eq!(*seen, tval, "{address:#x}");
+            (*cause, state.pc)
+        };
+        assert_eq!(cause(Asm::new().li(A5, address).ld(A4, A5, 0)).0, 5, "{address:#x}");
+        assert_eq!(cause(Asm::new().li(A5, address).sd(A4, A5, 0)).0, 7, "{address:#x}");
+        assert_eq!(cause(Asm::new().li(A5, address).amoadd_d(A4, A4, A5)).0, 7, "{address:#x}");
+        assert_eq!(cause(Asm::new().li(A5, address).jr(A5)), (1, tval), "{address:#x}");
+    }
 }
 
 #[test]

@@ -123,14 +123,15 @@ fn a_kernel_that_gives_up_is_dumped_behind_its_call() {
 fn kernels_read_their_environment_and_arguments() {
     let mut rig = rig();
     let args = HOST_BASE + 0x8000;
-    // ld t0, 8(a1); sd t0, 0(a0); lw t1, 16(a1); sw t1, 8(a0)
-    let mut code = vec![0x0085_b283, 0x0055_3023, 0x0105_a303, 0x0065_2423];
+    // ld t0, 8(a1); sd t0, 0(a0); lw t1, 16(a1); sw t1, 8(a0); sd a1, 16(a0)
+    let mut code = vec![0x0085_b283, 0x0055_3023, 0x0105_a303, 0x0065_2423, 0x00b5_3823];
     code.extend(end_with(0, 0));
     let wanted = LaunchParams { args: Some(DeviceAddr::new(args)), shire_mask: 0b11, ..params() };
     assert_eq!(run(&mut rig, &code, &wanted).0, LaunchStatus::KernelCompleted);
-    let mut bytes = [0; 12];
+    let mut bytes = [0; 24];
     rig.board.dram().read(args, &mut bytes).unwrap();
-    assert_eq!(bytes, [3, 0, 0, 0, 0, 0, 0, 0, 0x58, 2, 0, 0]);
+    assert_eq!(bytes[..12], [3, 0, 0, 0, 0, 0, 0, 0, 0x58, 2, 0, 0]);
+    assert_eq!(bytes[16..], 0x9000_7740_u64.to_le_bytes(), "where firmware has it");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::decode;
 use crate::decode::compressed;
 use crate::decode::op::{Op, kind};
 use crate::memory::Dram;
-use crate::memory::map::{self, DRAM_BASE, MACHINE_MODE_BYTES};
+use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES};
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Halfwords, and so slots for instructions, of a page.
@@ -132,7 +132,7 @@ fn low_half(word: u64) -> u16 {
 
 /// Reads the halfword at the canonical address `at`; none outside of memory.
 fn halfword(dram: &Dram, at: u64) -> Option<u16> {
-    let offset = map::physical(at).checked_sub(DRAM_BASE)?;
+    let offset = map::physical(at)?.checked_sub(DRAM_BASE)?;
     Some(dram.region().half(offset)?.load(Ordering::Relaxed))
 }
 
@@ -198,7 +198,7 @@ impl CodeCache {
     /// Finds the page with `physical`; none if code cannot be executed there.
     pub(crate) fn page(&self, dram: &Dram, physical: u64) -> Option<&Page> {
         let offset = physical.checked_sub(DRAM_BASE)?;
-        if offset < MACHINE_MODE_BYTES || offset >= dram.size() {
+        if offset < FIRMWARE_BYTES || offset >= dram.size() {
             return None;
         }
         let (group, index) = Self::split(offset);
@@ -338,7 +338,7 @@ mod tests {
     fn code_is_found_in_open_dram_only() {
         let (dram, cache) = cache();
         assert!(cache.page(&dram, DRAM_BASE).is_none());
-        assert!(cache.page(&dram, DRAM_BASE + MACHINE_MODE_BYTES).is_some());
+        assert!(cache.page(&dram, DRAM_BASE + FIRMWARE_BYTES).is_some());
         assert!(cache.page(&dram, DRAM_BASE + dram.size()).is_none());
         assert!(cache.page(&dram, 0x8000_0000).is_none());
     }

@@ -42,7 +42,7 @@ pub(crate) fn execute(
     for bit in 0..=(value & 15) {
         if !masked || hart.tensor_mask >> bit & 1 != 0 {
             let address = map::canonical(line);
-            let at = match map::place(map::physical(address), hart.shire()) {
+            let at = match map::place(address, hart.shire()) {
                 Place::Dram(offset) if offset < core.chip.dram.size() => (Bank::Dram, offset),
                 Place::Scratchpad(_) if has_level && level >= 2 => return Err(Event::BusError),
                 Place::Scratchpad(offset) => (Bank::Scratchpads, offset),

@@ -118,7 +118,8 @@ pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
         let pc = map::canonical(hart.pc);
         hart.pc = pc;
         let dram = &*core.chip.dram;
-        let Some(page) = core.code.page(dram, map::physical(pc)) else {
+        let page = map::physical(pc).and_then(|physical| core.code.page(dram, physical));
+        let Some(page) = page else {
             break Event::Trap { cause: event::FETCH_FAULT, tval: pc };
         };
         let env = Env { dram, core, page, base: pc & !(PAGE_BYTES - 1) };

@@ -16,7 +16,7 @@ use crate::memory::weak::{Bank, Change, Target, Weak};
 #[inline(never)]
 pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Result<u64, Event> {
     let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
-    match map::place(map::physical(address), shire) {
+    match map::place(address, shire) {
         Place::Dram(offset) => match core.chip.weak() {
             None => read(core.chip.dram.region(), offset, size),
             Some(mut weak) => (offset + size <= core.chip.dram.size())
@@ -41,8 +41,7 @@ pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Res
                 EsrFault::Bus => Event::BusError,
             })
         }
-        Place::Pcie if address.is_multiple_of(size) => Err(Event::BusError),
-        Place::Esr(_) | Place::Pcie | Place::Forbidden => Err(Event::load_fault(address)),
+        Place::Esr(_) | Place::Forbidden => Err(Event::load_fault(address)),
     }
 }
 
@@ -57,7 +56,7 @@ pub(crate) fn store(
     value: u64,
 ) -> Result<(), Event> {
     let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
-    match map::place(map::physical(address), shire) {
+    match map::place(address, shire) {
         Place::Dram(offset) => match core.chip.weak() {
             None => write(core.chip.dram.region(), offset, size, value)
                 .map(|()| note_store(core, offset, size)),
@@ -77,11 +76,11 @@ pub(crate) fn store(
         Place::Scratchpad(_) => {
             // Each part is checked by itself; the last first, so that a store that leaves the
             // scratchpad has no effect.
-            let last = map::physical(address.wrapping_add(size - 1));
+            let last = map::canonical(address.wrapping_add(size - 1));
             match map::place(last, shire) {
                 Place::Scratchpad(_) => {}
                 Place::Nothing => return Err(Event::BusError),
-                _ => return Err(Event::store_fault(map::canonical(last))),
+                _ => return Err(Event::store_fault(last)),
             }
             for at in 0..size {
                 store(core, hart, address.wrapping_add(at), 1, value >> (8 * at))?;
@@ -95,8 +94,7 @@ pub(crate) fn store(
                 EsrFault::Bus => Event::BusError,
             })
         }
-        Place::Pcie if address.is_multiple_of(size) => Err(Event::BusError),
-        Place::Esr(_) | Place::Pcie | Place::Forbidden => Err(Event::store_fault(address)),
+        Place::Esr(_) | Place::Forbidden => Err(Event::store_fault(address)),
     }
 }
 
@@ -214,7 +212,7 @@ pub(crate) fn coherent<'a>(
         return Err(Coherence::Fault(address));
     }
     let chip = core.chip;
-    match map::place(map::physical(address), shire) {
+    match map::place(address, shire) {
         Place::Dram(offset) if offset + size <= chip.dram.size() => {
             Ok((chip.dram.region(), offset))
         }

@@ -19,7 +19,7 @@ use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::error::CoresError;
-use crate::memory::map::{self, DRAM_BASE, MACHINE_MODE_BYTES, USER_BASE};
+use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES, USER_BASE};
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("simulated memory is accessed with the host's byte order and 64-bit offsets");
@@ -269,7 +269,7 @@ impl Dram {
     }
 }
 
-const _: () = assert!(MACHINE_MODE_BYTES < Dram::MIN_BYTES);
+const _: () = assert!(FIRMWARE_BYTES < Dram::MIN_BYTES);
 
 /// The L2 scratchpads of all shires. Spec: ISA §4.3
 #[derive(Debug)]
@@ -278,7 +278,11 @@ pub struct Scratchpads {
 }
 
 impl Scratchpads {
-    pub(crate) fn new() -> Result<Self, CoresError> {
+    /// Creates the scratchpads of a whole chip, all zero.
+    ///
+    /// # Errors
+    /// [`CoresError::Memory`] if the host refuses.
+    pub fn new() -> Result<Self, CoresError> {
         let bytes = u64::from(map::SHIRES) * map::SCRATCHPAD_BYTES;
         Ok(Self { region: Region::new("L2 scratchpad", bytes)? })
     }

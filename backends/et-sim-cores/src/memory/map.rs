@@ -4,15 +4,15 @@ use std::ops::Range;
 
 /// First address of DRAM.
 pub(crate) const DRAM_BASE: u64 = 0x80_0000_0000;
-/// Bytes at the start of DRAM that belong to machine-mode firmware.
-pub(crate) const MACHINE_MODE_BYTES: u64 = 0x80_0000;
+/// Bytes at the start of DRAM that belong to the firmware of both privileged modes. Kernels can
+/// neither access nor execute them.
+pub(crate) const FIRMWARE_BYTES: u64 = 0x400_0000;
 /// First address a kernel may access in DRAM.
-pub(crate) const USER_BASE: u64 = DRAM_BASE + MACHINE_MODE_BYTES;
+pub(crate) const USER_BASE: u64 = DRAM_BASE + FIRMWARE_BYTES;
 /// First address above the DRAM window.
 const DRAM_END: u64 = 0xC0_0000_0000;
 const SCRATCHPAD: Range<u64> = 0x8000_0000..0x1_0000_0000;
 const ESRS: Range<u64> = 0x1_0000_0000..0x2_0000_0000;
-const PCIE: Range<u64> = 0x40_0000_0000..0x80_0000_0000;
 
 /// Shires with minions.
 pub(crate) const SHIRES: u32 = 33;
@@ -30,16 +30,31 @@ const FIRMWARE_HARTS: u32 = 32;
 /// Bytes of L2 scratchpad in each shire.
 pub(crate) const SCRATCHPAD_BYTES: u64 = 0x28_0000;
 
-/// Returns the address that the hart uses for `effective`: bits above 47 are a copy of bit 47.
+/// Bits of an effective address below its sign extension.
+const VIRTUAL_BITS: u32 = 48;
+
+/// Returns `address` with bits 63 to 48 replaced by copies of bit 47.
 #[inline]
-pub(crate) fn canonical(effective: u64) -> u64 {
-    ((effective << 16).cast_signed() >> 16).cast_unsigned()
+fn sign_extended(address: u64) -> u64 {
+    let unused = u64::BITS - VIRTUAL_BITS;
+    ((address << unused).cast_signed() >> unused).cast_unsigned()
 }
 
-/// Returns the physical address of a canonical one: translation is off.
+/// Returns the address that the hart uses, and reports in a trap, for `effective`.
+///
+/// That is the address itself if bits 63 to 48 are copies of bit 47. Otherwise the hart sets them
+/// to the complement of bit 47, which names nothing.
 #[inline]
-pub(crate) fn physical(canonical: u64) -> u64 {
-    canonical & 0xFF_FFFF_FFFF
+pub(crate) fn canonical(effective: u64) -> u64 {
+    let extended = sign_extended(effective);
+    if extended == effective { effective } else { extended ^ !0 << VIRTUAL_BITS }
+}
+
+/// Returns the physical address behind a result of [`canonical`], or `None` if there is none.
+/// Translation is off.
+#[inline]
+pub(crate) fn physical(address: u64) -> Option<u64> {
+    (sign_extended(address) == address).then_some(address & 0xFF_FFFF_FFFF)
 }
 
 /// What lies at a physical address.
@@ -54,22 +69,19 @@ pub(crate) enum Place {
     Nothing,
     /// A shire's register; the value is the offset in the ESR window.
     Esr(u64),
-    /// The PCIe window.
-    Pcie,
-    /// Closed to user mode.
+    /// Closed to user mode, the PCIe window included.
     Forbidden,
 }
 
-/// Finds what lies at `physical` for a hart of `own_shire`.
-pub(crate) fn place(physical: u64, own_shire: u32) -> Place {
+/// Finds what lies at `address`, a result of [`canonical`], for a hart of `own_shire`.
+pub(crate) fn place(address: u64, own_shire: u32) -> Place {
+    let Some(physical) = physical(address) else { return Place::Forbidden };
     if (USER_BASE..DRAM_END).contains(&physical) {
         Place::Dram(physical - DRAM_BASE)
     } else if SCRATCHPAD.contains(&physical) {
         scratchpad_offset(physical, own_shire).map_or(Place::Nothing, Place::Scratchpad)
     } else if ESRS.contains(&physical) {
         Place::Esr(physical - ESRS.start)
-    } else if PCIE.contains(&physical) {
-        Place::Pcie
     } else {
         Place::Forbidden
     }
@@ -122,9 +134,36 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_sign_extended_from_bit_47() {
-        assert_eq!(canonical(0x1234_0000_0000_1000), 0x1000);
-        assert_eq!(canonical(0x8000_0000_0000), 0xFFFF_8000_0000_0000);
+    fn addresses_that_are_not_canonical_become_ones_that_name_nothing() {
+        for (effective, used) in [
+            (0x1234_0000_0000_1000, 0xFFFF_0000_0000_1000),
+            (0x4141_4141_4141_4140, 0xFFFF_4141_4141_4140),
+            (0x0001_0080_0600_0000, 0xFFFF_0080_0600_0000),
+            (0x8000_0000_0000, 0x8000_0000_0000),
+            (0xFFFE_8000_0000_0000, 0x8000_0000_0000),
+        ] {
+            assert_eq!(canonical(effective), used, "{effective:#x}");
+            assert_eq!(place(used, 0), Place::Forbidden, "{effective:#x}");
+        }
+    }
+
+    #[test]
+    fn canonical_addresses_are_used_as_they_are() {
+        for address in [0, 0x80_0600_0000, 0x7FFF_FFFF_FFFF, 0xFFFF_8000_0000_0000, u64::MAX] {
+            assert_eq!(canonical(address), address);
+        }
+        // Only the low 40 bits reach the bus.
+        assert_eq!(place(0xFFFF_FF80_0600_0000, 0), Place::Dram(0x600_0000));
+    }
+
+    #[test]
+    fn firmware_memory_and_the_pcie_window_are_closed() {
+        for address in [DRAM_BASE, 0x80_0080_0000, 0x80_03FF_FFFF, 0x40_0000_0000, 0x7F_FFFF_FFF8] {
+            assert_eq!(place(address, 0), Place::Forbidden, "{address:#x}");
+        }
+        assert_eq!(place(0x80_0400_0000, 0), Place::Dram(0x400_0000));
+        // The firmware's communication area: kernels read their environment there.
+        assert_eq!(place(0x9000_7740, 3), Place::Scratchpad(32 * SCRATCHPAD_BYTES + 0x7740));
     }
 
     #[test]

@@ -22,11 +22,9 @@ use crate::compute::{Reports, Start, Started};
 const MAX_PAYLOAD_BYTES: usize = 128;
 /// Unit of a stack configuration. Spec: §9.1
 const STACK_UNIT_BYTES: u32 = 4096;
-/// Where kernels find their environment: in the firmware's own part of DRAM.
-///
-/// Real firmware has it in the scratchpad of the master shire (spec §12.2); kernels get the address
-/// in `a1` and cannot tell the difference.
-const ENVIRONMENT: u64 = abi::DRAM_BASE.as_u64() + 0x100_0000;
+/// Where kernels find their environment: in the scratchpad of the master shire, because the
+/// firmware's part of DRAM is closed to them. Spec: §12.2
+const ENVIRONMENT: u64 = abi::KERNEL_ENVIRONMENT.as_u64();
 /// Stacks of harts are multiples of this. Spec: §9.1
 const STACK_ALIGN_BYTES: u64 = 64;
 
@@ -212,8 +210,10 @@ impl Shared {
     /// Writes the kernel environment and makes the cores see what the host has written.
     fn prepare(&mut self, launch: &CheckedLaunch) -> Start {
         let environment = KernelEnvironment::new(launch.shire_mask, self.slot.config.frequency_mhz);
-        let written = self.slot.dram.write(ENVIRONMENT, environment.as_bytes());
-        debug_assert!(written.is_ok(), "the firmware's area is part of every DRAM");
+        if let Some(scratchpads) = self.compute.scratchpads() {
+            let written = scratchpads.write(ENVIRONMENT, environment.as_bytes());
+            debug_assert!(written.is_ok(), "every chip has a master shire");
+        }
         if self.slot.bar0_written.load(std::sync::atomic::Ordering::Relaxed) {
             // Acquire: pairs with the release of the host thread that wrote.
             self.slot.bar0_written.swap(false, std::sync::atomic::Ordering::Acquire);

@@ -24,9 +24,10 @@ use crate::compute::{Compute, Reports, Start, Started};
 use crate::{Board, MemoryAfterReset};
 
 /// Cores that run a kernel until the test ends it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Hands {
     state: Arc<Mutex<State>>,
+    scratchpads: Arc<Scratchpads>,
 }
 
 #[derive(Debug, Default)]
@@ -66,13 +67,14 @@ impl Compute for Hands {
     }
 
     fn scratchpads(&self) -> Option<&Scratchpads> {
-        None
+        Some(&self.scratchpads)
     }
 }
 
 impl Hands {
     fn rig() -> (Self, Rig) {
-        let hands = Self::default();
+        let scratchpads = Arc::new(Scratchpads::new().unwrap());
+        let hands = Self { state: Arc::default(), scratchpads };
         let config = null_config();
         let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
         let board = Board::with_compute(config, dram, Box::new(hands.clone())).unwrap();
@@ -226,7 +228,7 @@ fn cores_get_what_the_launch_says() {
     assert_eq!(start.shire_mask, 0b101);
     assert_eq!((start.stack_top, start.stack_bytes_per_hart), (0x80_0580_0000, 4160));
     let mut environment = [0; 24];
-    rig.board.dram().read(start.environment, &mut environment).unwrap();
+    hands.scratchpads.read(start.environment, &mut environment).unwrap();
     assert_eq!(environment[..6], [0, 0, 1, 0, 0, 0]);
     assert_eq!(environment[8..16], 0b101_u64.to_le_bytes());
     assert_eq!(environment[16..20], 600_u32.to_le_bytes());
