@@ -358,7 +358,7 @@ fn minions_agree_up_to_the_tensor_reduction() {
     dram.write(entry, &start.bytes()).unwrap();
     let machine = Machine::new(MachineConfig::default(), Arc::clone(&dram)).unwrap();
     let (sender, receiver) = mpsc::channel();
-    let stack = Stack { top: Dram::BASE + 0x600_0000, bytes_per_hart: 64 };
+    let stack = Stack { top: Dram::BASE + 0x600_0000, bytes_per_hart: 64, guard_bytes: 0 };
     let launch = Launch { entry, args: 0, env: 0, shire_mask: 1, stack };
     machine.launch(launch, Box::new(move |report| drop(sender.send(report)))).unwrap();
     let report = receiver.recv_timeout(Duration::from_secs(60)).unwrap();

@@ -17,7 +17,7 @@ use common::{
     T0, T1, T2, ZERO,
 };
 use et_sim_cores::{
-    CoresError, HartExit, HartFailure, Launch, Machine, MachineConfig, Stack, Timing,
+    CoresError, HartExit, HartFailure, Launch, Machine, MachineConfig, MemoryModel, Stack, Timing,
 };
 
 fn single() -> MachineConfig {
@@ -115,6 +115,65 @@ fn memory_that_is_not_for_kernels_traps_with_the_address_used() {
         assert_eq!(cause(Asm::new().li(A5, address).sd(A4, A5, 0)).0, 7, "{address:#x}");
         assert_eq!(cause(Asm::new().li(A5, address).amoadd_d(A4, A4, A5)).0, 7, "{address:#x}");
         assert_eq!(cause(Asm::new().li(A5, address).jr(A5)), (1, tval), "{address:#x}");
+    }
+}
+
+#[test]
+fn a_stack_overflow_traps_at_the_guard_and_not_before() {
+    let memory = MemoryModel::Weak { seed: 1 };
+    for config in [single(), MachineConfig { memory, ..single() }] {
+        let board = Board::with(config);
+        // Every hart fills its stack downwards, words at a time, and ends after A4 words.
+        let fill = |words: u64| {
+            let mut code = Asm::new();
+            code.addi(SP, SP, 32).li(A4, words).label("next").beq(A4, ZERO, "done");
+            code.addi(A4, A4, -1).addi(SP, SP, -8).sd(A4, SP, 0).j("next");
+            code.label("done").exit(0, 0);
+            code
+        };
+        let run = |words, guard_bytes| {
+            board.load(&fill(words));
+            let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes };
+            board.launch_with(0b10, stack).wait()
+        };
+        assert!(run(512, 64).failures.is_empty(), "4 KiB are there");
+        let report = run(513, 64);
+        assert_eq!(report.failures.len(), 64);
+        for failure in &report.failures {
+            let tval = 0x80_0580_0000 - 4160 * u64::from(failure.hart_id) - 4104;
+            assert_eq!(failure.exit, HartExit::Exception { cause: 7, tval });
+        }
+        // The card finds nothing wrong with that.
+        assert!(run(513, 0).failures.is_empty());
+    }
+}
+
+type Access = fn(&mut Asm) -> &mut Asm;
+
+#[test]
+fn guards_hold_against_every_kind_of_access() {
+    let board = Board::with(single());
+    let guard = 0x80_0580_0000 - 4160;
+    let causes: [(Access, u64); 6] = [
+        (|code| code.ld(A4, A5, 0), 5),
+        // Half in the guard.
+        (|code| code.addi(A5, A5, 60).ld(A4, A5, 0), 5),
+        (|code| code.sw(A4, A5, 60), 7),
+        (|code| code.amoadd_d(A4, A4, A5), 7),
+        // flq2 f1, 32(a5); fsq2 f1, 32(a5)
+        (|code| code.raw(32 << 20 | A5 << 15 | 5 << 12 | 1 << 7 | 0x07), 5),
+        (|code| code.raw(1 << 25 | 1 << 20 | A5 << 15 | 5 << 12 | 0x27), 7),
+    ];
+    for (number, (access, expected)) in causes.into_iter().enumerate() {
+        let mut code = Asm::new();
+        access(code.li(A5, guard));
+        board.load(code.exit(0, 0));
+        let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 64 };
+        let report = board.launch_with(1, stack).wait();
+        let HartExit::Exception { cause, .. } = report.failures[0].exit else {
+            panic!("{number}: {:?}", report.failures[0])
+        };
+        assert_eq!((cause, report.failures.len()), (expected, 64), "{number}");
     }
 }
 
@@ -254,7 +313,7 @@ fn abort_ends_an_endless_loop_at_once_and_the_machine_goes_on() {
 }
 
 fn relaunch(board: &Board) -> Result<(), CoresError> {
-    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
+    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     let launch = Launch { entry: CODE, args: 0, env: 0, shire_mask: 1, stack };
     board.machine.launch(launch, Box::new(|_| {}))
 }
@@ -326,7 +385,7 @@ fn the_next_launch_can_come_from_the_report() {
     board.load(&code);
     let (sender, receiver) = mpsc::channel();
     let machine = std::sync::Arc::clone(&board.machine);
-    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
+    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     let launch = Launch { entry: CODE, args: DATA, env: 0, shire_mask: 1, stack };
     let again = Box::new(move |_| {
         machine.launch(launch, Box::new(move |report| drop(sender.send(report)))).unwrap();
@@ -344,7 +403,7 @@ fn dropping_a_busy_machine_reports_and_ends() {
     board.load(&endless);
     let machine = Machine::new(single(), std::sync::Arc::clone(&board.dram)).unwrap();
     let (sender, receiver) = mpsc::channel();
-    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
+    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     let launch = Launch { entry: CODE, args: DATA, env: 0, shire_mask: 1, stack };
     machine.launch(launch, Box::new(move |report| drop(sender.send(report)))).unwrap();
     drop(machine);
@@ -355,7 +414,7 @@ fn dropping_a_busy_machine_reports_and_ends() {
 fn bad_requests_are_refused() {
     let config = MachineConfig { shires: 0b11, ..single() };
     let board = Board::with(config);
-    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
+    let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     for shire_mask in [0, 0b100, 1 << 40] {
         let launch = Launch { entry: CODE, args: 0, env: 0, shire_mask, stack };
         let refused = board.machine.launch(launch, Box::new(|_| {}));

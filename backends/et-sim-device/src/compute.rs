@@ -27,6 +27,8 @@ pub(crate) struct Start {
     pub(crate) stack_top: u64,
     /// Distance between the stacks of neighbouring harts, in bytes.
     pub(crate) stack_bytes_per_hart: u64,
+    /// Bytes at the low end of each stack that trap, 0 for none.
+    pub(crate) stack_guard_bytes: u64,
     /// Where failed harts leave their state, 0 for nowhere.
     pub(crate) exception_buffer: u64,
 }

@@ -32,6 +32,19 @@ pub enum MemoryKind {
     Weak,
 }
 
+/// What a kernel meets at the end of its default stack of 4160 bytes.
+///
+/// A custom stack is as large as the launch says, and never guarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum StackGuards {
+    /// The last 64 bytes trap, whoever touches them: 4 KiB can be used.
+    #[default]
+    Default,
+    /// The stack of the next hart, as on the card.
+    None,
+}
+
 /// A board to be simulated.
 ///
 /// Start from [`Default`] and change what matters; [`validate`](Self::validate) is called by
@@ -54,6 +67,8 @@ pub struct BoardConfig {
     pub timing: Timing,
     /// When writes of kernels become visible. Before a launch is reported they all are. Spec: §8, §9.4
     pub memory: MemoryKind,
+    /// Whether default stacks end in a line that traps.
+    pub stack_guards: StackGuards,
     /// Minion clock, in MHz: the unit of every time in responses.
     pub frequency_mhz: u32,
     /// Time from one boot status to the next; zero boots in microseconds.
@@ -118,6 +133,7 @@ impl Default for BoardConfig {
             float: FloatProfile::default(),
             timing: Timing::default(),
             memory: MemoryKind::default(),
+            stack_guards: StackGuards::default(),
             frequency_mhz: 600,
             boot_step: Duration::ZERO,
             waits_for_host: false,

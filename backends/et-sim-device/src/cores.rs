@@ -44,7 +44,11 @@ impl Compute for Cores {
             args: start.args,
             env: start.environment,
             shire_mask: start.shire_mask,
-            stack: Stack { top: start.stack_top, bytes_per_hart: start.stack_bytes_per_hart },
+            stack: Stack {
+                top: start.stack_top,
+                bytes_per_hart: start.stack_bytes_per_hart,
+                guard_bytes: start.stack_guard_bytes,
+            },
         };
         let reports = Arc::clone(reports);
         let ended = Box::new(move |report| reports.deliver(number, report));

@@ -9,10 +9,10 @@ use common::{
 use et_devapi::abi::{self, ExceptionEntry, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus,
+    AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus, StackConfig,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
-use et_sim_device::MemoryKind;
+use et_sim_device::{MemoryKind, StackGuards};
 use zerocopy::FromBytes;
 
 /// `li a0, 8; li a1, VALUE; li a2, TYPE; ecall`
@@ -117,6 +117,23 @@ fn a_kernel_that_gives_up_is_dumped_behind_its_call() {
     let entry = ExceptionEntry::read_from_bytes(&entry).unwrap();
     assert_eq!((entry.r#type.get(), entry.hart_id.get()), (ExceptionType::SelfAbort as u64, 63));
     assert_eq!((entry.scause.get(), entry.sepc.get(), entry.stval.get()), (8, behind, 0));
+}
+
+#[test]
+fn a_default_stack_ends_at_its_guard_and_a_custom_one_where_it_was_asked_to() {
+    // lui t0, 1; sub t0, sp, t0; sd zero, 24(t0): 8 bytes below the 4 KiB of a default stack
+    let mut code = vec![0x0000_12b7, 0x4051_02b3, 0x0002_bc23];
+    code.extend(end_with(0, 0));
+    let mut rig = rig();
+    assert_eq!(run(&mut rig, &code, &params()), (LaunchStatus::Exception, 1));
+    let stack = StackConfig { stack_base_offset: 16.into(), stack_size: 128.into() };
+    let custom = LaunchParams { stack: Some(stack), ..params() };
+    assert_eq!(run(&mut rig, &code, &custom), (LaunchStatus::KernelCompleted, 0));
+
+    let mut config = cores_config();
+    config.stack_guards = StackGuards::None;
+    let mut rig = Rig::new(config);
+    assert_eq!(run(&mut rig, &code, &params()), (LaunchStatus::KernelCompleted, 0));
 }
 
 #[test]

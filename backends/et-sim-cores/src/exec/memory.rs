@@ -26,7 +26,8 @@ macro_rules! load {
                 $op: Op,
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
-                let Some(word) = env.dram.$word(effective) else {
+                let word = env.dram.$word(effective);
+                let Some(word) = word.filter(|_| !env.guards.hold(effective)) else {
                     return $slow::<LEN>($hart, env, ops, at, left, $op);
                 };
                 let $value: $unsigned = word.load(Ordering::Relaxed);
@@ -91,8 +92,10 @@ macro_rules! store {
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
                 // The slow path also handles stores to pages of code.
+                let is_special =
+                    || env.core.code.may_hold(effective) || env.guards.hold(effective);
                 let word = env.dram.$word(effective);
-                let Some(word) = word.filter(|_| !env.core.code.may_hold(effective)) else {
+                let Some(word) = word.filter(|_| !is_special()) else {
                     return $slow::<LEN>($hart, env, ops, at, left, $op);
                 };
                 let value: u64 = $value;

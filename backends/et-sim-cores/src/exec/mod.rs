@@ -29,6 +29,7 @@ use crate::exec::handlers::HANDLERS;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::Dram;
+use crate::memory::guards::Guards;
 use crate::memory::map;
 
 /// Instructions that may be executed in a row before the loop looks at fuel.
@@ -47,6 +48,7 @@ pub(crate) type Ops = [AtomicU64; PAGE_SLOTS];
 pub(crate) struct Env<'a> {
     pub(crate) dram: &'a Dram,
     pub(crate) core: &'a Core<'a>,
+    pub(crate) guards: Guards,
     page: &'a Page,
     /// Address of the page.
     base: u64,
@@ -122,7 +124,7 @@ pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
         let Some(page) = page else {
             break Event::Trap { cause: event::FETCH_FAULT, tval: pc };
         };
-        let env = Env { dram, core, page, base: pc & !(PAGE_BYTES - 1) };
+        let env = Env { dram, core, guards: core.guards, page, base: pc & !(PAGE_BYTES - 1) };
         while let Some(at) = env.position(hart.pc) {
             let chain = fuel.min(CHAIN);
             if chain == 0 {

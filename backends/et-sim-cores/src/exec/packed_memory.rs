@@ -188,7 +188,7 @@ fn load(
     for lane in (0..LANES).filter(|&lane| enabled(lane)) {
         let from = address(lane);
         result[lane] = match core.chip.dram.user_word(from) {
-            Some(word) if flat => word.load(Ordering::Relaxed),
+            Some(word) if flat && !core.guards.hold(from) => word.load(Ordering::Relaxed),
             _ => low(bus::load_scoped(core, hart.id, from, 4, scope)?),
         };
     }
@@ -210,7 +210,9 @@ fn store(
     for (lane, bits) in lanes.into_iter().enumerate().filter(|&(lane, _)| enabled(lane)) {
         let to = to.wrapping_add(4 * lane as u64);
         match core.chip.dram.user_word(to) {
-            Some(word) if flat && !core.code.may_hold(to) => word.store(bits, Ordering::Relaxed),
+            Some(word) if flat && !core.code.may_hold(to) && !core.guards.hold(to) => {
+                word.store(bits, Ordering::Relaxed);
+            }
             _ => bus::store_scoped(core, hart.id, to, 4, bits.into(), scope)?,
         }
     }

@@ -8,6 +8,7 @@ use crate::decode::code::CodeCache;
 use crate::error::CoresError;
 use crate::machine::clock::Clock;
 use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
+use crate::memory::guards::Guards;
 use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 use crate::memory::weak::Weak;
 use crate::memory::{Dram, Scratchpads};
@@ -210,6 +211,8 @@ impl Chip {
 pub(crate) struct Core<'a> {
     pub(crate) chip: &'a Chip,
     pub(crate) code: &'a CodeCache,
+    /// Memory between stacks that traps.
+    pub(crate) guards: Guards,
     /// Makes a hart whose wait has ended runnable.
     pub(crate) wake: &'a dyn Fn(u32),
 }

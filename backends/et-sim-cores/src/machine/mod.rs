@@ -53,7 +53,7 @@ pub(crate) type Watch = Box<dyn Fn(&HartFailure, u64) + Send + Sync>;
 ///     dram.write(at, &instruction.to_le_bytes())?;
 /// }
 /// let (report, reports) = mpsc::channel();
-/// let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160 };
+/// let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
 /// let launch = Launch { entry, args: 0, env: 0, shire_mask: 0b11, stack };
 /// machine.launch(launch, Box::new(move |ended| drop(report.send(ended))))?;
 /// let ended = reports.recv()?;

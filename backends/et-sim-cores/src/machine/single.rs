@@ -10,6 +10,7 @@ use crate::exec;
 use crate::exec::event::Event;
 use crate::machine::chip::{Chip, Core};
 use crate::machine::hart::{Hart, Vector};
+use crate::memory::guards::Guards;
 use crate::memory::{Dram, Scratchpads};
 
 /// What one step did.
@@ -76,7 +77,8 @@ impl SingleHart {
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Step {
-        let core = Core { chip: &self.chip, code: &self.code, wake: &|_| {} };
+        let core =
+            Core { chip: &self.chip, code: &self.code, guards: Guards::default(), wake: &|_| {} };
         if let Some(mut weak) = self.chip.weak() {
             weak.pass(&core);
         }
@@ -104,7 +106,12 @@ impl SingleHart {
     /// the end of a kernel. No effect on flat memory, where nothing ever is on its way.
     pub fn write_back(&mut self) {
         if let Some(mut weak) = self.chip.weak() {
-            weak.settle(&Core { chip: &self.chip, code: &self.code, wake: &|_| {} });
+            weak.settle(&Core {
+                chip: &self.chip,
+                code: &self.code,
+                guards: Guards::default(),
+                wake: &|_| {},
+            });
         }
     }
 

@@ -13,6 +13,7 @@ use crate::machine::kernel_call::{self, Outcome};
 use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
+use crate::memory::guards::Guards;
 use crate::memory::map::{HART_SLOTS, compute_index};
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
@@ -23,6 +24,7 @@ const FRAME_BYTES: u64 = 32;
 pub(crate) struct Run {
     number: u64,
     launch: Launch,
+    guards: Guards,
     code: Arc<CodeCache>,
     harts: Box<[u32]>,
     /// State of each hart by its number; made by the worker that runs it first.
@@ -55,6 +57,7 @@ impl Run {
         Self {
             number,
             launch,
+            guards: Guards::new(&launch.stack),
             code,
             harts: harts.into(),
             states: (0..HART_SLOTS).map(|_| Mutex::new(None)).collect(),
@@ -157,15 +160,20 @@ impl<'a> Worker<'a> {
             && let Some(mut weak) = self.inner.chip.weak()
         {
             let wake = |_| unreachable!("memory wakes no hart");
-            weak.settle(&Core { chip: &self.inner.chip, code: &run.code, wake: &wake });
+            weak.settle(&self.core(run, &wake));
         }
+    }
+
+    /// Returns what the harts of a launch reach.
+    fn core<'c>(&'c self, run: &'c Run, wake: &'c dyn Fn(u32)) -> Core<'c> {
+        Core { chip: &self.inner.chip, code: &run.code, guards: run.guards, wake }
     }
 
     /// Gives one hart a turn.
     fn turn(&self, run: &Run, id: u32) {
         let mut state = lock(&run.states[id as usize]);
         let wake = |hart| self.inner.scheduler.wake(hart);
-        let core = Core { chip: &self.inner.chip, code: &run.code, wake: &wake };
+        let core = self.core(run, &wake);
         let hart = state.get_or_insert_with(|| start(run, &core, id));
         let before = hart.retired;
         let after = self.execute(run, &core, hart);
@@ -230,7 +238,7 @@ impl<'a> Worker<'a> {
     fn end(&self, run: &Run) {
         if let Some(mut weak) = self.inner.chip.weak() {
             let wake = |_| unreachable!("memory wakes no hart");
-            weak.settle(&Core { chip: &self.inner.chip, code: &run.code, wake: &wake });
+            weak.settle(&self.core(run, &wake));
             run.trace.store(weak.trace(), Ordering::Release);
         }
     }

@@ -17,6 +17,7 @@ use crate::memory::weak::{Bank, Change, Target, Weak};
 pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Result<u64, Event> {
     let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
     match map::place(address, shire) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Event::load_fault(address)),
         Place::Dram(offset) => match core.chip.weak() {
             None => read(core.chip.dram.region(), offset, size),
             Some(mut weak) => (offset + size <= core.chip.dram.size())
@@ -57,6 +58,7 @@ pub(crate) fn store(
 ) -> Result<(), Event> {
     let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
     match map::place(address, shire) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Event::store_fault(address)),
         Place::Dram(offset) => match core.chip.weak() {
             None => write(core.chip.dram.region(), offset, size, value)
                 .map(|()| note_store(core, offset, size)),
@@ -213,6 +215,7 @@ pub(crate) fn coherent<'a>(
     }
     let chip = core.chip;
     match map::place(address, shire) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Coherence::Fault(address)),
         Place::Dram(offset) if offset + size <= chip.dram.size() => {
             Ok((chip.dram.region(), offset))
         }

@@ -20,6 +20,8 @@ pub(crate) const SHIRES: u32 = 33;
 pub(crate) const HARTS_PER_SHIRE: u32 = 64;
 /// Slots for harts: every hart of every shire, whether it runs kernels or firmware.
 pub(crate) const HART_SLOTS: u32 = SHIRES * HARTS_PER_SHIRE;
+/// Harts that run kernels, of all shires together.
+pub(crate) const COMPUTE_HARTS: u32 = HART_SLOTS - FIRMWARE_HARTS;
 /// The shire of which only the upper half runs kernels.
 const MASTER_SHIRE: u32 = 32;
 /// First hart of the master shire that runs kernels.
@@ -171,5 +173,6 @@ mod tests {
         assert_eq!(compute_harts(32), 2080..2112);
         assert_eq!(compute_index(2111), 2079);
         assert_eq!((0..SHIRES).map(|shire| compute_harts(shire).len()).sum::<usize>(), 2080);
+        assert_eq!(COMPUTE_HARTS, 2080);
     }
 }

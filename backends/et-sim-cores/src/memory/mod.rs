@@ -3,6 +3,7 @@
 pub(crate) mod bus;
 mod dram;
 pub(crate) mod esr;
+pub(crate) mod guards;
 pub(crate) mod map;
 pub(crate) mod weak;
 

@@ -242,8 +242,12 @@ impl Board {
     }
 
     pub(crate) fn launch(&self, shire_mask: u64) -> &Self {
+        let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
+        self.launch_with(shire_mask, stack)
+    }
+
+    pub(crate) fn launch_with(&self, shire_mask: u64, stack: Stack) -> &Self {
         let (sender, receiver) = mpsc::channel();
-        let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
         let launch = Launch { entry: CODE, args: DATA, env: DATA - 64, shire_mask, stack };
         let done = Box::new(move |report| drop(sender.send(report)));
         self.machine.launch(launch, done).unwrap();

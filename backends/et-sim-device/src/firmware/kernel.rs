@@ -14,9 +14,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::exception;
 use super::mm::{Origin, Shared};
 use super::trace;
-use crate::Fault;
 use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
+use crate::{Fault, StackGuards};
 
 /// Largest payload of a launch, in bytes. Spec: §9.1
 const MAX_PAYLOAD_BYTES: usize = 128;
@@ -25,6 +25,8 @@ const STACK_UNIT_BYTES: u32 = 4096;
 /// Where kernels find their environment: in the scratchpad of the master shire, because the
 /// firmware's part of DRAM is closed to them. Spec: §12.2
 const ENVIRONMENT: u64 = abi::KERNEL_ENVIRONMENT.as_u64();
+/// What is guarded of a default stack: it is this much larger than 4 KiB.
+const STACK_GUARD_BYTES: u64 = 64;
 /// Stacks of harts are multiples of this. Spec: §9.1
 const STACK_ALIGN_BYTES: u64 = 64;
 
@@ -59,8 +61,17 @@ pub(crate) struct CheckedLaunch {
     exception_buffer: u64,
     trace_buffer: u64,
     shire_mask: u64,
-    stack_top: u64,
-    stack_bytes_per_hart: u64,
+    stack: StackPlace,
+}
+
+/// Where stacks are.
+#[derive(Clone, Copy, Debug)]
+struct StackPlace {
+    /// Start of the stack of compute hart 0; stacks grow down.
+    top: u64,
+    bytes_per_hart: u64,
+    /// Bytes at the low end of each that trap.
+    guard_bytes: u64,
 }
 
 impl CheckedLaunch {
@@ -142,8 +153,8 @@ impl Shared {
             // Erratum 12 (§21): there is no code of its own.
             return Err(LaunchStatus::Error);
         }
-        let (stack_top, stack_bytes_per_hart) = match stack {
-            None => (abi::DEFAULT_STACK_TOP.as_u64(), abi::DEFAULT_STACK_BYTES),
+        let stack = match stack {
+            None => self.default_stack(),
             Some(stack) => custom_stack(&stack, shire_mask, &host)?,
         };
         if flags.contains(CommandFlags::ARGS_EMBEDDED) && args != 0 {
@@ -163,9 +174,19 @@ impl Shared {
             exception_buffer,
             trace_buffer: trace.map_or(0, |trace| trace.buffer.get()),
             shire_mask,
-            stack_top,
-            stack_bytes_per_hart,
+            stack,
         })
+    }
+
+    fn default_stack(&self) -> StackPlace {
+        StackPlace {
+            top: abi::DEFAULT_STACK_TOP.as_u64(),
+            bytes_per_hart: abi::DEFAULT_STACK_BYTES,
+            guard_bytes: match self.slot.config.stack_guards {
+                StackGuards::Default => STACK_GUARD_BYTES,
+                StackGuards::None => 0,
+            },
+        }
     }
 
     /// Answers a launch that is not started. Spec: §9.4
@@ -227,8 +248,9 @@ impl Shared {
             args: launch.args,
             environment: ENVIRONMENT,
             shire_mask: launch.shire_mask,
-            stack_top: launch.stack_top,
-            stack_bytes_per_hart: launch.stack_bytes_per_hart,
+            stack_top: launch.stack.top,
+            stack_bytes_per_hart: launch.stack.bytes_per_hart,
+            stack_guard_bytes: launch.stack.guard_bytes,
             exception_buffer: launch.exception_buffer,
         }
     }
@@ -357,7 +379,7 @@ fn custom_stack(
     config: &StackConfig,
     shire_mask: u64,
     host: &std::ops::Range<u64>,
-) -> Result<(u64, u64), LaunchStatus> {
+) -> Result<StackPlace, LaunchStatus> {
     let invalid = LaunchStatus::InvalidStackConfig;
     let harts = u64::from(abi::harts_in_mask(shire_mask));
     let units = config.stack_size.get();
@@ -372,5 +394,5 @@ fn custom_stack(
     if bytes_per_hart % STACK_ALIGN_BYTES != 0 || !host.contains(&start) || !host.contains(&end) {
         return Err(invalid);
     }
-    Ok((end, bytes_per_hart))
+    Ok(StackPlace { top: end, bytes_per_hart, guard_bytes: 0 })
 }
