@@ -3,7 +3,7 @@
 #[cfg(feature = "vfio")]
 use et_hal::{Error as _, ErrorKind};
 #[cfg(feature = "sim")]
-use et_hal_sim::{SimConfig, SimError, SimHal};
+use et_hal_sim::{BoardConfig, SimError, SimHal};
 #[cfg(feature = "vfio")]
 use et_hal_vfio::{Bdf, Mode, VfioAddress, VfioError, VfioHal, VfioOptions};
 use et_runtime::{Config, Device, Error};
@@ -104,8 +104,7 @@ pub fn list() -> Vec<DeviceInfo> {
     let mut devices = Vec::new();
     #[cfg(feature = "sim")]
     {
-        let config = SimConfig::default();
-        let board = config.board();
+        let board = BoardConfig::default();
         let (gib, threads) = (board.dram_bytes >> 30, board.host_threads);
         let description = format!("simulated ET-SoC-1, {gib} GiB, {threads} host threads");
         devices.push(DeviceInfo { locator: "sim:".into(), description });

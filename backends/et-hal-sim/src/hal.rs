@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use et_devapi::mailbox::RingMailbox;
 use et_devapi::pci::{DRAM_BAR, MAILBOX_BAR};
 use et_hal::{Bar, ErrorType, Generation, Hal, MailboxLayout};
-use et_sim_device::Board;
+use et_sim_device::{Board, BoardConfig};
 
 use crate::window::View;
-use crate::{SimConfig, SimDma, SimError, SimReset, SimSignal, SimWindow};
+use crate::{SimDma, SimError, SimReset, SimSignal, SimWindow};
 
 /// A mailbox of the simulated card.
 pub type SimMailbox = RingMailbox<SimWindow, SimSignal, SimError>;
@@ -29,8 +29,8 @@ impl SimHal {
     ///
     /// # Errors
     /// `Exhausted` if the host lacks memory or threads; `Other` if the configuration makes no sense.
-    pub fn open(config: SimConfig) -> Result<Self, SimError> {
-        Ok(Self::with_board(Board::power_on(config.into_board())?))
+    pub fn open(config: BoardConfig) -> Result<Self, SimError> {
+        Ok(Self::with_board(Board::power_on(config)?))
     }
 
     /// Uses a board that is already there.

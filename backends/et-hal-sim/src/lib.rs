@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod config;
 mod dma;
 mod error;
 mod hal;
@@ -9,12 +8,11 @@ mod reset;
 mod signal;
 mod window;
 
-pub use config::{KEYS, SimConfig, SimConfigError};
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
     Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, FloatProfile,
-    MemoryKind, ParseFaultError, Timing,
+    MemoryKind, ParseFaultError, StackGuards, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

@@ -17,7 +17,9 @@ use et_hal::{
     Generation, Hal, Loss, Mailbox, Mmio, Pop, Push, QueueId, Reset, ResetScope, ResetState,
     Ticket, Wake, Width,
 };
-use et_hal_sim::{SimBuffer, SimConfig, SimDma, SimError, SimHal, SimMailbox, SimReset, SimWindow};
+use et_hal_sim::{
+    BoardConfig, SimBuffer, SimDma, SimError, SimHal, SimMailbox, SimReset, SimWindow,
+};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const BAR2: Bar = Bar::new(2).unwrap();
@@ -34,7 +36,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 fn open(text: &str) -> SimHal {
     let text = format!("dram=256MiB,compute=null,{text}");
-    SimHal::open(text.parse::<SimConfig>().unwrap()).unwrap()
+    SimHal::open(text.parse::<BoardConfig>().unwrap()).unwrap()
 }
 
 fn discover(hal: &SimHal) -> Layout {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use et_conformance::runner::Suite;
 use et_conformance::{Rig, harness};
-use et_hal_sim::{SimConfig, SimHal};
+use et_hal_sim::{BoardConfig, SimHal};
 
 /// A board that only one at a time can have, as it is with a card: cases must close it before they open it again.
 fn board(text: &str) -> Rig<SimHal> {
-    let config: SimConfig = text.parse().unwrap();
+    let config: BoardConfig = text.parse().unwrap();
     let last = Mutex::new(Weak::new());
     let open = move || {
         let mut last = last.lock().unwrap();

@@ -1,11 +1,13 @@
 //! What board to simulate.
 
+mod text;
+
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use et_sim_cores::{FloatProfile, Timing};
 
-use crate::Fault;
+use crate::{Fault, ParseFaultError};
 
 /// What executes kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -49,6 +51,33 @@ pub enum StackGuards {
 ///
 /// Start from [`Default`] and change what matters; [`validate`](Self::validate) is called by
 /// [`Board::power_on`](crate::Board::power_on).
+///
+/// The text form is a list of `key=value`, separated by commas; what is not named keeps its
+/// default.
+///
+/// | Key | Value |
+/// |---|---|
+/// | `shires` | number of shires from 1 to 33, or their mask as `0x…` |
+/// | `dram` | installed memory, as `8GiB`, `512MiB` or bytes |
+/// | `threads` | host threads that execute kernels |
+/// | `compute` | `cores`, or `null` for kernels that end at once |
+/// | `float` | `hardware`, or `ieee` to execute what traps on the silicon |
+/// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
+/// | `memory` | `flat`, or `weak` for caches that are not coherent, in an order `seed` decides |
+/// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
+/// | `mhz` | minion clock |
+/// | `boot-step` | microseconds from one boot status to the next |
+/// | `spin` | microseconds the firmware looks for work before it sleeps |
+/// | `seed` | seed of everything random: noise of faults, order of events on weak memory |
+/// | `fault` | something the device does wrong, see [`Fault`]; may be repeated |
+///
+/// # Examples
+///
+/// ```
+/// let config: et_sim_device::BoardConfig = "shires=4,dram=1GiB,compute=null".parse()?;
+/// assert_eq!(config.shires, 0b1111);
+/// # Ok::<(), et_sim_device::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BoardConfig {
@@ -144,8 +173,8 @@ impl Default for BoardConfig {
     }
 }
 
-/// A configuration that makes no sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// A configuration that makes no sense, or a text that describes none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The DRAM size is not possible.
@@ -178,6 +207,31 @@ pub enum ConfigError {
         /// The time.
         step: Duration,
     },
+    /// There is no such key.
+    #[error("unknown key \"{key}\"; keys are {}", text::key_list())]
+    UnknownKey {
+        /// The key.
+        key: String,
+    },
+    /// An item is not of the form `key=value`.
+    #[error("\"{item}\" is not of the form key=value; keys are {}", text::key_list())]
+    NoValue {
+        /// The item.
+        item: String,
+    },
+    /// The value does not suit the key.
+    #[error("\"{value}\" is no value for {key}: must be {expected}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// There is no such fault.
+    #[error("unknown fault")]
+    Fault(#[from] ParseFaultError),
 }
 
 #[cfg(test)]
