@@ -8,7 +8,7 @@ mod float;
 mod machine;
 mod memory;
 
-pub use config::{ALL_SHIRES, FloatProfile, MachineConfig, MemoryModel, Timing};
+pub use config::{ALL_SHIRES, CreditAbort, FloatProfile, MachineConfig, MemoryModel, Timing};
 pub use error::CoresError;
 pub use machine::Machine;
 pub use machine::launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};

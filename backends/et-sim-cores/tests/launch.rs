@@ -17,7 +17,8 @@ use common::{
     T0, T1, T2, ZERO,
 };
 use et_sim_cores::{
-    CoresError, HartExit, HartFailure, Launch, Machine, MachineConfig, MemoryModel, Stack, Timing,
+    CoresError, CreditAbort, HartExit, HartFailure, Launch, Machine, MachineConfig, MemoryModel,
+    Stack, Timing,
 };
 
 fn single() -> MachineConfig {
@@ -343,6 +344,37 @@ fn a_deadlock_sleeps_until_abort() {
     assert_eq!(report.failures.len(), 96);
     assert!(report.failures.iter().all(|failure| failure.exit == HartExit::Aborted));
     assert!(report.failures.iter().all(|failure| failure.state.pc > CODE));
+}
+
+#[test]
+fn a_hart_that_waits_for_a_credit_may_outlast_an_abort() {
+    let config = MachineConfig { credit_abort: CreditAbort::Waits, ..single() };
+    for memory in [MemoryModel::Flat, MemoryModel::Weak { seed: 3 }] {
+        let board = Board::with(MachineConfig { memory, ..config });
+        // Thread 0 waits for a credit, thread 1 stalls; shire 1 ends at once.
+        let mut code = Asm::new();
+        code.csrr(T0, HARTID).andi(T1, T0, 64).bne(T1, ZERO, "end");
+        code.andi(T0, T0, 1).bne(T0, ZERO, "stall").csrwi(FCC, 1);
+        code.label("stall").csrrw(ZERO, STALL, ZERO).label("end").exit(0, 0);
+        board.load(&code).launch(0b11);
+        let sleep = || board.until("sleep", || board.machine.sleeping_shires() == 1);
+        for _ in 0..2 {
+            sleep();
+            board.machine.abort();
+        }
+        sleep();
+        assert!(board.machine.is_running());
+        assert!(matches!(relaunch(&board), Err(CoresError::Busy)));
+        board.machine.reset();
+        let report = board.wait();
+        let stopped: Vec<_> = report.failures.iter().map(|f| (f.hart_id, f.exit)).collect();
+        let expected: Vec<_> = (0..64).map(|hart| (hart, HartExit::Aborted)).collect();
+        assert_eq!(stopped, expected);
+        assert_eq!(board.machine.sleeping_shires(), 0);
+        let mut quick = Asm::new();
+        quick.exit(0, 0);
+        assert!(board.run(&quick, 0b11).failures.is_empty());
+    }
 }
 
 /// Host time of the core threads in clock ticks, if the host tells.

@@ -126,9 +126,14 @@ impl Port {
         true
     }
 
-    /// Ends any wait; true if there was one.
-    pub(crate) fn unpark(&self) -> bool {
-        self.parked().take().is_some()
+    /// Ends the wait if `ends` says so; true if there was one.
+    pub(crate) fn unpark(&self, ends: impl FnOnce(Wait) -> bool) -> bool {
+        self.parked().take_if(|wait| ends(*wait)).is_some()
+    }
+
+    /// Returns `true` if the hart waits.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked().is_some()
     }
 }
 
@@ -256,9 +261,11 @@ mod tests {
         assert!(port.park(Wait::Credit(1), || false));
         assert!(!port.add_credit(0), "another counter");
         assert!(port.add_credit(1));
-        assert!(!port.unpark());
+        assert!(!port.unpark(|_| true));
         assert!(!port.park(Wait::Abort, || true));
-        assert!(port.park(Wait::Abort, || false) && port.unpark());
+        assert!(port.park(Wait::Abort, || false) && port.is_parked());
+        assert!(!port.unpark(|wait| wait != Wait::Abort) && port.unpark(|_| true));
+        assert!(!port.is_parked());
     }
 
     #[test]

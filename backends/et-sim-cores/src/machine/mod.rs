@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use crate::config::MachineConfig;
+use crate::config::{CreditAbort, MachineConfig};
 use crate::decode::code::CodeCache;
 use crate::error::CoresError;
 use crate::machine::chip::Chip;
@@ -165,8 +165,18 @@ impl Machine {
 
     /// Stops the running kernel: its harts end with
     /// [`HartExit::Aborted`](crate::HartExit::Aborted) at the end of their turn. No effect if idle.
+    ///
+    /// A hart that waits for a credit goes on waiting if the machine is configured with
+    /// [`CreditAbort::Waits`]; the kernel then ends with a [`reset`](Machine::reset) only.
     pub fn abort(&self) {
-        self.inner.abort(&self.inner.state());
+        self.inner.abort(&self.inner.state(), self.inner.config.credit_abort);
+    }
+
+    /// Returns the shires of the harts that are left in the running kernel, bit *s* for shire *s*, if
+    /// all of them wait. 0 while one of them runs, and if there are none.
+    #[must_use]
+    pub fn sleeping_shires(&self) -> u64 {
+        self.inner.state().run.as_ref().map_or(0, |run| run.sleeping_shires(&self.inner.chip))
     }
 
     /// Resets the cores: aborts a running kernel, waits for its harts to leave, and forgets all
@@ -239,11 +249,12 @@ impl Inner {
         self.state().run.clone()
     }
 
-    fn abort(&self, state: &State) {
+    fn abort(&self, state: &State, credits: CreditAbort) {
         let Some(run) = &state.run else { return };
-        run.abort();
+        run.abort(credits);
         // A hart parks only while it holds its lock and sees no abort: none is missed here.
-        for hart in run.harts().filter(|&hart| self.chip.port(hart).unpark()) {
+        let ends = |wait| run.ends(wait);
+        for hart in run.harts().filter(|&hart| self.chip.port(hart).unpark(ends)) {
             self.scheduler.wake(hart);
         }
     }
@@ -252,7 +263,7 @@ impl Inner {
     fn wait_idle(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while state.run.is_some() {
-            self.abort(&state);
+            self.abort(&state, CreditAbort::Ends);
             state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state

@@ -4,17 +4,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crate::config::CreditAbort;
 use crate::decode::code::CodeCache;
 use crate::exec;
 use crate::exec::event::{self, Event};
-use crate::machine::chip::{Core, Wait};
+use crate::machine::chip::{Chip, Core, Wait};
 use crate::machine::hart::Hart;
 use crate::machine::kernel_call::{self, Outcome};
 use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
 use crate::memory::guards::Guards;
-use crate::memory::map::{HART_SLOTS, compute_index};
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, compute_index};
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
 /// address.
@@ -30,6 +31,8 @@ pub(crate) struct Run {
     /// State of each hart by its number; made by the worker that runs it first.
     states: Box<[Mutex<Option<Box<Hart>>>]>,
     aborted: AtomicBool,
+    /// An abort ends waits for credits, too.
+    ends_credit_waits: AtomicBool,
     remaining: AtomicUsize,
     instructions: AtomicU64,
     trace: AtomicU64,
@@ -62,6 +65,7 @@ impl Run {
             harts: harts.into(),
             states: (0..HART_SLOTS).map(|_| Mutex::new(None)).collect(),
             aborted: AtomicBool::new(false),
+            ends_credit_waits: AtomicBool::new(false),
             remaining: AtomicUsize::new(harts.len()),
             instructions: AtomicU64::new(0),
             trace: AtomicU64::new(0),
@@ -82,9 +86,27 @@ impl Run {
     }
 
     /// Makes every hart end at its next turn.
-    pub(crate) fn abort(&self) {
+    pub(crate) fn abort(&self, credits: CreditAbort) {
+        if credits == CreditAbort::Ends {
+            self.ends_credit_waits.store(true, Ordering::Relaxed);
+        }
         // Release: pairs with `is_aborted`; the port's lock orders it with parking.
         self.aborted.store(true, Ordering::Release);
+    }
+
+    /// Returns `true` if the kernel is aborted, and that ends `wait`.
+    pub(crate) fn ends(&self, wait: Wait) -> bool {
+        // Ordered by the acquire of the abort itself.
+        self.is_aborted() && (wait == Wait::Abort || self.ends_credit_waits.load(Ordering::Relaxed))
+    }
+
+    /// The shires of all harts that have not left, if all of them wait.
+    pub(crate) fn sleeping_shires(&self, chip: &Chip) -> u64 {
+        let parked = || self.harts().filter(|&hart| chip.port(hart).is_parked());
+        if parked().count() != self.remaining.load(Ordering::Acquire) {
+            return 0;
+        }
+        parked().fold(0, |shires, hart| shires | 1 << (hart / HARTS_PER_SHIRE))
     }
 
     fn is_aborted(&self) -> bool {
@@ -228,7 +250,7 @@ impl<'a> Worker<'a> {
                 Event::WaitCredit(counter) => Wait::Credit(counter),
                 Event::Stall => Wait::Abort,
             };
-            let parked = core.chip.port(hart.id).park(wait, || run.is_aborted());
+            let parked = core.chip.port(hart.id).park(wait, || run.ends(wait));
             return if parked { After::Parked } else { After::Again };
         }
     }

@@ -264,6 +264,15 @@ impl Board {
         self.load(code).launch(shire_mask).wait()
     }
 
+    /// Polls until `done`, and fails after [`LONG`].
+    pub(crate) fn until(&self, what: &str, done: impl Fn() -> bool) {
+        let started = std::time::Instant::now();
+        while !done() {
+            assert!(started.elapsed() < LONG, "waited in vain for {what}");
+            std::thread::yield_now();
+        }
+    }
+
     pub(crate) fn u64(&self, addr: u64) -> u64 {
         let mut bytes = [0; 8];
         self.dram.read(addr, &mut bytes).unwrap();
