@@ -11,8 +11,8 @@ mod window;
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, FloatProfile,
-    MemoryKind, ParseFaultError, StackGuards, Timing,
+    Board, BoardConfig, ComputeKind, ConfigError, Counters, CreditAbort, FAULT_FORMS, Fault,
+    FloatProfile, MemoryKind, ParseFaultError, StackGuards, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

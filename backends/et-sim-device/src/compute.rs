@@ -53,8 +53,10 @@ pub(crate) trait Compute: Send + fmt::Debug {
 
     /// Starts a kernel; at most one runs at a time. `number` comes back with the report.
     fn start(&mut self, start: &Start, number: u64, reports: &Arc<Reports>) -> Started;
-    /// Stops the running kernel; its report still comes.
+    /// Stops the running kernel; its report still comes, unless harts go on sleeping.
     fn abort(&mut self);
+    /// Returns the shires of the harts left in the kernel if all of them sleep, otherwise 0.
+    fn sleeping_shires(&self) -> u64;
     /// Stops whatever runs and resets the cores; a report that still comes must be ignored.
     fn reset(&mut self);
     /// Returns the cycle counter.
@@ -95,6 +97,10 @@ impl Compute for NullCompute {
     }
 
     fn abort(&mut self) {}
+
+    fn sleeping_shires(&self) -> u64 {
+        0
+    }
 
     fn reset(&mut self) {}
 

@@ -29,6 +29,7 @@ impl Cores {
                 MemoryKind::Flat => MemoryModel::Flat,
                 MemoryKind::Weak => MemoryModel::Weak { seed: config.seed },
             },
+            credit_abort: config.credit_abort,
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));
@@ -74,6 +75,10 @@ impl Compute for Cores {
 
     fn reset(&mut self) {
         self.machine.reset();
+    }
+
+    fn sleeping_shires(&self) -> u64 {
+        self.machine.sleeping_shires()
     }
 
     fn dumps_failures(&self) -> bool {

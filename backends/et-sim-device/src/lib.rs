@@ -21,7 +21,7 @@ mod page;
 pub use board::{Board, Counters, Link, MemoryAfterReset};
 pub use config::{BoardConfig, ComputeKind, ConfigError, MemoryKind, StackGuards};
 pub use error::{BoardError, MapError, ResetBusy};
-pub use et_sim_cores::{Dram, FloatProfile, Timing};
+pub use et_sim_cores::{CreditAbort, Dram, FloatProfile, Timing};
 pub use event::{Event, Waited};
 pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
 pub use host_memory::{HostMemory, RemoteMemory};

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{
     HOST_BASE, HostBuffer, Rig, abort, cm_reset, cores_config, dma_read, dma_write, echo,
     kernel_abort, launch, params, read_node, write_node,
@@ -12,7 +14,7 @@ use et_devapi::msg::ops::{
     AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus, StackConfig,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
-use et_sim_device::{MemoryKind, StackGuards};
+use et_sim_device::{CreditAbort, MemoryKind, StackGuards};
 use zerocopy::FromBytes;
 
 /// `li a0, 8; li a1, VALUE; li a2, TYPE; ecall`
@@ -254,6 +256,37 @@ fn cores_work_after_a_compute_reset() {
     let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
     assert_eq!(status, LaunchStatus::CmMulticastFailed);
     assert!(matches!(rig.next(), Completion::Abort { .. }));
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
+}
+
+#[test]
+fn an_abort_that_reaches_nobody_ends_with_a_compute_reset() {
+    let mut config = cores_config();
+    config.credit_abort = CreditAbort::Waits;
+    config.ack_timeout = Duration::ZERO;
+    let mut rig = Rig::new(config);
+    // csrwi fcc, 0: nobody gives the credit. Harts that the abort finds before they sleep leave.
+    load(&rig, &[0x8210_5073]);
+    common::until("harts that sleep through an abort", || {
+        rig.send(0, &launch(1, &params()));
+        rig.send(1, &echo(2));
+        assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+        rig.send_high(0, &abort(3));
+        let mut next = rig.next();
+        let hang = matches!(next, Completion::FwError { payload: 1, .. });
+        if hang {
+            next = rig.next();
+        }
+        let Completion::Launch { status, .. } = next else { panic!("{next:?}") };
+        assert!(matches!(rig.next(), Completion::Abort { .. }));
+        let expected =
+            if hang { LaunchStatus::CmMulticastFailed } else { LaunchStatus::HostAborted };
+        assert_eq!(status, expected);
+        hang
+    });
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::CmMulticastFailed);
+    rig.send_high(0, &cm_reset(4));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
     assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
 }
 

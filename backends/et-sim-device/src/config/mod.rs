@@ -5,7 +5,7 @@ mod text;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use et_sim_cores::{FloatProfile, Timing};
+use et_sim_cores::{CreditAbort, FloatProfile, Timing};
 
 use crate::{Fault, ParseFaultError};
 
@@ -65,6 +65,8 @@ pub enum StackGuards {
 /// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
 /// | `memory` | `flat`, or `weak` for caches that are not coherent, in an order `seed` decides |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
+/// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
+/// | `ack-timeout` | microseconds until the firmware gives up on such harts |
 /// | `mhz` | minion clock |
 /// | `boot-step` | microseconds from one boot status to the next |
 /// | `spin` | microseconds the firmware looks for work before it sleeps |
@@ -98,6 +100,11 @@ pub struct BoardConfig {
     pub memory: MemoryKind,
     /// Whether default stacks end in a line that traps.
     pub stack_guards: StackGuards,
+    /// Whether an abort reaches harts that wait for a credit.
+    pub credit_abort: CreditAbort,
+    /// How long the firmware waits for harts that sleep to acknowledge an abort, before it gives
+    /// the cores up until a compute reset. Spec: §9.3, §9.4
+    pub ack_timeout: Duration,
     /// Minion clock, in MHz: the unit of every time in responses.
     pub frequency_mhz: u32,
     /// Time from one boot status to the next; zero boots in microseconds.
@@ -163,6 +170,8 @@ impl Default for BoardConfig {
             timing: Timing::default(),
             memory: MemoryKind::default(),
             stack_guards: StackGuards::default(),
+            credit_abort: CreditAbort::default(),
+            ack_timeout: Duration::from_secs(5),
             frequency_mhz: 600,
             boot_step: Duration::ZERO,
             waits_for_host: false,

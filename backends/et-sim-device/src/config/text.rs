@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use et_devapi::options::key_values;
-use et_sim_cores::{FloatProfile, Timing};
+use et_sim_cores::{CreditAbort, FloatProfile, Timing};
 
 use super::{BoardConfig, ComputeKind, ConfigError, MemoryKind, StackGuards};
 use crate::Fault;
@@ -75,6 +75,9 @@ const KEYS: &[Key] = &[
         "flat" => MemoryKind::Flat, "weak" => MemoryKind::Weak),
     words!("stack-guards", "default or none", stack_guards:
         "default" => StackGuards::Default, "none" => StackGuards::None),
+    words!("credit-abort", "yes or no", credit_abort:
+        "yes" => CreditAbort::Ends, "no" => CreditAbort::Waits),
+    value!("ack-timeout", "microseconds", ack_timeout: micros, show_micros),
     value!("mhz", "a number", frequency_mhz: parsed, |mhz: u32| mhz.to_string()),
     value!("boot-step", "microseconds", boot_step: micros, show_micros),
     value!("spin", "microseconds", spin: micros, show_micros),
@@ -181,7 +184,7 @@ mod tests {
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
                     timing=deterministic, memory=weak, stack-guards=none, mhz=700, boot-step=5, \
-                    spin=10, seed=0xff, fault=noise, fault=hang:3";
+                    credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: BoardConfig = text.parse().unwrap();
         assert_eq!(config.shires, 0x1_0000_000f);
         assert_eq!(config.dram_bytes, 1 << 30);
@@ -191,6 +194,8 @@ mod tests {
         assert_eq!(config.timing, Timing::Deterministic);
         assert_eq!(config.memory, MemoryKind::Weak);
         assert_eq!(config.stack_guards, StackGuards::None);
+        assert_eq!(config.credit_abort, CreditAbort::Waits);
+        assert_eq!(config.ack_timeout, Duration::from_micros(50));
         assert_eq!(config.frequency_mhz, 700);
         assert_eq!(config.boot_step, Duration::from_micros(5));
         assert_eq!(config.spin, Duration::from_micros(10));

@@ -1,6 +1,7 @@
 //! Launches: checks, the kernel slot, results, the exception buffer.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use et_devapi::abi::{self, KernelEnvironment};
 use et_devapi::msg::ops::{
@@ -16,7 +17,7 @@ use super::mm::{Origin, Shared};
 use super::trace;
 use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
-use crate::{Fault, StackGuards};
+use crate::{CreditAbort, Fault, StackGuards};
 
 /// Largest payload of a launch, in bytes. Spec: §9.1
 const MAX_PAYLOAD_BYTES: usize = 128;
@@ -85,6 +86,8 @@ struct Running {
     launch: CheckedLaunch,
     dispatched: u64,
     aborted: bool,
+    /// Until when the harts have to acknowledge the abort; none if they always do.
+    patience: Option<Instant>,
     /// A compute reset has killed it without telling anybody.
     orphaned: bool,
 }
@@ -109,6 +112,14 @@ impl KernelWorker {
 
     pub(crate) fn is_free(&self) -> bool {
         self.running.is_none()
+    }
+
+    /// Returns how long the firmware may sleep before it must look after an aborted kernel.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        const SLOW_HARTS: Duration = Duration::from_millis(1);
+        let end = self.running.as_ref()?.patience?;
+        let left = end.saturating_duration_since(Instant::now());
+        Some(if left.is_zero() { SLOW_HARTS } else { left })
     }
 
     /// Tells whether messages reach the cores.
@@ -221,7 +232,8 @@ impl Shared {
             }
             Started::Running => {
                 self.outstanding[launch.origin.queue] += 1;
-                let running = Running { launch, dispatched, aborted: false, orphaned: false };
+                let running =
+                    Running { launch, dispatched, aborted: false, patience: None, orphaned: false };
                 self.kernel.running = Some(running);
             }
             Started::Refused => self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed),
@@ -261,9 +273,11 @@ impl Shared {
         Times { start, wait: dispatched.wrapping_sub(start), execute }
     }
 
-    /// Answers the running kernel if it has ended.
+    /// Answers the running kernel if it has ended, or cannot be ended.
     pub(crate) fn poll_kernel(&mut self) -> bool {
-        let Some((launch, report)) = self.kernel.reports.take() else { return false };
+        let Some((launch, report)) = self.kernel.reports.take() else {
+            return self.give_up_on_sleepers();
+        };
         Stats::add(&self.slot.stats.instructions, report.instructions);
         let present = launch == self.kernel.launches;
         let running = self.kernel.running.take_if(|running| present && !running.orphaned);
@@ -272,6 +286,37 @@ impl Shared {
             self.answer(&running, status, error);
         }
         true
+    }
+
+    /// Gives the cores up if harts have not acknowledged an abort in time. Spec: §9.3, §9.4
+    ///
+    /// Harts that run are only slow: no time of the device passes for them.
+    fn give_up_on_sleepers(&mut self) -> bool {
+        let overdue = |running: &Running| running.patience.is_some_and(|end| end <= Instant::now());
+        if !self.kernel.running.as_ref().is_some_and(overdue) {
+            return false;
+        }
+        let silent = self.compute.sleeping_shires();
+        if silent == 0 {
+            return false;
+        }
+        let Some(lost) = self.kernel.running.take() else { return false };
+        self.kernel.hang = true;
+        tracing::debug!(silent, "harts do not acknowledge an abort");
+        let error = FwErrorType::CmSmodeHang;
+        self.respond(&Completion::FwError { error, payload: silent });
+        self.answer_lost(&lost);
+        true
+    }
+
+    /// Answers a launch whose harts cannot be reached.
+    fn answer_lost(&mut self, lost: &Running) {
+        let error = LaunchError {
+            exception_buffer: lost.launch.exception_buffer,
+            trace_buffer: lost.launch.trace_buffer,
+            shire_mask: 0,
+        };
+        self.answer(lost, LaunchStatus::CmMulticastFailed, Some(error));
     }
 
     fn answer(&mut self, running: &Running, status: LaunchStatus, error: Option<LaunchError>) {
@@ -337,14 +382,13 @@ impl Shared {
     pub(crate) fn abort_kernel(&mut self) {
         let unreachable = self.kernel.hang;
         if let Some(lost) = self.kernel.running.take_if(|r| r.orphaned || unreachable) {
-            let error = LaunchError {
-                exception_buffer: lost.launch.exception_buffer,
-                trace_buffer: lost.launch.trace_buffer,
-                shire_mask: 0,
-            };
-            self.answer(&lost, LaunchStatus::CmMulticastFailed, Some(error));
+            self.answer_lost(&lost);
         } else if let Some(running) = &mut self.kernel.running {
             running.aborted = true;
+            let config = &self.slot.config;
+            if config.credit_abort == CreditAbort::Waits && running.patience.is_none() {
+                running.patience = Instant::now().checked_add(config.ack_timeout);
+            }
             self.compute.abort();
         }
     }

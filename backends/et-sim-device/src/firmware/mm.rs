@@ -299,7 +299,9 @@ impl MasterMinion {
 
     /// Returns how long the firmware may sleep without an event.
     pub(crate) fn next_attempt(&self) -> Option<std::time::Duration> {
-        self.shared.cq.next_attempt().filter(|_| !self.shared.hangs())
+        let shared = &self.shared;
+        let attempts = [shared.cq.next_attempt(), shared.kernel.next_look()];
+        attempts.into_iter().flatten().min().filter(|_| !shared.hangs())
     }
 
     /// Ends the firmware, and gives the cores back.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use et_devapi::abi::{self, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, EchoStatus, KernelAbortStatus, LaunchError, LaunchParams,
+    AbortStatus, Completion, EchoStatus, FwErrorType, KernelAbortStatus, LaunchError, LaunchParams,
     LaunchStatus, StackConfig,
 };
 use et_devapi::pci::Vector;
@@ -21,7 +21,7 @@ use self::common::{
     launch, null_config, params, until, write_node,
 };
 use crate::compute::{Compute, Reports, Start, Started};
-use crate::{Board, MemoryAfterReset};
+use crate::{Board, BoardConfig, CreditAbort, MemoryAfterReset};
 
 /// Cores that run a kernel until the test ends it.
 #[derive(Clone, Debug)]
@@ -35,6 +35,7 @@ struct State {
     started: Vec<Start>,
     running: Option<(u64, Arc<Reports>)>,
     aborts: u32,
+    sleeping: u64,
     resets: u32,
     changes: u32,
     cycles: u64,
@@ -50,6 +51,10 @@ impl Compute for Hands {
 
     fn abort(&mut self) {
         self.state.lock().unwrap().aborts += 1;
+    }
+
+    fn sleeping_shires(&self) -> u64 {
+        self.state.lock().unwrap().sleeping
     }
 
     fn reset(&mut self) {
@@ -73,9 +78,12 @@ impl Compute for Hands {
 
 impl Hands {
     fn rig() -> (Self, Rig) {
+        Self::rig_with(null_config())
+    }
+
+    fn rig_with(config: BoardConfig) -> (Self, Rig) {
         let scratchpads = Arc::new(Scratchpads::new().unwrap());
         let hands = Self { state: Arc::default(), scratchpads };
-        let config = null_config();
         let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
         let board = Board::with_compute(config, dram, Box::new(hands.clone())).unwrap();
         (hands, Rig::attach(board))
@@ -240,6 +248,63 @@ fn cores_get_what_the_launch_says() {
     let start = hands.wait_for(2);
     assert_eq!(start.stack_top, HOST_BASE + 272 * 4096);
     assert_eq!(start.stack_bytes_per_hart, 8192);
+}
+
+#[test]
+fn harts_that_sleep_through_an_abort_cost_the_cores_until_a_reset() {
+    let config = BoardConfig {
+        credit_abort: CreditAbort::Waits,
+        ack_timeout: Duration::ZERO,
+        ..null_config()
+    };
+    let (hands, mut rig) = Hands::rig_with(config);
+    let wanted = LaunchParams { shire_mask: 0b110, ..params() };
+    rig.send(0, &launch(1, &wanted));
+    hands.wait_for(1);
+    rig.send_high(0, &abort(2));
+    until("the abort", || hands.state.lock().unwrap().aborts == 1);
+    // Harts that still run are only slow.
+    rig.assert_quiet_on(1);
+    hands.state.lock().unwrap().sleeping = 0b100;
+    let error = FwErrorType::CmSmodeHang;
+    assert_eq!(rig.next(), Completion::FwError { error, payload: 0b100 });
+    let (tag, status, error) = launched(rig.next());
+    assert_eq!((tag, status), (1, LaunchStatus::CmMulticastFailed));
+    assert_eq!(error.unwrap().shire_mask, 0);
+    let status = AbortStatus::Success;
+    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(2), status });
+
+    // Nothing reaches the cores now.
+    rig.send(1, &launch(3, &params()));
+    assert_eq!(launched(rig.next()).1, LaunchStatus::CmMulticastFailed);
+    assert_eq!(hands.started(), 1);
+    rig.send_high(1, &cm_reset(4));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert_eq!(hands.state.lock().unwrap().resets, 1);
+    // The report of the lost launch comes with the reset, and nobody has asked for it.
+    hands.finish(vec![]);
+    rig.send(0, &launch(5, &params()));
+    hands.wait_for(2);
+    hands.finish(vec![]);
+    completed(&mut rig, 5);
+}
+
+#[test]
+fn firmware_waits_as_long_as_it_was_told_for_harts_that_sleep() {
+    let ack_timeout = Duration::from_secs(3600);
+    let credit_abort = CreditAbort::Waits;
+    let (hands, mut rig) =
+        Hands::rig_with(BoardConfig { credit_abort, ack_timeout, ..null_config() });
+    hands.state.lock().unwrap().sleeping = 1;
+    rig.send(0, &launch(1, &params()));
+    hands.wait_for(1);
+    rig.send_high(0, &abort(2));
+    until("the abort", || hands.state.lock().unwrap().aborts == 1);
+    rig.assert_quiet_on(1);
+    // A credit has come after all.
+    hands.finish(vec![failure(0, HartExit::Aborted)]);
+    aborted(&mut rig, 1);
+    assert!(matches!(rig.next(), Completion::Abort { .. }));
 }
 
 #[test]
