@@ -197,6 +197,8 @@ pub const MM_TRACE_BYTES: u64 = 0x10_0000;
 pub const CM_TRACE_BASE: DeviceAddr = DeviceAddr::new(0x80_0450_3000);
 /// Size of the compute minions' trace buffer in bytes. Spec: §12.1.
 pub const CM_TRACE_BYTES: u64 = 0x82_0000;
+/// Start of the trace control blocks, one for each compute hart. Spec: §16.3.
+pub const TRACE_CONTROL_BASE: DeviceAddr = DeviceAddr::new(0x80_04f2_3000);
 /// First byte of the L2 scratchpad window that DMA accepts. Spec: §8.
 pub const SCRATCHPAD_FIRST: DeviceAddr = DeviceAddr::new(0x8000_0000);
 /// Last byte of that window. Spec: §8.

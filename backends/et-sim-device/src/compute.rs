@@ -10,6 +10,7 @@ use et_sim_cores::{Dram, LaunchReport, Scratchpads};
 
 use crate::board::Slot;
 use crate::cores::Cores;
+use crate::firmware::UserTrace;
 use crate::{BoardConfig, BoardError, ComputeKind};
 
 /// A kernel to be started, with everything checked.
@@ -31,6 +32,8 @@ pub(crate) struct Start {
     pub(crate) stack_guard_bytes: u64,
     /// Where failed harts leave their state, 0 for nowhere.
     pub(crate) exception_buffer: u64,
+    /// What harts trace, and where to.
+    pub(crate) trace: UserTrace,
 }
 
 /// What became of a start.

@@ -12,6 +12,7 @@ use et_devapi::abi::{self, ExceptionEntry, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
     AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus, StackConfig,
+    TraceConfig,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
 use et_sim_device::{CreditAbort, MemoryKind, StackGuards};
@@ -136,6 +137,25 @@ fn a_default_stack_ends_at_its_guard_and_a_custom_one_where_it_was_asked_to() {
     config.stack_guards = StackGuards::None;
     let mut rig = Rig::new(config);
     assert_eq!(run(&mut rig, &code, &params()), (LaunchStatus::KernelCompleted, 0));
+}
+
+#[test]
+fn traces_outside_device_memory_go_nowhere() {
+    let mut rig = rig();
+    for buffer in [0, 0x40, 0x9000_0000, !63] {
+        let trace = TraceConfig {
+            buffer: buffer.into(),
+            buffer_size: 4096.into(),
+            threshold: 0.into(),
+            shire_mask: 1.into(),
+            thread_mask: u64::MAX.into(),
+            event_mask: u32::MAX.into(),
+            filter_mask: 0.into(),
+        };
+        let wanted = LaunchParams { trace: Some(trace), ..params() };
+        let result = run(&mut rig, &end_with(0, 0), &wanted);
+        assert_eq!(result, (LaunchStatus::KernelCompleted, 0), "{buffer:#x}");
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ ET_INLINE uint64_t et_cycles(void)
     return value;
 }
 
-/* Sticky error bits of this hart; anything but 0 at the end of the kernel fails the launch. */
+/* Sticky error bits of this hart. Firmware does not look at them: a kernel that minds returns them. */
 ET_INLINE uint64_t et_tensor_error(void)
 {
     uint64_t value;

@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::exception;
 use super::mm::{Origin, Shared};
 use super::trace;
+use super::user_trace::UserTrace;
 use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
 use crate::{CreditAbort, Fault, StackGuards};
@@ -60,7 +61,7 @@ pub(crate) struct CheckedLaunch {
     entry: u64,
     args: u64,
     exception_buffer: u64,
-    trace_buffer: u64,
+    trace: Option<TraceConfig>,
     shire_mask: u64,
     stack: StackPlace,
 }
@@ -78,6 +79,11 @@ struct StackPlace {
 impl CheckedLaunch {
     pub(crate) fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Address of the trace buffer, 0 if there is none.
+    fn trace_buffer(&self) -> u64 {
+        self.trace.map_or(0, |trace| trace.buffer.get())
     }
 }
 
@@ -175,18 +181,7 @@ impl Shared {
         if shire_mask & !self.slot.config.shires != 0 {
             return Err(LaunchStatus::ShiresNotReady);
         }
-        if let Some(trace) = &trace {
-            trace::format_user_buffer(&self.slot.dram, trace);
-        }
-        Ok(CheckedLaunch {
-            origin,
-            entry,
-            args,
-            exception_buffer,
-            trace_buffer: trace.map_or(0, |trace| trace.buffer.get()),
-            shire_mask,
-            stack,
-        })
+        Ok(CheckedLaunch { origin, entry, args, exception_buffer, trace, shire_mask, stack })
     }
 
     fn default_stack(&self) -> StackPlace {
@@ -264,6 +259,7 @@ impl Shared {
             stack_bytes_per_hart: launch.stack.bytes_per_hart,
             stack_guard_bytes: launch.stack.guard_bytes,
             exception_buffer: launch.exception_buffer,
+            trace: UserTrace::new(launch.shire_mask, launch.trace),
         }
     }
 
@@ -313,7 +309,7 @@ impl Shared {
     fn answer_lost(&mut self, lost: &Running) {
         let error = LaunchError {
             exception_buffer: lost.launch.exception_buffer,
-            trace_buffer: lost.launch.trace_buffer,
+            trace_buffer: lost.launch.trace_buffer(),
             shire_mask: 0,
         };
         self.answer(lost, LaunchStatus::CmMulticastFailed, Some(error));
@@ -358,7 +354,7 @@ impl Shared {
         };
         let error = LaunchError {
             exception_buffer: launch.exception_buffer,
-            trace_buffer: launch.trace_buffer,
+            trace_buffer: launch.trace_buffer(),
             shire_mask,
         };
         (status, Some(error))

@@ -20,6 +20,8 @@ mod sq;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod user_trace;
+pub(crate) use user_trace::UserTrace;
 
 use std::hint;
 use std::sync::Arc;

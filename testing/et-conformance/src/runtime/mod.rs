@@ -12,6 +12,7 @@ mod graphs;
 mod mistakes;
 mod resets;
 mod streams;
+mod traces;
 
 use et_hal::Hal;
 
@@ -28,6 +29,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         environment::cases(),
         mistakes::cases(),
         failures::cases(),
+        traces::cases(),
         graphs::cases(),
         graph_failures::cases(),
         resets::cases(),
