@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod coherence;
 mod dma;
 mod error;
 mod hal;
@@ -11,8 +12,8 @@ mod window;
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Board, BoardConfig, ComputeKind, ConfigError, Counters, CreditAbort, FAULT_FORMS, Fault,
-    FloatProfile, MemoryKind, ParseFaultError, StackGuards, Timing,
+    Board, BoardConfig, ComputeKind, ConfigError, Counters, CreditAbort, DmaCoherence, FAULT_FORMS,
+    Fault, FloatProfile, MemoryKind, ParseFaultError, StackGuards, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

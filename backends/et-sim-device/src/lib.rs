@@ -19,7 +19,7 @@ mod interrupt;
 mod page;
 
 pub use board::{Board, Counters, Link, MemoryAfterReset};
-pub use config::{BoardConfig, ComputeKind, ConfigError, MemoryKind, StackGuards};
+pub use config::{BoardConfig, ComputeKind, ConfigError, DmaCoherence, MemoryKind, StackGuards};
 pub use error::{BoardError, MapError, ResetBusy};
 pub use et_sim_cores::{CreditAbort, Dram, FloatProfile, Timing};
 pub use event::{Event, Waited};

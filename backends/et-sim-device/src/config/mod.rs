@@ -34,6 +34,18 @@ pub enum MemoryKind {
     Weak,
 }
 
+/// Whether what the host writes to DMA memory is what the device sees there, and the reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DmaCoherence {
+    /// At once.
+    #[default]
+    Coherent,
+    /// After a synchronisation in the right direction, as with caches that do not look at the bus.
+    /// For hosts in the same process; another process brings memory of its own kind.
+    NonCoherent,
+}
+
 /// What a kernel meets at the end of its default stack of 4160 bytes.
 ///
 /// A custom stack is as large as the launch says, and never guarded.
@@ -64,6 +76,7 @@ pub enum StackGuards {
 /// | `float` | `hardware`, or `ieee` to execute what traps on the silicon |
 /// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
 /// | `memory` | `flat`, or `weak` for caches that are not coherent, in an order `seed` decides |
+/// | `coherent` | `yes`, or `no` for DMA memory that has to be synchronised |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
 /// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
 /// | `ack-timeout` | microseconds until the firmware gives up on such harts |
@@ -98,6 +111,8 @@ pub struct BoardConfig {
     pub timing: Timing,
     /// When writes of kernels become visible. Before a launch is reported they all are. Spec: §8, §9.4
     pub memory: MemoryKind,
+    /// Whether DMA memory is coherent.
+    pub coherence: DmaCoherence,
     /// Whether default stacks end in a line that traps.
     pub stack_guards: StackGuards,
     /// Whether an abort reaches harts that wait for a credit.
@@ -169,6 +184,7 @@ impl Default for BoardConfig {
             float: FloatProfile::default(),
             timing: Timing::default(),
             memory: MemoryKind::default(),
+            coherence: DmaCoherence::default(),
             stack_guards: StackGuards::default(),
             credit_abort: CreditAbort::default(),
             ack_timeout: Duration::from_secs(5),
