@@ -2,7 +2,7 @@
 
 use et_devapi::mailbox::MailboxError;
 use et_hal::{Bar, BarOffset, ErrorKind, OutOfRange, ResetScope, Resource, Width};
-use et_sim_device::{BoardError, PageError};
+use et_sim_device::BoardError;
 
 /// What can go wrong with a simulated device.
 #[derive(Debug, thiserror::Error)]
@@ -84,17 +84,6 @@ pub enum SimError {
     /// A mailbox failed.
     #[error("mailbox failed")]
     Mailbox(#[source] Box<MailboxError<SimError>>),
-}
-
-impl SimError {
-    /// Says the same about the window as the page said about itself.
-    pub(crate) fn of_page(error: PageError, at: BarOffset, width: Width) -> Self {
-        match error {
-            PageError::Misaligned { .. } => Self::Misaligned { at, width },
-            PageError::TooLarge { value, .. } => Self::ValueTooLarge { value, width },
-            _ => Self::OutOfBounds { at, len: width.bytes(), window: crate::window::BAR2_BYTES },
-        }
-    }
 }
 
 impl et_hal::Error for SimError {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use et_devapi::mailbox::RingMailbox;
-use et_devapi::pci::{DRAM_BAR, MAILBOX_BAR};
+use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{Bar, ErrorType, Generation, Hal, MailboxLayout};
 use et_sim_device::{Board, BoardConfig};
 
-use crate::window::View;
 use crate::{SimDma, SimError, SimReset, SimSignal, SimWindow};
 
 /// A mailbox of the simulated card.
@@ -58,12 +57,7 @@ impl Hal for SimHal {
     type Reset = SimReset;
 
     fn window(&self, bar: Bar) -> Result<SimWindow, SimError> {
-        let view = match bar {
-            MAILBOX_BAR => View::Mailboxes,
-            DRAM_BAR => View::Memory,
-            _ => return Err(SimError::NoWindow(bar)),
-        };
-        Ok(SimWindow::new(Arc::clone(&self.board), view))
+        SimWindow::new(&self.board, bar)
     }
 
     fn dma(&self) -> &SimDma {

@@ -6,6 +6,7 @@
 #[cfg(test)]
 extern crate self as et_sim_device;
 
+mod bar;
 mod board;
 mod compute;
 mod config;
@@ -18,6 +19,7 @@ mod host_memory;
 mod interrupt;
 mod page;
 
+pub use bar::{BarWindow, StaleHandle};
 pub use board::{Board, Counters, Link, MemoryAfterReset};
 pub use config::{BoardConfig, ComputeKind, ConfigError, DmaCoherence, MemoryKind, StackGuards};
 pub use error::{BoardError, MapError, ResetBusy};
