@@ -106,7 +106,11 @@ pub fn list() -> Vec<DeviceInfo> {
     {
         let board = BoardConfig::default();
         let (gib, threads) = (board.dram_bytes >> 30, board.host_threads);
-        let description = format!("simulated ET-SoC-1, {gib} GiB, {threads} host threads");
+        // What the registers will say: the master shire is not among them.
+        let shires = (board.shires & u64::from(u32::MAX)).count_ones();
+        let description = format!(
+            "simulated ET-SoC-1, {shires} compute shires, {gib} GiB, {threads} host threads"
+        );
         devices.push(DeviceInfo { locator: "sim:".into(), description });
     }
     #[cfg(feature = "vfio")]

@@ -69,7 +69,7 @@ pub enum StackGuards {
 ///
 /// | Key | Value |
 /// |---|---|
-/// | `shires` | number of shires from 1 to 33, or their mask as `0x…` |
+/// | `shires` | number of compute shires, 33 for the master shire too, or a mask as `0x…` |
 /// | `dram` | installed memory, as `8GiB`, `512MiB` or bytes |
 /// | `threads` | host threads that execute kernels |
 /// | `compute` | `cores`, or `null` for kernels that end at once |
@@ -99,7 +99,12 @@ pub struct BoardConfig {
     /// Installed DRAM in bytes: a multiple of 2 MiB, at least 128 MiB, at most 32 GiB. The host gives
     /// memory only for what is touched. Spec: §12
     pub dram_bytes: u64,
-    /// Shires that booted: bits 0 to 31 are compute shires, bit 32 is the master shire.
+    /// Shires that booted: bits 0 to 31 are compute shires, bit 32 is the master shire, of which
+    /// half the harts run kernels.
+    ///
+    /// The registers name compute shires only, so a host that goes by them sees 32 of the 33 shires
+    /// of a whole chip, and launches on 2048 of its 2080 harts. Firmware takes bit 32 all the same.
+    /// Spec: §3.3, §9.3, §14
     pub shires: u64,
     /// Host threads that execute kernels.
     pub host_threads: NonZeroUsize,
@@ -209,7 +214,7 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// The shire mask is not possible.
-    #[error("shire mask {mask:#x}: at least one of bits 0 to 31 and none above 32")]
+    #[error("shire mask {mask:#x}: needs a compute shire, bits 0 to 31, and has none above 32")]
     Shires {
         /// The mask.
         mask: u64,

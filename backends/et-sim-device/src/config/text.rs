@@ -62,7 +62,7 @@ macro_rules! value {
 }
 
 const KEYS: &[Key] = &[
-    value!("shires", "1 to 33, or a mask as 0x…", shires: shires, |mask| format!("{mask:#x}")),
+    value!("shires", "1 to 32 compute shires, 33 for the master shire too, or a mask as 0x…", shires: shires, |mask| format!("{mask:#x}")),
     value!("dram", "a size as 8GiB", dram_bytes: bytes, |bytes: u64| bytes.to_string()),
     value!("threads", "a number above 0", host_threads: parsed, |n: NonZeroUsize| n.to_string()),
     words!("compute", "cores or null", compute:
@@ -206,6 +206,16 @@ mod tests {
         assert_eq!(config.faults, [Fault::Noise, Fault::Hang { after: 3 }]);
         assert_eq!(config.to_string().parse(), Ok(config));
         assert!(BoardConfig::keys().all(|key| text.contains(&format!("{key}="))));
+    }
+
+    #[test]
+    fn shires_are_counted_from_the_first_and_the_master_shire_is_the_last() {
+        let shires = |text: &str| text.parse::<BoardConfig>().unwrap().shires;
+        assert_eq!(shires("shires=1"), 1);
+        assert_eq!(shires("shires=32"), 0xffff_ffff);
+        assert_eq!(shires("shires=33"), BoardConfig::ALL_SHIRES);
+        let error = "shires=34".parse::<BoardConfig>().unwrap_err().to_string();
+        assert!(error.contains("32 compute shires, 33 for the master shire too"), "{error}");
     }
 
     #[test]
