@@ -29,7 +29,7 @@ pub struct KernelEnvironment {
 const _: () = assert!(size_of::<KernelEnvironment>() == 64);
 
 impl KernelEnvironment {
-    /// Makes the environment of a launch.
+    /// Creates the environment of a launch.
     #[must_use]
     pub fn new(shire_mask: u64, frequency_mhz: u32) -> Self {
         Self {
@@ -208,7 +208,8 @@ pub const KERNEL_ENVIRONMENT: DeviceAddr = DeviceAddr::new(0x9000_7740);
 /// Unit of stack configurations in bytes. Spec: §9.1.
 pub const STACK_UNIT: u64 = 4096;
 
-/// Returns the bytes of host-managed memory of a device with `dram_bytes` of DRAM; 0 if it is too small.
+/// Returns the bytes of host-managed memory of a device with `dram_bytes` of DRAM; 0 if it is too
+/// small.
 ///
 /// Spec: §12.1
 #[must_use]

@@ -24,7 +24,7 @@ pub const BAR0_DEVICE_ADDR: DeviceAddr = DeviceAddr::new(0x80_0400_1000);
 
 /// Start of the doorbells in BAR 2; they reach to its end. Spec: §1.
 pub const DOORBELLS: BarOffset = BarOffset::new(0x2000);
-/// What each byte of a read holds that nobody answers.
+/// What each byte of a read without an answer holds.
 pub const NO_ANSWER: u8 = 0xff;
 
 /// Where the operations registers are in BAR 2. Spec: §1.

@@ -254,7 +254,8 @@ layout! {
     }
 }
 
-/// Offset of [`TraceControl::is_disabled`], all that firmware writes for a hart that does not trace.
+/// Offset of [`TraceControl::is_disabled`], all that firmware writes for a hart that does not
+/// trace.
 /// Spec: §16.3.
 pub const TRACE_DISABLED_OFFSET: u64 = 57;
 

@@ -30,7 +30,7 @@ pub(crate) enum Side {
 }
 
 impl DeviceCopy {
-    /// Makes the device's side of a buffer of zeros, in memory of the same length.
+    /// Creates the device's side of a buffer of zeros, in memory of the same length.
     pub(crate) fn new(memory: Arc<MmapRegion>) -> Self {
         let clean = vec![0; memory.size()].into_boxed_slice();
         Self { memory, clean: Mutex::new(clean) }

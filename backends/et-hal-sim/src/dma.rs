@@ -31,8 +31,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Allocates anonymous memory and maps it for the device.
 ///
-/// Bus addresses are never used twice, and a hole follows each buffer: whoever uses a stale address,
-/// or runs over an end, gets a DMA error and not somebody else's memory.
+/// Bus addresses are never used twice, and a hole follows each buffer: a transfer to a stale
+/// address, or over an end, is a DMA error and does not hit another buffer.
 #[derive(Debug)]
 pub struct SimDma {
     board: Arc<Board>,
@@ -81,8 +81,8 @@ impl Dma for SimDma {
         let memory = new_memory()?;
         if len_bytes >= HUGE_PAGE_BYTES {
             let start = memory.as_ptr().cast();
-            // SAFETY: the range is the whole of the mapping just made; the advice changes neither its
-            // contents nor its permissions.
+            // SAFETY: the range is the whole of the mapping just made; the advice changes neither
+            // its contents nor its permissions.
             let advised = unsafe { rustix::mm::madvise(start, len_bytes, Advice::LinuxHugepage) };
             // A kernel without huge pages refuses; small ones do as well.
             tracing::trace!(len_bytes, ?advised, "huge pages");
@@ -180,9 +180,9 @@ unsafe impl WriteBuffer for SimBuffer {
     }
 }
 
-// SAFETY: the memory is owned by `self.memory` and by the board's mapping, so it stays in place until
-// both are gone; `bus` was mapped in `alloc` to exactly this memory, or to a copy of the same length
-// that nothing else uses, and is never used again;
+// SAFETY: the memory is owned by `self.memory` and by the board's mapping, so it stays in place
+// until both are gone; `bus` was mapped in `alloc` to exactly this memory, or to a copy of the same
+// length that nothing else uses, and is never used again;
 // `read_buffer` and `write_buffer` return two fields that do not change.
 unsafe impl DmaBuffer for SimBuffer {
     fn bus_addr(&self) -> BusAddr {

@@ -27,7 +27,8 @@ impl SimHal {
     /// Powers a board on.
     ///
     /// # Errors
-    /// `Exhausted` if the host lacks memory or threads; `Other` if the configuration makes no sense.
+    /// `Exhausted` if the host lacks memory or threads; `Other` if the configuration makes no
+    /// sense.
     pub fn open(config: BoardConfig) -> Result<Self, SimError> {
         Ok(Self::with_board(Board::power_on(config)?))
     }

@@ -92,7 +92,7 @@ fn memory_behind_bar0_is_device_memory() {
     let mut bytes = [0; 100];
     hal.board().dram().read(HOST_BASE, &mut bytes).unwrap();
     assert_eq!(bytes, [0x42; 100]);
-    // Beyond the installed memory nobody answers.
+    // Beyond the installed memory nothing answers.
     let beyond = BarOffset::new(0x7_0000_0000);
     assert_eq!(window.read(beyond, Width::W32).unwrap(), 0xffff_ffff);
     window.write(beyond, Width::W32, 0).unwrap();

@@ -12,10 +12,10 @@ use crate::{Board, Dram, Link, PageError};
 
 /// A BAR of a board, from the host's side.
 ///
-/// Accesses behave as on a bus: what nobody answers reads as ones, what nobody takes is lost.
-/// Nobody answers while the link is down, behind the installed memory, outside the BAR, and where
-/// the doorbells are, which only take writes. What a host should not even try is for its backend
-/// to check.
+/// Accesses behave as on a bus: a read without an answer returns ones, a write without a taker is
+/// lost. There is no answer while the link is down, behind the installed memory, outside the BAR,
+/// and where the doorbells are, which only take writes. What a host should not even try is for its
+/// backend to check.
 ///
 /// Spec: §1, §2.2
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ enum View {
 pub struct StaleHandle;
 
 impl BarWindow {
-    /// Makes a window; `None` if the card has no such BAR.
+    /// Creates a window; `None` if the card has no such BAR.
     #[must_use]
     pub fn new(board: Arc<Board>, bar: Bar) -> Option<Self> {
         let view = match bar {

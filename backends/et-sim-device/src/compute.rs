@@ -49,7 +49,8 @@ pub(crate) enum Started {
 
 /// What the firmware needs from the compute side.
 pub(crate) trait Compute: Send + fmt::Debug {
-    /// Tells whether harts leave their state in the exception buffer themselves, when they fail.
+    /// Returns `true` if harts leave their state in the exception buffer themselves, when they
+    /// fail.
     fn dumps_failures(&self) -> bool {
         false
     }
@@ -139,7 +140,8 @@ impl Reports {
     pub(crate) fn deliver(&self, launch: u64, report: LaunchReport) {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         arrived.push_back((launch, report));
-        // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue is.
+        // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue
+        // is.
         self.ready.store(true, Ordering::Release);
         drop(arrived);
         self.slot.bell.raise();

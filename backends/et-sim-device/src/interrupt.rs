@@ -53,7 +53,8 @@ impl Line {
     }
 }
 
-/// Vectors in the order in which lines are signalled: whoever hears of a completion first finds it at once.
+/// Vectors in the order in which lines are signalled: a thread that hears of a completion first
+/// finds it at once.
 const SIGNALLED: [Vector; 4] =
     [Vector::OpsCompletion, Vector::MgmtCompletion, Vector::OpsSubmission, Vector::MgmtSubmission];
 
@@ -147,8 +148,8 @@ impl Interrupts {
         }
     }
 
-    /// Signals the eventfds of what was raised since the last time: each once, and none before the device has
-    /// published what it says. To signal takes longer than to execute a small command.
+    /// Signals the eventfds of what was raised since the last time: each once, and none before the
+    /// device has published what it says. To signal takes longer than to execute a small command.
     pub(crate) fn flush(&self) {
         let unsent = self.unsent.load(Ordering::Relaxed);
         if unsent == 0 {
@@ -232,8 +233,8 @@ impl DoorbellLines {
         }
     }
 
-    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations, management
-    /// and what happens on this side.
+    /// Waits until one of the eventfds is signalled, or for `timeout`; tells which are, operations,
+    /// management and what happens on this side.
     fn poll(&self, timeout: Duration) -> [bool; 3] {
         // A limit that far away is none, and saves the kernel a timer.
         let limit = (timeout < FAR).then(|| Timespec {
@@ -267,7 +268,7 @@ impl Bell {
     }
 
     fn count(&self, endpoint: Endpoint, times: u32) {
-        // Release: the messages pushed before are visible to whoever sees the count.
+        // Release: the messages pushed before are visible to a thread that sees the count.
         match endpoint {
             Endpoint::Management => self.management.fetch_add(times, Ordering::Release),
             _ => self.operations.fetch_add(times, Ordering::Release),
@@ -308,7 +309,7 @@ impl Bell {
         self.lines.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Counts the doorbells that another process has rung; tells whether there were any.
+    /// Counts the doorbells that another process has rung; returns `true` if there were any.
     pub(crate) fn look(&self) -> bool {
         // Each is asked.
         self.look_at(Endpoint::Operations) | self.look_at(Endpoint::Management)
@@ -329,7 +330,7 @@ impl Bell {
         true
     }
 
-    /// Tells whether another process may ring.
+    /// Returns `true` if another process may ring.
     pub(crate) fn has_lines(&self) -> bool {
         self.lines.get().is_some()
     }

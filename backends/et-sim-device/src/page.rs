@@ -53,7 +53,7 @@ impl et_hal::Error for PageError {
 ///
 /// Every access is made of atomic operations, so host threads and the firmware thread may use it
 /// at the same time without any further agreement; what they see is then a matter of the protocol.
-/// The upper half, the doorbells, has memory here too but nobody looks at it.
+/// The upper half, the doorbells, has memory here too, which is not used.
 ///
 /// Spec: §1
 #[derive(Debug)]

@@ -280,12 +280,12 @@ fn cores_work_after_a_compute_reset() {
 }
 
 #[test]
-fn an_abort_that_reaches_nobody_ends_with_a_compute_reset() {
+fn an_abort_that_reaches_no_hart_ends_with_a_compute_reset() {
     let mut config = cores_config();
     config.credit_abort = CreditAbort::Waits;
     config.ack_timeout = Duration::ZERO;
     let mut rig = Rig::new(config);
-    // csrwi fcc, 0: nobody gives the credit. Harts that the abort finds before they sleep leave.
+    // csrwi fcc, 0: the credit never comes. Harts that the abort finds before they sleep leave.
     load(&rig, &[0x8210_5073]);
     common::until("harts that sleep through an abort", || {
         rig.send(0, &launch(1, &params()));

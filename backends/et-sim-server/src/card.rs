@@ -73,7 +73,8 @@ struct State {
     clients: u64,
     config: ConfigSpace,
     windows: Windows,
-    /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does both.
+    /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does
+    /// both.
     has_msi_lines: bool,
     error_line: Option<OwnedFd>,
     request_line: Option<OwnedFd>,
@@ -84,7 +85,7 @@ impl Card {
     #[must_use]
     pub fn new(board: Arc<Board>, options: CardOptions) -> Self {
         let state = State {
-            // A card that nobody has set up.
+            // A card that has not been set up.
             config: ConfigSpace::new(),
             has_client: false,
             clients: 0,
@@ -104,7 +105,7 @@ impl Card {
         self.state().clients
     }
 
-    /// Waits until no client uses the card; tells whether that came to be within the time.
+    /// Waits until no client uses the card; returns `true` if that happened within the time.
     pub fn wait_until_free(&self, within: Duration) -> bool {
         let waited = self.free.wait_timeout_while(self.state(), within, |state| state.has_client);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -116,8 +117,8 @@ impl Card {
         signal(self.state().request_line.as_ref())
     }
 
-    /// Tells the client of an error that the card does not recover from by itself; tells whether
-    /// the client has said that it wants to hear of this.
+    /// Tells the client of an error that the card does not recover from by itself; returns `true`
+    /// if the client has said that it wants to hear of this.
     pub fn report_bus_error(&self) -> bool {
         signal(self.state().error_line.as_ref())
     }
@@ -139,7 +140,7 @@ impl Card {
     fn reset_board(&self) {
         // A reset while one is in progress changes nothing.
         let (Ok(_) | Err(_)) = self.board.begin_reset(MemoryAfterReset::Kept);
-        // What is mapped must not show the time before the reset to whoever looks after it.
+        // What is mapped must not show the time before the reset to those who look after it.
         if !self.board.wait_reset(RESET) {
             tracing::warn!("the board does not finish its reset");
         }
@@ -374,7 +375,8 @@ impl Device for Card {
     }
 
     fn disconnected(&self) {
-        // First the device ends what it does: without its memory it would still answer, that transfers have failed.
+        // First the device ends what it does: without its memory it would still answer, that
+        // transfers have failed.
         self.reset_board();
         let host = self.board.host_memory();
         host.unmap_all();

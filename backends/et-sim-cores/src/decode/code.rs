@@ -24,7 +24,7 @@ const PAGE_WORDS: usize = 512;
 const SLOTS_PER_WORD: usize = 4;
 const PAGES_PER_GROUP: usize = 512;
 const GROUP_BYTES: u64 = PAGE_BYTES * PAGES_PER_GROUP as u64;
-/// A slot that somebody decodes right now: undecoded, but not zero.
+/// A slot that is being decoded: undecoded, but not zero.
 const DECODING: u64 = 1 << 8;
 
 /// The decoded instructions of one page.
@@ -177,7 +177,7 @@ impl CodeCache {
         self.memory
     }
 
-    /// Tells whether the cache has grown so much that a new one should replace it.
+    /// Returns `true` if the cache has grown so much that a new one should replace it.
     pub(crate) fn is_large(&self) -> bool {
         self.pages.load(Ordering::Relaxed) > Self::MANY_PAGES
     }
@@ -235,7 +235,7 @@ impl CodeCache {
         page.epoch.store(epoch, Ordering::Release);
     }
 
-    /// Tells whether a store to `address` may have changed code.
+    /// Returns `true` if a store to `address` may have changed code.
     #[inline(always)]
     pub(crate) fn may_hold(&self, address: u64) -> bool {
         address < self.high.load(Ordering::Relaxed) && address >= self.low.load(Ordering::Relaxed)

@@ -56,7 +56,7 @@ fn imm_j(raw: u32) -> i32 {
     sign | low.cast_signed()
 }
 
-/// Maps x0 as a destination to the register nobody reads.
+/// Maps x0 as a destination to the register that is never read.
 fn sink(rd: u32) -> u32 {
     if rd == 0 { SINK } else { rd }
 }

@@ -45,7 +45,7 @@ impl Atomic {
     }
 }
 
-/// Makes the function for one width. Sequentially consistent: kernels build locks from these.
+/// Defines the function for one width. Sequentially consistent: kernels build locks from these.
 macro_rules! atomic {
     ($name:ident, $atomic:ident, $unsigned:ident) => {
         /// Changes `word` and returns its old value; `expected` is for compare-and-swap.
@@ -184,7 +184,7 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Resul
     Ok(())
 }
 
-/// Executes an atomic instruction on weak memory: later, if nobody waits for its result.
+/// Executes an atomic instruction on weak memory: later, if its result is not used.
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "the result of a word operation is a word")]
 pub(crate) fn execute_weak(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {

@@ -50,7 +50,7 @@ fn target(at: usize, op: Op) -> usize {
     at.wrapping_add(op.imm() as usize)
 }
 
-/// Makes handlers of conditional branches.
+/// Defines handlers of conditional branches.
 macro_rules! branch {
     ($($name:ident($a:ident, $b:ident) = $condition:expr;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(
@@ -135,7 +135,7 @@ pub(crate) fn weak_fence<const LEN: usize>(
     fence::<LEN>(hart, env, ops, at, left, op);
 }
 
-/// Makes handlers that stop with an event.
+/// Defines handlers that stop with an event.
 macro_rules! stops {
     ($($(#[$doc:meta])* $name:ident($env:ident, $pc:ident) = $event:expr;)*) => {
         $($(#[$doc])*
@@ -161,7 +161,7 @@ stops! {
     pause(env, _pc) = Event::Yield;
 }
 
-/// Makes handlers that leave the work to a function that may fail.
+/// Defines handlers that leave the work to a function that may fail.
 macro_rules! delegate {
     ($($name:ident = $function:path;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(

@@ -36,7 +36,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Tells whether the instruction that raised the event is complete.
+    /// Returns `true` if the instruction that raised the event is complete.
     pub(crate) fn completes(self) -> bool {
         matches!(self, Self::Yield | Self::BusError | Self::OutOfFuel)
     }

@@ -16,8 +16,8 @@ macro_rules! f {
     };
 }
 
-/// Makes handlers of arithmetic: the fast path, if the rounding mode is the usual one and it gives
-/// a result, otherwise the slow path.
+/// Defines handlers of arithmetic: the fast path, if the rounding mode is the usual one and it
+/// gives a result, otherwise the slow path.
 macro_rules! arithmetic {
     ($($name:ident($hart:ident, $op:ident) = $fast:expr;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(
@@ -76,7 +76,7 @@ fn slow_arithmetic(hart: &mut Hart, env: &Env<'_>, ops: &Ops, at: usize, left: u
     }
 }
 
-/// Makes handlers that write a floating-point register and cannot fail.
+/// Defines handlers that write a floating-point register and cannot fail.
 macro_rules! scalar {
     ($($name:ident($hart:ident, $op:ident) = $bits:expr;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(
@@ -114,7 +114,7 @@ fn pick(hart: &mut Hart, op: Op, pick: Pick) -> u32 {
     float::min_max(a, b, pick, &mut hart.fcsr)
 }
 
-/// Makes handlers that write an integer register and cannot fail.
+/// Defines handlers that write an integer register and cannot fail.
 macro_rules! integer {
     ($($name:ident($hart:ident, $op:ident) = $value:expr;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(

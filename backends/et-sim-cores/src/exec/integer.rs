@@ -26,7 +26,7 @@ fn wide(value: u64) -> i128 {
     value.cast_signed().into()
 }
 
-/// Makes handlers that compute one register from a register and the immediate.
+/// Defines handlers that compute one register from a register and the immediate.
 macro_rules! immediate {
     ($($name:ident($a:ident, $op:ident) = $value:expr;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(
@@ -44,7 +44,7 @@ macro_rules! immediate {
     };
 }
 
-/// Makes handlers that compute one register from two.
+/// Defines handlers that compute one register from two.
 macro_rules! register {
     ($($name:ident($a:ident, $b:ident) = $value:expr;)*) => {
         $(pub(crate) fn $name<const LEN: usize>(

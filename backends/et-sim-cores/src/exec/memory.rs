@@ -12,7 +12,7 @@ use crate::exec::{Env, Ops, next, stop};
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::bus;
 
-/// Makes handlers of loads: which word of memory, its size, and what the register gets of it.
+/// Defines handlers of loads: which word of memory, its size, and what the register gets of it.
 macro_rules! load {
     ($($name:ident, $slow:ident: $word:ident $size:literal, $value:ident: $unsigned:ident =>
        $hart:ident, $op:ident, $write:expr;)*) => {
@@ -76,7 +76,7 @@ load! {
     flw, flw_slow: user_word 4, v: u32 => hart, op, hart.f[op.rd() & 31] = Vector::scalar(v);
 }
 
-/// Makes handlers of stores: which word of memory, its size, and what is stored.
+/// Defines handlers of stores: which word of memory, its size, and what is stored.
 macro_rules! store {
     ($($name:ident, $slow:ident: $word:ident $size:literal $unsigned:ident =
        $hart:ident, $op:ident, $value:expr;)*) => {

@@ -243,7 +243,7 @@ fn low(value: u64) -> u32 {
 }
 
 impl Hart {
-    /// Tells whether m0 enables a lane.
+    /// Returns `true` if m0 enables a lane.
     pub(crate) fn enables(&self, lane: usize) -> bool {
         self.masks >> lane & 1 != 0
     }

@@ -10,14 +10,14 @@ pub(crate) mod soft;
 
 use crate::float::soft::{NV, NX, QUIET_NAN, Rounding, SIGN};
 
-/// Tells whether a value is subnormal. Zero wraps around to the largest number.
+/// Returns `true` if a value is subnormal. Zero wraps around to the largest number.
 #[inline(always)]
 fn is_subnormal(bits: u32) -> bool {
     (bits << 1).wrapping_sub(1) < 0x00FF_FFFF
 }
 
-/// Tells whether a result is normal and above the smallest normal number, where tininess would be
-/// in question.
+/// Returns `true` if a result is normal and above the smallest normal number, where tininess would
+/// be in question.
 #[inline(always)]
 fn is_safe(bits: u32) -> bool {
     (bits & !SIGN).wrapping_sub(0x0080_0001) < soft::INFINITY - 0x0080_0001

@@ -43,8 +43,8 @@ impl Rounding {
         })
     }
 
-    /// Tells whether a magnitude is rounded up, given its last bit and what is cut off relative to
-    /// one half.
+    /// Returns `true` if a magnitude is rounded up, given its last bit and what is cut off relative
+    /// to one half.
     pub(crate) fn rounds_up(self, negative: bool, odd: bool, rest: Rest) -> bool {
         match self {
             Self::NearestEven => rest == Rest::More || rest == Rest::Half && odd,

@@ -28,7 +28,8 @@ use crate::memory::{Dram, Scratchpads};
 /// What is called with the report of a launch.
 pub(crate) type Done = Box<dyn FnOnce(LaunchReport) + Send>;
 
-/// What is called, on a core thread, with each hart that fails, when it does, and with the cycle counter.
+/// What is called, on a core thread, with each hart that fails, when it does, and with the cycle
+/// counter.
 pub(crate) type Watch = Box<dyn Fn(&HartFailure, u64) + Send + Sync>;
 
 /// The compute cores: all harts of the configured shires.
@@ -84,7 +85,7 @@ struct State {
 }
 
 impl Machine {
-    /// Makes an idle machine on `dram`.
+    /// Creates an idle machine on `dram`.
     ///
     /// # Errors
     /// [`CoresError::Config`]; [`CoresError::Memory`] if the host has no address space for the
@@ -112,8 +113,8 @@ impl Machine {
         self.launch_watched(launch, Box::new(|_, _| ()), done)
     }
 
-    /// As [`launch`](Machine::launch). `watch` is called with each hart that fails, at that moment, while others go on, and with the
-    /// cycle counter.
+    /// As [`launch`](Machine::launch). `watch` is called with each hart that fails, at that moment,
+    /// while others go on, and with the cycle counter.
     ///
     /// # Errors
     /// As [`launch`](Machine::launch).
@@ -172,8 +173,8 @@ impl Machine {
         self.inner.abort(&self.inner.state(), self.inner.config.credit_abort);
     }
 
-    /// Returns the shires of the harts that are left in the running kernel, bit *s* for shire *s*, if
-    /// all of them wait. 0 while one of them runs, and if there are none.
+    /// Returns the shires of the harts that are left in the running kernel, bit *s* for shire *s*,
+    /// if all of them wait. 0 while one of them runs, and if there are none.
     #[must_use]
     pub fn sleeping_shires(&self) -> u64 {
         self.inner.state().run.as_ref().map_or(0, |run| run.sleeping_shires(&self.inner.chip))
@@ -187,7 +188,7 @@ impl Machine {
         state.code.start_epoch();
     }
 
-    /// Tells whether a kernel is running.
+    /// Returns `true` if a kernel is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.inner.state().run.is_some()

@@ -105,7 +105,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells whether no hart is in the worker's queue.
+    /// Returns `true` if no hart is in the worker's queue.
     pub(crate) fn is_idle(&self, worker: usize) -> bool {
         self.queue(worker).is_empty()
     }

@@ -43,7 +43,7 @@ pub struct SingleHart {
 }
 
 impl SingleHart {
-    /// Makes a hart on `dram`.
+    /// Creates a hart on `dram`.
     ///
     /// # Errors
     /// [`CoresError::Memory`] if the host has no address space for the scratchpads.
@@ -51,7 +51,7 @@ impl SingleHart {
         Self::with_memory(float, MemoryModel::Flat, dram)
     }
 
-    /// Makes a hart on `dram` that accesses it as `memory` says.
+    /// Creates a hart on `dram` that accesses it as `memory` says.
     ///
     /// # Errors
     /// [`CoresError::Memory`] if the host has no address space for the scratchpads.

@@ -286,7 +286,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Makes a hart as the firmware starts it. Spec: device interface §14
+/// Creates a hart as the firmware starts it. Spec: device interface §14
 fn start(run: &Run, core: &Core<'_>, id: u32) -> Box<Hart> {
     let Launch { entry, args, env, stack, .. } = run.launch;
     let below = u64::from(compute_index(id)).wrapping_mul(stack.bytes_per_hart);

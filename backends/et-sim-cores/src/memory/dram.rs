@@ -32,7 +32,7 @@ pub(crate) struct Region {
     len: u64,
 }
 
-/// Makes a method that finds the naturally aligned word at an offset.
+/// Defines a method that finds the naturally aligned word at an offset.
 macro_rules! word_at {
     ($name:ident, $atomic:ident) => {
         /// Returns the word at `offset`; none if it is misaligned or not inside the region.
@@ -133,7 +133,7 @@ pub struct Dram {
     region: Region,
 }
 
-/// Makes a method that finds the word a kernel means by an effective address.
+/// Defines a method that finds the word a kernel means by an effective address.
 macro_rules! user_word {
     ($name:ident, $of:ident, $atomic:ident) => {
         /// Returns the word at `effective` in the DRAM open to kernels; none if it is misaligned,
@@ -155,7 +155,7 @@ impl Dram {
     const MIN_BYTES: u64 = 128 << 20;
     const MAX_BYTES: u64 = 256 << 30;
 
-    /// Makes memory of `size_bytes`, all zero.
+    /// Creates memory of `size_bytes`, all zero.
     ///
     /// # Errors
     /// [`CoresError::DramSize`] unless the size is a multiple of 2 MiB from 128 MiB to 256 GiB;
@@ -175,7 +175,7 @@ impl Dram {
         self.region.len
     }
 
-    /// Tells whether `len` bytes from device address `addr` are all inside.
+    /// Returns `true` if `len` bytes from device address `addr` are all inside.
     #[must_use]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         addr.checked_sub(DRAM_BASE)

@@ -52,7 +52,7 @@ pub enum DmaCoherence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum StackGuards {
-    /// The last 64 bytes trap, whoever touches them: 4 KiB can be used.
+    /// The last 64 bytes trap for every hart: 4 KiB can be used.
     #[default]
     Default,
     /// The stack of the next hart, as on the card.
@@ -96,8 +96,8 @@ pub enum StackGuards {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BoardConfig {
-    /// Installed DRAM in bytes: a multiple of 2 MiB, at least 128 MiB, at most 32 GiB. The host gives
-    /// memory only for what is touched. Spec: §12
+    /// Installed DRAM in bytes: a multiple of 2 MiB, at least 128 MiB, at most 32 GiB. The host
+    /// gives memory only for what is touched. Spec: §12
     pub dram_bytes: u64,
     /// Shires that booted: bits 0 to 31 are compute shires, bit 32 is the master shire, of which
     /// half the harts run kernels.
@@ -114,7 +114,8 @@ pub struct BoardConfig {
     pub float: FloatProfile,
     /// Where the cycle counter of the cores and their order of execution come from.
     pub timing: Timing,
-    /// When writes of kernels become visible. Before a launch is reported they all are. Spec: §8, §9.4
+    /// When writes of kernels become visible. Before a launch is reported they all are. Spec: §8,
+    /// §9.4
     pub memory: MemoryKind,
     /// Whether DMA memory is coherent.
     pub coherence: DmaCoherence,

@@ -24,7 +24,7 @@ struct Key {
 /// The one option that may be repeated; it is not among the [`KEYS`].
 const FAULT: &str = "fault";
 
-/// Makes a key whose values are words for the values of a field.
+/// Defines a key whose values are words for the values of a field.
 macro_rules! words {
     ($name:literal, $expected:literal, $field:ident: $($word:literal => $value:expr),+) => {
         Key {
@@ -46,9 +46,9 @@ macro_rules! words {
     };
 }
 
-/// Makes a key whose value a function reads and another shows.
+/// Defines a key whose value a function reads and another shows.
 macro_rules! value {
-    ($name:literal, $expected:literal, $field:ident: $read:expr, $show:expr) => {
+    ($name:literal, $expected:expr, $field:ident: $read:expr, $show:expr) => {
         Key {
             name: $name,
             expected: $expected,
@@ -61,8 +61,10 @@ macro_rules! value {
     };
 }
 
+const SHIRES: &str = "1 to 32 compute shires, 33 for the master shire too, or a mask as 0x…";
+
 const KEYS: &[Key] = &[
-    value!("shires", "1 to 32 compute shires, 33 for the master shire too, or a mask as 0x…", shires: shires, |mask| format!("{mask:#x}")),
+    value!("shires", SHIRES, shires: shires, |mask| format!("{mask:#x}")),
     value!("dram", "a size as 8GiB", dram_bytes: bytes, |bytes: u64| bytes.to_string()),
     value!("threads", "a number above 0", host_threads: parsed, |n: NonZeroUsize| n.to_string()),
     words!("compute", "cores or null", compute:
@@ -185,8 +187,8 @@ mod tests {
     #[test]
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
-                    timing=deterministic, memory=weak, coherent=no, stack-guards=none, mhz=700, boot-step=5, \
-                    credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
+                    timing=deterministic, memory=weak, coherent=no, stack-guards=none, mhz=700, \
+                    boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: BoardConfig = text.parse().unwrap();
         assert_eq!(config.shires, 0x1_0000_000f);
         assert_eq!(config.dram_bytes, 1 << 30);

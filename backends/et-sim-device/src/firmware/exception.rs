@@ -45,12 +45,12 @@ impl Dump {
         }
     }
 
-    /// Tells whether the hart trapped.
+    /// Returns `true` if the hart trapped.
     pub(crate) fn is_exception(self) -> bool {
         matches!(self, Self::Context { kind: ExceptionType::UmodeException, .. })
     }
 
-    /// Tells whether the shire of the hart is named in the launch response. Spec: §9.4
+    /// Returns `true` if the shire of the hart is named in the launch response. Spec: §9.4
     pub(crate) fn marks_shire(self) -> bool {
         use ExceptionType::{SystemAbort, UmodeException};
         matches!(self, Self::Context { kind: UmodeException | SystemAbort, .. })

@@ -128,12 +128,12 @@ impl KernelWorker {
         Some(if left.is_zero() { SLOW_HARTS } else { left })
     }
 
-    /// Tells whether messages reach the cores.
+    /// Returns whether messages reach the cores.
     pub(crate) fn reachable(&self) -> Reachable {
         if self.hang { Reachable::No } else { Reachable::Yes }
     }
 
-    /// Tells whether the running kernel comes from that queue.
+    /// Returns `true` if the running kernel comes from that queue.
     pub(crate) fn runs_from(&self, queue: usize) -> bool {
         self.running.as_ref().is_some_and(|running| running.launch.origin.queue == queue)
     }
@@ -247,7 +247,7 @@ impl Shared {
             self.slot.bar0_written.swap(false, std::sync::atomic::Ordering::Acquire);
             self.compute.memory_changed();
         } else if self.slot.bar0_mapped.load(std::sync::atomic::Ordering::Relaxed) {
-            // Nobody tells what another process writes.
+            // What another process writes is not announced.
             self.compute.memory_changed();
         }
         Start {

@@ -281,7 +281,7 @@ fn harts_that_sleep_through_an_abort_cost_the_cores_until_a_reset() {
     rig.send_high(1, &cm_reset(4));
     assert!(matches!(rig.next(), Completion::CmReset { .. }));
     assert_eq!(hands.state.lock().unwrap().resets, 1);
-    // The report of the lost launch comes with the reset, and nobody has asked for it.
+    // The report of the lost launch comes with the reset, and is not expected any more.
     hands.finish(vec![]);
     rig.send(0, &launch(5, &params()));
     hands.wait_for(2);
@@ -402,7 +402,7 @@ fn a_compute_reset_kills_silently() {
     rig.send_high(0, &cm_reset(2));
     assert!(matches!(rig.next(), Completion::CmReset { .. }));
     assert_eq!(hands.state.lock().unwrap().resets, 1);
-    // A report that still comes is nobody's.
+    // A report that still comes belongs to no launch.
     hands.finish(vec![]);
     rig.send(1, &launch(3, &params()));
     rig.send(0, &echo(4));

@@ -1,7 +1,7 @@
 //! Traces of the firmware: configuration, control, and buffers that are well-formed and empty.
 //!
-//! The simulated firmware logs nothing; what kernels trace is the matter of `user_trace`. What it does with its buffers is what a reader depends on:
-//! headers, sizes, and the order of parts.
+//! The simulated firmware logs nothing; what kernels trace is the matter of `user_trace`. What it
+//! does with its buffers is what a reader depends on: headers, sizes, and the order of parts.
 
 use et_devapi::abi;
 use et_devapi::msg::CommandFlags;
@@ -164,7 +164,7 @@ pub(crate) fn format_at_boot(dram: &Dram) {
     format(dram, MM_STATS_BASE, BufferType::MmStats, STATS_BYTES, 1);
 }
 
-/// Tells whether a launch may have this trace configuration. Spec: §9.1
+/// Returns `true` if a launch may have this trace configuration. Spec: §9.1
 pub(crate) fn is_valid(config: &TraceConfig) -> bool {
     let harts = selected_harts(config);
     let size = u64::from(config.buffer_size.get());
@@ -183,7 +183,7 @@ pub(super) fn selected_harts(config: &TraceConfig) -> u64 {
     compute + if shires & MASTER_SHIRE != 0 { master } else { 0 }
 }
 
-/// Makes the header of a buffer's first part.
+/// Returns the header of a buffer's first part.
 pub(super) fn header(kind: BufferType, part_bytes: u32, parts: u16, used: u32) -> TraceHeader {
     let (major, minor, patch) = VERSION;
     TraceHeader {
@@ -199,7 +199,7 @@ pub(super) fn header(kind: BufferType, part_bytes: u32, parts: u16, used: u32) -
     }
 }
 
-/// Makes a firmware buffer an empty one.
+/// Empties a firmware buffer.
 fn format(dram: &Dram, base: u64, kind: BufferType, part_bytes: u32, parts: u16) {
     let header = header(kind, part_bytes, parts, FIRST_ENTRY);
     let mut written = dram.write(base, header.as_bytes());

@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(block.is_disabled, expected, "{index}");
             assert_eq!((block.notified, block.header_kind), (0xaa, 0xaa));
         }
-        // Selected, but not part of the launch: nobody is there to write its block.
+        // Selected, but not part of the launch: no firmware runs there to write its block.
         UserTrace::new(0b10, Some(config(4096, 0b101, 1))).begin(&dram);
         assert_eq!(control(&dram, 0).is_disabled, 0xaa);
         assert_eq!(control(&dram, 64).is_disabled, 1);

@@ -57,7 +57,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Makes an empty cache; `sets` is a power of two.
+    /// Creates an empty cache; `sets` is a power of two.
     pub(super) fn new(sets: usize, ways: usize) -> Self {
         let slots = sets * ways;
         Self {

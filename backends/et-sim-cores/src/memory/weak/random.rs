@@ -17,7 +17,7 @@ pub(super) struct Random {
 }
 
 impl Random {
-    /// Makes the generator of launch `launch` under `seed`.
+    /// Creates the generator of launch `launch` under `seed`.
     pub(super) fn new(seed: u64, launch: u64) -> Self {
         Self { state: scramble(seed ^ GAMMA) ^ scramble(launch.wrapping_add(1)) }
     }
