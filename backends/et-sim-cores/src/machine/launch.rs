@@ -25,8 +25,9 @@ pub struct Stack {
     pub top: u64,
     /// Distance between the stacks of neighbouring harts, in bytes.
     pub bytes_per_hart: u64,
-    /// Bytes at the low end of each stack that trap when a hart touches them; 0 for none. The card
-    /// has no such thing: a hart that uses too much stack there changes that of its neighbour.
+    /// Bytes at the low end of each stack that trap when a hart touches them; 0 for none. Without
+    /// effect if the stacks of all harts together have 4 GiB or more. The card has no such thing:
+    /// a hart that uses too much stack there changes that of its neighbour.
     pub guard_bytes: u64,
 }
 

@@ -12,32 +12,31 @@ pub(crate) struct Guards {
     /// Lowest address of all stacks.
     low: u64,
     /// Bytes of all stacks; 0 if none is guarded.
-    span: u64,
-    bytes_per_hart: u64,
+    span: u32,
+    bytes_per_hart: u32,
     /// Bytes at the low end of each stack.
-    guard_bytes: u64,
+    guard_bytes: u32,
 }
 
 impl Guards {
     pub(crate) fn new(stack: &Stack) -> Self {
-        let span = stack.bytes_per_hart.checked_mul(COMPUTE_HARTS.into());
-        let low = span.and_then(|span| stack.top.checked_sub(span));
-        match (span, low) {
-            (Some(span), Some(low)) if stack.guard_bytes != 0 => Self {
-                low,
-                span,
-                bytes_per_hart: stack.bytes_per_hart,
-                guard_bytes: stack.guard_bytes,
-            },
-            _ => Self::default(),
-        }
+        Self::checked(stack).filter(|guards| guards.guard_bytes != 0).unwrap_or_default()
+    }
+
+    /// Distances are kept in 32 bits, whose remainders are cheap; `None` for larger ones.
+    fn checked(stack: &Stack) -> Option<Self> {
+        let bytes_per_hart = u32::try_from(stack.bytes_per_hart).ok()?;
+        let guard_bytes = u32::try_from(stack.guard_bytes).ok()?;
+        let span = bytes_per_hart.checked_mul(COMPUTE_HARTS)?;
+        let low = stack.top.checked_sub(span.into())?;
+        Some(Self { low, span, bytes_per_hart, guard_bytes })
     }
 
     /// Returns `true` if the byte at `address` is guarded.
     #[inline(always)]
     pub(crate) fn hold(self, address: u64) -> bool {
         let at = address.wrapping_sub(self.low);
-        at < self.span && self.is_low_end(at)
+        at < u64::from(self.span) && self.is_low_end(at)
     }
 
     /// Returns `true` if one of `size` bytes from `address` is guarded.
@@ -45,8 +44,9 @@ impl Guards {
         self.hold(address) || self.hold(address.wrapping_add(size - 1))
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "less than the span")]
     fn is_low_end(self, at: u64) -> bool {
-        at % self.bytes_per_hart < self.guard_bytes
+        at as u32 % self.bytes_per_hart < self.guard_bytes
     }
 }
 
