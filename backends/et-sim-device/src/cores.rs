@@ -53,11 +53,7 @@ impl Compute for Cores {
         };
         let reports = Arc::clone(reports);
         start.trace.begin(&self.dram);
-        let (memory, trace) = (Arc::clone(&self.dram), start.trace);
-        let ended = Box::new(move |report| {
-            trace.end(&memory);
-            reports.deliver(number, report);
-        });
+        let ended = Box::new(move |report| reports.deliver(number, report));
         // Spec: §15; the hart's own firmware writes its entry when it fails, others go on.
         let (dram, buffer) = (Arc::clone(&self.dram), start.exception_buffer);
         let failed = Box::new(move |failure: &HartFailure, cycles| {

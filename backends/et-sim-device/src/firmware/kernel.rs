@@ -81,6 +81,10 @@ impl CheckedLaunch {
         self.origin
     }
 
+    fn user_trace(&self) -> UserTrace {
+        UserTrace::new(self.shire_mask, self.trace)
+    }
+
     /// Address of the trace buffer, 0 if there is none.
     fn trace_buffer(&self) -> u64 {
         self.trace.map_or(0, |trace| trace.buffer.get())
@@ -259,7 +263,7 @@ impl Shared {
             stack_bytes_per_hart: launch.stack.bytes_per_hart,
             stack_guard_bytes: launch.stack.guard_bytes,
             exception_buffer: launch.exception_buffer,
-            trace: UserTrace::new(launch.shire_mask, launch.trace),
+            trace: launch.user_trace(),
         }
     }
 
@@ -278,6 +282,8 @@ impl Shared {
         let present = launch == self.kernel.launches;
         let running = self.kernel.running.take_if(|running| present && !running.orphaned);
         if let Some(running) = running {
+            // Harts that a reset has killed write nothing: the buffer may be in other use by then.
+            running.launch.user_trace().end(&self.slot.dram);
             let (status, error) = self.result(&running, &report);
             self.answer(&running, status, error);
         }

@@ -10,7 +10,7 @@ use et_devapi::abi::{self, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
     AbortStatus, Completion, EchoStatus, FwErrorType, KernelAbortStatus, LaunchError, LaunchParams,
-    LaunchStatus, StackConfig,
+    LaunchStatus, StackConfig, TraceConfig,
 };
 use et_devapi::pci::Vector;
 use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Mmio};
@@ -248,6 +248,46 @@ fn cores_get_what_the_launch_says() {
     let start = hands.wait_for(2);
     assert_eq!(start.stack_top, HOST_BASE + 272 * 4096);
     assert_eq!(start.stack_bytes_per_hart, 8192);
+}
+
+#[test]
+fn a_trace_is_finished_with_its_launch_and_not_after_a_reset() {
+    const BUFFER: u64 = HOST_BASE + 0x10_0000;
+    let trace = TraceConfig {
+        buffer: BUFFER.into(),
+        buffer_size: (64 * 64).into(),
+        threshold: 0.into(),
+        shire_mask: 1.into(),
+        thread_mask: u64::MAX.into(),
+        event_mask: 0.into(),
+        filter_mask: 0.into(),
+    };
+    let wanted = LaunchParams { trace: Some(trace), ..params() };
+    let (hands, mut rig) = Hands::rig();
+    let dram = Arc::clone(rig.board.dram());
+    let used = || {
+        let mut bytes = [0; 4];
+        dram.read(BUFFER + 64, &mut bytes).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    // What the second hart has used.
+    let block = abi::TRACE_CONTROL_BASE.as_u64() + 64;
+    dram.write(block + 36, &20_u32.to_le_bytes()).unwrap();
+    rig.send(0, &launch(1, &wanted));
+    hands.wait_for(1);
+    assert_eq!(used(), 0);
+    hands.finish(vec![]);
+    completed(&mut rig, 1);
+    assert_eq!(used(), 20);
+
+    dram.write(block + 36, &30_u32.to_le_bytes()).unwrap();
+    rig.send(0, &launch(2, &wanted));
+    hands.wait_for(2);
+    rig.send_high(1, &cm_reset(3));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    hands.finish(vec![]);
+    rig.assert_quiet_on(1);
+    assert_eq!(used(), 20, "of a launch that the reset has killed");
 }
 
 #[test]
