@@ -29,7 +29,7 @@ pub struct KernelEnvironment {
 const _: () = assert!(size_of::<KernelEnvironment>() == 64);
 
 impl KernelEnvironment {
-    /// Makes the environment of a launch.
+    /// Creates the environment of a launch.
     #[must_use]
     pub fn new(shire_mask: u64, frequency_mhz: u32) -> Self {
         Self {
@@ -197,6 +197,8 @@ pub const MM_TRACE_BYTES: u64 = 0x10_0000;
 pub const CM_TRACE_BASE: DeviceAddr = DeviceAddr::new(0x80_0450_3000);
 /// Size of the compute minions' trace buffer in bytes. Spec: §12.1.
 pub const CM_TRACE_BYTES: u64 = 0x82_0000;
+/// Start of the trace control blocks, one for each compute hart. Spec: §16.3.
+pub const TRACE_CONTROL_BASE: DeviceAddr = DeviceAddr::new(0x80_04f2_3000);
 /// First byte of the L2 scratchpad window that DMA accepts. Spec: §8.
 pub const SCRATCHPAD_FIRST: DeviceAddr = DeviceAddr::new(0x8000_0000);
 /// Last byte of that window. Spec: §8.
@@ -206,7 +208,8 @@ pub const KERNEL_ENVIRONMENT: DeviceAddr = DeviceAddr::new(0x9000_7740);
 /// Unit of stack configurations in bytes. Spec: §9.1.
 pub const STACK_UNIT: u64 = 4096;
 
-/// Returns the bytes of host-managed memory of a device with `dram_bytes` of DRAM; 0 if it is too small.
+/// Returns the bytes of host-managed memory of a device with `dram_bytes` of DRAM; 0 if it is too
+/// small.
 ///
 /// Spec: §12.1
 #[must_use]

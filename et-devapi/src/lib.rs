@@ -13,6 +13,7 @@ pub mod discovery;
 pub mod handshake;
 pub mod mailbox;
 pub mod msg;
+pub mod options;
 pub mod pci;
 pub mod ring;
 pub mod trace;

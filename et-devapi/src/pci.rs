@@ -22,6 +22,11 @@ pub const BAR2_BYTES: u64 = 0x4000;
 /// Device address at offset 0 of BAR 0. Spec: §1.
 pub const BAR0_DEVICE_ADDR: DeviceAddr = DeviceAddr::new(0x80_0400_1000);
 
+/// Start of the doorbells in BAR 2; they reach to its end. Spec: §1.
+pub const DOORBELLS: BarOffset = BarOffset::new(0x2000);
+/// What each byte of a read without an answer holds.
+pub const NO_ANSWER: u8 = 0xff;
+
 /// Where the operations registers are in BAR 2. Spec: §1.
 pub const OPS_DIR: BarOffset = BarOffset::new(0x0000);
 /// Where the management registers are in BAR 2. Spec: §1.

@@ -50,6 +50,33 @@ layout! {
         /// Offset of the first free byte of the part, this header included.
         data_size: U32,
     }
+    /// What a hart's tracing library works by; firmware writes it at every launch. Spec: §16.3.
+    TraceControl = 64 {
+        /// Functions that firmware uses on its own blocks, 0 for kernels.
+        functions: [U64; 3],
+        /// Start of the hart's part of the buffer.
+        base: U64,
+        /// Bytes of the part.
+        size: U32,
+        /// Offset of the next entry in the part.
+        offset: U32,
+        /// Bytes from which on the part counts as full.
+        threshold: U32,
+        /// Kinds of entries to write.
+        event_mask: U32,
+        /// Levels of entries to write.
+        filter_mask: U32,
+        /// Not used any more, 0.
+        reserved: U32,
+        /// Whether the threshold has been reached, 0 for kernels.
+        notified: u8,
+        /// 0 if the hart traces, 1 if not.
+        is_disabled: u8,
+        /// [`HeaderKind`] of the part.
+        header_kind: u8,
+        /// Padding.
+        pad: [u8; 5],
+    }
     /// Start of an entry. Spec: §16.2.
     EntryHeader = 16 {
         /// Cycle counter.
@@ -226,6 +253,13 @@ layout! {
         region_name: U64,
     }
 }
+
+/// Offset of [`TraceControl::is_disabled`], all that firmware writes for a hart that does not
+/// trace.
+/// Spec: §16.3.
+pub const TRACE_DISABLED_OFFSET: u64 = 57;
+
+const _: () = assert!(core::mem::offset_of!(TraceControl, is_disabled) == 57);
 
 /// Number of the first event of the compute minions' own; up to 2999, none is defined. Spec: §16.2.
 pub const CM_EVENT_START: u16 = 2000;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use et_hal_sim::{SimConfig, SimHal};
+use et_hal_sim::{BoardConfig, SimHal};
 use et_runtime::graph::{
     Access, CoreSet, FunctionId, Graph, GraphBuilder, GraphError, HostData, Patch, Region,
     Resource, Task, TaskId,
@@ -19,7 +19,7 @@ use serde_json::Value;
 const LONG: Duration = Duration::from_secs(120);
 
 fn device() -> Device<SimHal> {
-    let config = "dram=256MiB,compute=null".parse::<SimConfig>().unwrap();
+    let config = "dram=256MiB,compute=null".parse::<BoardConfig>().unwrap();
     Device::open(SimHal::open(config).unwrap()).unwrap()
 }
 

@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub enum Locator {
     /// `sim:` or `sim:key=value,…`: a simulated card.
     #[cfg(feature = "sim")]
-    Sim(et_hal_sim::SimConfig),
+    Sim(et_hal_sim::BoardConfig),
     /// `vfio:0000:01:00.0` or `vfio:0000:01:00.0,key=value,…`: a card, by the kernel's VFIO.
     #[cfg(feature = "vfio")]
     Vfio(et_hal_vfio::VfioAddress),
@@ -32,7 +32,7 @@ pub enum LocatorError {
     /// The parameters of the simulator are wrong.
     #[cfg(feature = "sim")]
     #[error("bad parameters for the simulator")]
-    Sim(#[source] et_hal_sim::SimConfigError),
+    Sim(#[source] et_hal_sim::ConfigError),
     /// The address of the card is wrong.
     #[cfg(feature = "vfio")]
     #[error("bad address of a card")]

@@ -3,7 +3,7 @@
 #[cfg(feature = "vfio")]
 use et_hal::{Error as _, ErrorKind};
 #[cfg(feature = "sim")]
-use et_hal_sim::{SimConfig, SimError, SimHal};
+use et_hal_sim::{BoardConfig, SimError, SimHal};
 #[cfg(feature = "vfio")]
 use et_hal_vfio::{Bdf, Mode, VfioAddress, VfioError, VfioHal, VfioOptions};
 use et_runtime::{Config, Device, Error};
@@ -104,10 +104,13 @@ pub fn list() -> Vec<DeviceInfo> {
     let mut devices = Vec::new();
     #[cfg(feature = "sim")]
     {
-        let config = SimConfig::default();
-        let board = config.board();
+        let board = BoardConfig::default();
         let (gib, threads) = (board.dram_bytes >> 30, board.host_threads);
-        let description = format!("simulated ET-SoC-1, {gib} GiB, {threads} host threads");
+        // What the registers will say: the master shire is not among them.
+        let shires = (board.shires & u64::from(u32::MAX)).count_ones();
+        let description = format!(
+            "simulated ET-SoC-1, {shires} compute shires, {gib} GiB, {threads} host threads"
+        );
         devices.push(DeviceInfo { locator: "sim:".into(), description });
     }
     #[cfg(feature = "vfio")]

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use embedded_dma::{ReadBuffer, WriteBuffer};
 use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, DmaLimits, ErrorType, OutOfRange};
-use et_sim_device::Board;
+use et_sim_device::{Board, DmaCoherence};
 use rustix::mm::Advice;
 use vm_memory::{Bytes, MmapRegion, VolatileMemory};
 
 use crate::SimError;
+use crate::coherence::{DeviceCopy, Side};
 
 /// First bus address that is given out; 0 and its neighbours never are, so that they fault.
 const FIRST_BUS_ADDR: u64 = 0x1_0000_0000;
@@ -30,8 +31,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Allocates anonymous memory and maps it for the device.
 ///
-/// Bus addresses are never used twice, and a hole follows each buffer: whoever uses a stale address,
-/// or runs over an end, gets a DMA error and not somebody else's memory.
+/// Bus addresses are never used twice, and a hole follows each buffer: a transfer to a stale
+/// address, or over an end, is a DMA error and does not hit another buffer.
 #[derive(Debug)]
 pub struct SimDma {
     board: Arc<Board>,
@@ -76,30 +77,38 @@ impl Dma for SimDma {
             return Err(SimError::Stale);
         }
         let no_memory = |source| SimError::NoMemory { len: len_bytes, source };
-        let memory = MmapRegion::new(len_bytes).map_err(|e| no_memory(e.into()))?;
+        let new_memory = || MmapRegion::new(len_bytes).map_err(|e| no_memory(e.into()));
+        let memory = new_memory()?;
         if len_bytes >= HUGE_PAGE_BYTES {
             let start = memory.as_ptr().cast();
-            // SAFETY: the range is the whole of the mapping just made; the advice changes neither its
-            // contents nor its permissions.
+            // SAFETY: the range is the whole of the mapping just made; the advice changes neither
+            // its contents nor its permissions.
             let advised = unsafe { rustix::mm::madvise(start, len_bytes, Advice::LinuxHugepage) };
             // A kernel without huge pages refuses; small ones do as well.
             tracing::trace!(len_bytes, ?advised, "huge pages");
         }
         let memory = Arc::new(memory);
+        let (seen_by_device, copy) = match self.board.config().coherence {
+            DmaCoherence::NonCoherent => {
+                let copy = Arc::new(new_memory()?);
+                (Arc::clone(&copy), Some(DeviceCopy::new(copy)))
+            }
+            _ => (Arc::clone(&memory), None),
+        };
         let bus = self.bus_addresses(len_bytes)?;
         self.board
             .host_memory()
-            .map(bus, Arc::clone(&memory), access)
+            .map(bus, seen_by_device, access)
             .map_err(|_| SimError::NoBusAddresses { len: len_bytes })?;
-        Ok(SimBuffer { board: Arc::clone(&self.board), memory, bus })
+        Ok(SimBuffer { board: Arc::clone(&self.board), memory, copy, bus })
     }
 
     fn sync_for_device(&self, buffer: &SimBuffer, range: Range<usize>) -> Result<(), SimError> {
-        buffer.check(&range)
+        buffer.sync(&range, Side::Device)
     }
 
     fn sync_for_cpu(&self, buffer: &SimBuffer, range: Range<usize>) -> Result<(), SimError> {
-        buffer.check(&range)
+        buffer.sync(&range, Side::Host)
     }
 }
 
@@ -110,12 +119,23 @@ impl Dma for SimDma {
 #[derive(Debug)]
 pub struct SimBuffer {
     board: Arc<Board>,
-    /// Shared with the mapping of the board; its address and length never change.
+    /// Shared with the mapping of the board, unless there is a copy; its address and length never
+    /// change.
     memory: Arc<MmapRegion>,
+    /// What the board has mapped instead, if the bus is not coherent.
+    copy: Option<DeviceCopy>,
     bus: BusAddr,
 }
 
 impl SimBuffer {
+    fn sync(&self, range: &Range<usize>, to: Side) -> Result<(), SimError> {
+        self.check(range)?;
+        if let Some(copy) = &self.copy {
+            copy.sync(&self.memory, range, to);
+        }
+        Ok(())
+    }
+
     fn check(&self, range: &Range<usize>) -> Result<(), SimError> {
         let len = range.end.saturating_sub(range.start);
         if range.start > range.end {
@@ -160,8 +180,9 @@ unsafe impl WriteBuffer for SimBuffer {
     }
 }
 
-// SAFETY: the memory is owned by `self.memory` and by the board's mapping, so it stays in place until
-// both are gone; `bus` was mapped to exactly this memory in `alloc` and is never used again;
+// SAFETY: the memory is owned by `self.memory` and by the board's mapping, so it stays in place
+// until both are gone; `bus` was mapped in `alloc` to exactly this memory, or to a copy of the same
+// length that nothing else uses, and is never used again;
 // `read_buffer` and `write_buffer` return two fields that do not change.
 unsafe impl DmaBuffer for SimBuffer {
     fn bus_addr(&self) -> BusAddr {

@@ -4,15 +4,10 @@ use et_devapi::mailbox::MailboxError;
 use et_hal::{AccessError, Bar, BarOffset, ErrorKind, OutOfRange, ResetScope, Resource};
 use et_sim_device::BoardError;
 
-use crate::SimConfigError;
-
 /// What can go wrong with a simulated device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// The text that describes the board is wrong.
-    #[error("simulator cannot be configured")]
-    Config(#[from] SimConfigError),
     /// The board cannot be powered on.
     #[error("simulated board cannot be powered on")]
     Board(#[from] BoardError),
@@ -83,7 +78,7 @@ impl et_hal::Error for SimError {
             Self::Board(BoardError::Thread(_)) => ErrorKind::Exhausted(Resource::Handles),
             Self::ResetBusy => ErrorKind::Busy,
             Self::Mailbox(error) => error.kind(),
-            Self::Config(_) | Self::Board(_) => ErrorKind::Other,
+            Self::Board(_) => ErrorKind::Other,
         }
     }
 }

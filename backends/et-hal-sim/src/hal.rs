@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use et_devapi::mailbox::RingMailbox;
-use et_devapi::pci::{DRAM_BAR, MAILBOX_BAR};
+use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{Bar, ErrorType, Generation, Hal, MailboxLayout};
-use et_sim_device::Board;
+use et_sim_device::{Board, BoardConfig};
 
-use crate::window::View;
-use crate::{SimConfig, SimDma, SimError, SimReset, SimSignal, SimWindow};
+use crate::{SimDma, SimError, SimReset, SimSignal, SimWindow};
 
 /// A mailbox of the simulated card.
 pub type SimMailbox = RingMailbox<SimWindow, SimSignal, SimError>;
@@ -28,9 +27,10 @@ impl SimHal {
     /// Powers a board on.
     ///
     /// # Errors
-    /// `Exhausted` if the host lacks memory or threads; `Other` if the configuration makes no sense.
-    pub fn open(config: SimConfig) -> Result<Self, SimError> {
-        Ok(Self::with_board(Board::power_on(config.into_board())?))
+    /// `Exhausted` if the host lacks memory or threads; `Other` if the configuration makes no
+    /// sense.
+    pub fn open(config: BoardConfig) -> Result<Self, SimError> {
+        Ok(Self::with_board(Board::power_on(config)?))
     }
 
     /// Uses a board that is already there.
@@ -58,12 +58,7 @@ impl Hal for SimHal {
     type Reset = SimReset;
 
     fn window(&self, bar: Bar) -> Result<SimWindow, SimError> {
-        let view = match bar {
-            MAILBOX_BAR => View::Mailboxes,
-            DRAM_BAR => View::Memory,
-            _ => return Err(SimError::NoWindow(bar)),
-        };
-        Ok(SimWindow::new(Arc::clone(&self.board), view))
+        SimWindow::new(&self.board, bar)
     }
 
     fn dma(&self) -> &SimDma {

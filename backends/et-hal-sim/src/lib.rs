@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod config;
+mod coherence;
 mod dma;
 mod error;
 mod hal;
@@ -9,12 +9,11 @@ mod reset;
 mod signal;
 mod window;
 
-pub use config::{KEYS, SimConfig, SimConfigError};
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Board, BoardConfig, ComputeKind, ConfigError, Counters, FAULT_FORMS, Fault, FloatProfile,
-    MemoryKind, ParseFaultError, Timing,
+    Board, BoardConfig, ComputeKind, ConfigError, Counters, CreditAbort, DmaCoherence, FAULT_FORMS,
+    Fault, FloatProfile, MemoryKind, ParseFaultError, StackGuards, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

@@ -13,7 +13,8 @@ use crate::SimError;
 const POLL: Duration = Duration::from_millis(4);
 /// The same on a board that loses none: a safety net that costs an idle program next to nothing.
 const RARE_POLL: Duration = Duration::from_millis(100);
-/// Polls after which a wait returns in any case: the caller may be waiting for room, not for messages.
+/// Polls after which a wait returns in any case: the caller may be waiting for room, not for
+/// messages.
 const POLLS: u32 = 16;
 
 /// Waits for either vector of an endpoint, and looks itself from time to time.
@@ -39,7 +40,7 @@ impl SimSignal {
         self.board.interrupts().event(self.endpoint)
     }
 
-    /// Tells whether there are messages, by the indices of the ring. Spec: §5.2
+    /// Returns `true` if there are messages, by the indices of the ring. Spec: §5.2
     fn has_messages(&self) -> bool {
         let page = self.board.page();
         let tail = self.completion.checked_add(8);

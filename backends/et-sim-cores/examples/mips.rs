@@ -62,7 +62,7 @@ fn measure(code: &[u32], threads: usize) -> Result<f64, Box<dyn Error>> {
     }
     let host_threads = NonZeroUsize::new(threads).ok_or("no threads")?;
     let machine = Machine::new(MachineConfig { host_threads, ..MachineConfig::default() }, dram)?;
-    let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160 };
+    let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     let launch = Launch { entry: ENTRY, args: 0, env: 0, shire_mask: u64::MAX >> 32, stack };
     let mut best = 0.0_f64;
     for _ in 0..3 {

@@ -68,6 +68,17 @@ pub enum MemoryModel {
     },
 }
 
+/// Whether an abort reaches a hart that waits for a credit. Spec: ISA §3.3
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CreditAbort {
+    /// The abort ends the wait, and the hart leaves the kernel.
+    #[default]
+    Ends,
+    /// The hart sleeps until it gets a credit, or until a reset. So on the reference emulator;
+    /// what silicon does is unknown.
+    Waits,
+}
+
 /// Configuration of a [`Machine`](crate::Machine).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineConfig {
@@ -87,6 +98,8 @@ pub struct MachineConfig {
     pub timing: Timing,
     /// When writes become visible.
     pub memory: MemoryModel,
+    /// Whether an abort reaches a hart that waits for a credit.
+    pub credit_abort: CreditAbort,
 }
 
 impl Default for MachineConfig {
@@ -99,6 +112,7 @@ impl Default for MachineConfig {
             frequency_mhz: 1000,
             timing: Timing::HostClock,
             memory: MemoryModel::Flat,
+            credit_abort: CreditAbort::Ends,
         }
     }
 }

@@ -1,45 +1,16 @@
 #![doc = include_str!("../README.md")]
 
-mod amo;
-mod bus;
-mod cache;
-mod chip;
-mod clock;
-mod code;
-mod compressed;
 mod config;
-mod csr;
 mod decode;
 mod error;
-mod esr;
-mod event;
 mod exec;
-mod exec_float;
 mod float;
-mod handlers;
-mod hart;
-mod kernel_call;
-mod lanes;
-mod launch;
 mod machine;
-mod map;
 mod memory;
-mod op;
-mod ops_control;
-mod ops_float;
-mod ops_integer;
-mod ops_memory;
-mod packed;
-mod packed_memory;
-mod sched;
-mod single;
-mod soft;
-mod turn;
-mod weak;
 
-pub use config::{ALL_SHIRES, FloatProfile, MachineConfig, MemoryModel, Timing};
+pub use config::{ALL_SHIRES, CreditAbort, FloatProfile, MachineConfig, MemoryModel, Timing};
 pub use error::CoresError;
-pub use launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};
 pub use machine::Machine;
+pub use machine::launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};
+pub use machine::single::{SingleHart, Step};
 pub use memory::{Dram, Scratchpads};
-pub use single::{SingleHart, Step};

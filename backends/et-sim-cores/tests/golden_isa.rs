@@ -34,6 +34,15 @@ const ILLEGAL: u64 = 2;
 /// Stores plainly, adds by a global atomic and loads plainly, all to one word and without eviction:
 /// the result depends on coherence, which the hardware does not have (ISA §3.1).
 const NEEDS_COHERENCE: u64 = 750;
+/// Reads up to the start of the memory that is closed to kernels, on a machine without firmware:
+/// the firmware closes more (ISA §4.3), so here the case is moved up to where its memory ends.
+const AT_CLOSED_MEMORY: u64 = 1669;
+
+fn with_firmware(case: &Value) -> Value {
+    let moved = case.to_string();
+    let moved = moved.replace("0x8000800000", "0x8004000000").replace("0x80007ff", "0x8003fff");
+    serde_json::from_str(&moved).unwrap()
+}
 
 fn golden() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/et-testkit/golden/isa.json");
@@ -294,7 +303,9 @@ fn check(memory: MemoryModel) {
         }
         let (group, priority) = (case["grp"].as_str().unwrap(), case["pri"].as_str().unwrap());
         let is_standard = case["profile"] == "ieee-standard";
-        let outcome = if is_standard { &mut standard } else { &mut hardware }.run(case);
+        let moved = (number(&case["id"]) == AT_CLOSED_MEMORY).then(|| with_firmware(case));
+        let bench = if is_standard { &mut standard } else { &mut hardware };
+        let outcome = bench.run(moved.as_ref().unwrap_or(case));
         let counts = groups.entry((priority.to_owned(), group.to_owned())).or_default();
         counts[0] += 1;
         let supported = is_standard || is_supported(group, priority);
@@ -347,7 +358,7 @@ fn minions_agree_up_to_the_tensor_reduction() {
     dram.write(entry, &start.bytes()).unwrap();
     let machine = Machine::new(MachineConfig::default(), Arc::clone(&dram)).unwrap();
     let (sender, receiver) = mpsc::channel();
-    let stack = Stack { top: Dram::BASE + 0x600_0000, bytes_per_hart: 64 };
+    let stack = Stack { top: Dram::BASE + 0x600_0000, bytes_per_hart: 64, guard_bytes: 0 };
     let launch = Launch { entry, args: 0, env: 0, shire_mask: 1, stack };
     machine.launch(launch, Box::new(move |report| drop(sender.send(report)))).unwrap();
     let report = receiver.recv_timeout(Duration::from_secs(60)).unwrap();

@@ -70,7 +70,7 @@ impl Rig {
         self.board.dram.write(ARGS, args).unwrap();
         let environment = words(&[3, self.shires, 600, 0, 0, 0, 0, 0]);
         self.board.dram.write(ENV, &environment).unwrap();
-        let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160 };
+        let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
         let launch = Launch { entry, args: ARGS, env: ENV, shire_mask: self.shires, stack };
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |report| drop(sender.send(report)));

@@ -189,7 +189,7 @@ fn eviction_to_the_l2_is_enough_within_a_shire_only() {
 }
 
 #[test]
-fn an_eviction_nobody_waits_for_is_late() {
+fn an_eviction_without_a_wait_is_late() {
     let produce = |code: &mut Asm| {
         code.sd(A3, A0, 0).li(T0, MEMORY << 58).add(T0, T0, A0).csrrw(ZERO, EVICT_VA, T0);
         set_flag(code);

@@ -22,10 +22,10 @@ use crate::{
 pub enum Link {
     /// The device.
     Up,
-    /// Nobody: a read returns all ones, a write is lost. So before the firmware has set up the
+    /// Nothing: a read returns all ones, a write is lost. So before the firmware has set up the
     /// address translation (spec §4), and after a loss of the link.
     Down,
-    /// Nobody the accessor may talk to: the device has been reset since.
+    /// A device that the accessor may not talk to: it has been reset since.
     Stale,
 }
 
@@ -137,7 +137,8 @@ impl Slot {
 
     /// The firmware has programmed the address translation: BARs reach the device from now on.
     ///
-    /// Nothing happens if a reset has begun meanwhile: the link is then that of the next generation.
+    /// Nothing happens if a reset has begun meanwhile: the link is then that of the next
+    /// generation.
     pub(crate) fn link_up(&self, of: Generation) {
         let loss = self.config.faults.iter().find_map(|fault| match fault {
             Fault::LinkLoss { after } => Some(*after),
@@ -153,7 +154,7 @@ impl Slot {
         self.set_link(of, state);
     }
 
-    /// Tells whether memory space and MSIs are enabled. Spec: §4
+    /// Returns `true` if memory space and MSIs are enabled. Spec: §4
     pub(crate) fn host_is_ready(&self) -> bool {
         self.host_is_ready.load(Ordering::Acquire)
     }
@@ -320,15 +321,16 @@ impl Board {
         self.slot.bar0_written.store(true, Ordering::Release);
     }
 
-    /// Tells the device that another process may write its memory through BAR0 at any time from now on.
+    /// Tells the device that another process may write its memory through BAR0 at any time from now
+    /// on.
     pub fn bar0_mapped(&self) {
         self.slot.bar0_mapped.store(true, Ordering::Relaxed);
     }
 
     /// Tells the device whether the host has enabled its memory space and its MSIs.
     ///
-    /// A board that [waits for its host](BoardConfig::waits_for_host) does not finish booting before.
-    /// A reset takes it back, as it clears both bits in configuration space.
+    /// A board that [waits for its host](BoardConfig::waits_for_host) does not finish booting
+    /// before. A reset takes it back, as it clears both bits in configuration space.
     ///
     /// Spec: §4
     pub fn set_host_ready(&self, is_ready: bool) {
@@ -379,20 +381,21 @@ impl Board {
         };
         slot.control.fetch_or(CONTROL_RESET | clear, Ordering::AcqRel);
         slot.bell.raise();
-        // Whoever waits for a message finds out that there will be none.
+        // Threads that wait for a message find out that there will be none.
         for endpoint in [Endpoint::Operations, Endpoint::Management] {
             slot.interrupts.event(endpoint).raise();
         }
         Ok(self.generation())
     }
 
-    /// Tells whether a reset is in progress. When it is over the device boots, which takes its own time.
+    /// Returns `true` if a reset is in progress. When it is over the device boots, which takes its
+    /// own time.
     #[must_use]
     pub fn resetting(&self) -> bool {
         self.slot.running.load(Ordering::Acquire) != self.generation().0
     }
 
-    /// Waits until no reset is in progress; tells whether that came to be within the time.
+    /// Waits until no reset is in progress; returns `true` if that happened within the time.
     pub fn wait_reset(&self, within: Duration) -> bool {
         let deadline = Instant::now().checked_add(within);
         loop {

@@ -10,6 +10,7 @@ use et_sim_cores::{Dram, LaunchReport, Scratchpads};
 
 use crate::board::Slot;
 use crate::cores::Cores;
+use crate::firmware::UserTrace;
 use crate::{BoardConfig, BoardError, ComputeKind};
 
 /// A kernel to be started, with everything checked.
@@ -27,8 +28,12 @@ pub(crate) struct Start {
     pub(crate) stack_top: u64,
     /// Distance between the stacks of neighbouring harts, in bytes.
     pub(crate) stack_bytes_per_hart: u64,
+    /// Bytes at the low end of each stack that trap, 0 for none.
+    pub(crate) stack_guard_bytes: u64,
     /// Where failed harts leave their state, 0 for nowhere.
     pub(crate) exception_buffer: u64,
+    /// What harts trace, and where to.
+    pub(crate) trace: UserTrace,
 }
 
 /// What became of a start.
@@ -44,15 +49,18 @@ pub(crate) enum Started {
 
 /// What the firmware needs from the compute side.
 pub(crate) trait Compute: Send + fmt::Debug {
-    /// Tells whether harts leave their state in the exception buffer themselves, when they fail.
+    /// Returns `true` if harts leave their state in the exception buffer themselves, when they
+    /// fail.
     fn dumps_failures(&self) -> bool {
         false
     }
 
     /// Starts a kernel; at most one runs at a time. `number` comes back with the report.
     fn start(&mut self, start: &Start, number: u64, reports: &Arc<Reports>) -> Started;
-    /// Stops the running kernel; its report still comes.
+    /// Stops the running kernel; its report still comes, unless harts go on sleeping.
     fn abort(&mut self);
+    /// Returns the shires of the harts left in the kernel if all of them sleep, otherwise 0.
+    fn sleeping_shires(&self) -> u64;
     /// Stops whatever runs and resets the cores; a report that still comes must be ignored.
     fn reset(&mut self);
     /// Returns the cycle counter.
@@ -94,6 +102,10 @@ impl Compute for NullCompute {
 
     fn abort(&mut self) {}
 
+    fn sleeping_shires(&self) -> u64 {
+        0
+    }
+
     fn reset(&mut self) {}
 
     fn cycles(&self) -> u64 {
@@ -128,7 +140,8 @@ impl Reports {
     pub(crate) fn deliver(&self, launch: u64, report: LaunchReport) {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         arrived.push_back((launch, report));
-        // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue is.
+        // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue
+        // is.
         self.ready.store(true, Ordering::Release);
         drop(arrived);
         self.slot.bell.raise();

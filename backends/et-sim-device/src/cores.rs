@@ -29,6 +29,7 @@ impl Cores {
                 MemoryKind::Flat => MemoryModel::Flat,
                 MemoryKind::Weak => MemoryModel::Weak { seed: config.seed },
             },
+            credit_abort: config.credit_abort,
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));
@@ -44,9 +45,14 @@ impl Compute for Cores {
             args: start.args,
             env: start.environment,
             shire_mask: start.shire_mask,
-            stack: Stack { top: start.stack_top, bytes_per_hart: start.stack_bytes_per_hart },
+            stack: Stack {
+                top: start.stack_top,
+                bytes_per_hart: start.stack_bytes_per_hart,
+                guard_bytes: start.stack_guard_bytes,
+            },
         };
         let reports = Arc::clone(reports);
+        start.trace.begin(&self.dram);
         let ended = Box::new(move |report| reports.deliver(number, report));
         // Spec: §15; the hart's own firmware writes its entry when it fails, others go on.
         let (dram, buffer) = (Arc::clone(&self.dram), start.exception_buffer);
@@ -70,6 +76,10 @@ impl Compute for Cores {
 
     fn reset(&mut self) {
         self.machine.reset();
+    }
+
+    fn sleeping_shires(&self) -> u64 {
+        self.machine.sleeping_shires()
     }
 
     fn dumps_failures(&self) -> bool {

@@ -17,7 +17,7 @@ pub enum Waited {
 
 /// Counts occurrences; a waiter names the count it has seen and sleeps until it changes.
 ///
-/// Raising costs no system call while nobody sleeps. Occurrences coalesce, and none is lost: an
+/// Raising costs no system call while no thread sleeps. Occurrences coalesce, and none is lost: an
 /// occurrence after [`epoch`](Self::epoch) ends a later [`wait`](Self::wait) at once.
 #[derive(Debug, Default)]
 pub struct Event {
@@ -28,7 +28,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Makes an event that has not occurred yet.
+    /// Creates an event that has not occurred yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { epoch: AtomicU32::new(0), sleepers: AtomicU32::new(0) }
@@ -46,7 +46,7 @@ impl Event {
     /// Adds an occurrence and wakes every sleeper.
     ///
     /// # Ordering
-    /// Release: what was done before is visible to whoever sees the new count.
+    /// Release: what was done before is visible to a thread that sees the new count.
     pub fn raise(&self) {
         // SeqCst on both sides: either this thread sees the sleeper, or the sleeper sees the count.
         self.epoch.fetch_add(1, Ordering::SeqCst);

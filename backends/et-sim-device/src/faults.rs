@@ -65,7 +65,7 @@ pub enum Fault {
         /// Number of the response.
         nth: u64,
     },
-    /// `unknown-tag:N:TAG`: before the N-th response comes one more for a tag nobody used.
+    /// `unknown-tag:N:TAG`: before the N-th response comes one more for a tag that is not in use.
     UnknownTag {
         /// Number of the response.
         nth: u64,

@@ -41,10 +41,10 @@ pub struct HostMemory {
 ///
 /// The host decides about each access; a refusal is a bus fault.
 pub trait RemoteMemory: fmt::Debug + Send + Sync {
-    /// Reads bus addresses from `bus` on; tells whether the host allowed it.
+    /// Reads bus addresses from `bus` on; returns `true` if the host allowed it.
     fn read(&self, bus: BusAddr, into: &mut [u8]) -> bool;
 
-    /// Writes bus addresses from `bus` on; tells whether the host allowed it.
+    /// Writes bus addresses from `bus` on; returns `true` if the host allowed it.
     fn write(&self, bus: BusAddr, from: &[u8]) -> bool;
 }
 
@@ -188,7 +188,7 @@ impl HostMemory {
         drop(all);
     }
 
-    /// Waits for the copy in progress, after which nobody touches memory that was unmapped before.
+    /// Waits for the copy in progress, after which memory that was unmapped before is not touched.
     ///
     /// Not for remote memory, whose host decides about each access itself.
     pub fn quiesce(&self) {

@@ -273,7 +273,7 @@ impl Bell {
     }
 
     fn count(&self, endpoint: Endpoint, times: u32) {
-        // Release: the messages pushed before are visible to whoever sees the count.
+        // Release: the messages pushed before are visible to a thread that sees the count.
         match endpoint {
             Endpoint::Management => self.management.fetch_add(times, Ordering::Release),
             _ => self.operations.fetch_add(times, Ordering::Release),

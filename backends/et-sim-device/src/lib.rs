@@ -6,6 +6,7 @@
 #[cfg(test)]
 extern crate self as et_sim_device;
 
+mod bar;
 mod board;
 mod compute;
 mod config;
@@ -18,10 +19,11 @@ mod host_memory;
 mod interrupt;
 mod page;
 
+pub use bar::{BarWindow, StaleHandle};
 pub use board::{Board, Counters, Link, MemoryAfterReset};
-pub use config::{BoardConfig, ComputeKind, ConfigError, MemoryKind};
+pub use config::{BoardConfig, ComputeKind, ConfigError, DmaCoherence, MemoryKind, StackGuards};
 pub use error::{BoardError, MapError, ResetBusy};
-pub use et_sim_cores::{Dram, FloatProfile, Timing};
+pub use et_sim_cores::{CreditAbort, Dram, FloatProfile, Timing};
 pub use event::{Event, Waited};
 pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
 pub use host_memory::{HostMemory, RemoteMemory};

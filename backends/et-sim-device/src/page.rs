@@ -13,7 +13,7 @@ use crate::BoardError;
 ///
 /// Every access is made of atomic operations, so host threads and the firmware thread may use it
 /// at the same time without any further agreement; what they see is then a matter of the protocol.
-/// The upper half, the doorbells, has memory here too but nobody looks at it.
+/// The upper half, the doorbells, has memory here too, which is not used.
 ///
 /// Spec: §1
 #[derive(Debug)]

@@ -242,7 +242,8 @@ fn a_fifth_copy_waits_for_a_channel_and_blocks_its_queue() {
     rig.kick();
     let order: Vec<_> = (0..6).map(|_| rig.next().tag().unwrap().as_u16()).collect();
     let place = |tag| order.iter().position(|other| *other == tag).unwrap();
-    // The echo had to wait until the fifth copy had a channel, so until one of the first four was over.
+    // The echo had to wait until the fifth copy had a channel, so until one of the first four was
+    // over.
     assert!((1..=4).any(|tag| place(tag) < place(6)), "{order:?}");
     // The other direction has channels of its own.
     for tag in 1..=4 {

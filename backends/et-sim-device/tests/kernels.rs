@@ -2,17 +2,21 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{
     HOST_BASE, HostBuffer, Rig, abort, cm_reset, cores_config, dma_read, dma_write, echo,
     kernel_abort, launch, params, read_node, write_node,
 };
-use et_devapi::abi::{self, ExceptionType};
+use et_devapi::abi::{self, ExceptionEntry, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus,
+    AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus, StackConfig,
+    TraceConfig,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
-use et_sim_device::MemoryKind;
+use et_sim_device::{CreditAbort, MemoryKind, StackGuards};
+use zerocopy::FromBytes;
 
 /// `li a0, 8; li a1, VALUE; li a2, TYPE; ecall`
 fn end_with(value: i32, kind: u32) -> Vec<u32> {
@@ -103,17 +107,70 @@ fn a_trap_is_dumped_for_every_hart() {
 }
 
 #[test]
+fn a_kernel_that_gives_up_is_dumped_behind_its_call() {
+    let mut rig = rig();
+    let buffer = HOST_BASE + 0x10_0000;
+    let exception_buffer = Some(DeviceAddr::new(buffer));
+    let wanted = LaunchParams { exception_buffer, ..params() };
+    let code = end_with(1, 1);
+    let behind = HOST_BASE + 4 * code.len() as u64;
+    assert_eq!(run(&mut rig, &code, &wanted), (LaunchStatus::Error, 0));
+    let mut entry = [0; size_of::<ExceptionEntry>()];
+    rig.board.dram().read(buffer + 63 * entry.len() as u64, &mut entry).unwrap();
+    let entry = ExceptionEntry::read_from_bytes(&entry).unwrap();
+    assert_eq!((entry.r#type.get(), entry.hart_id.get()), (ExceptionType::SelfAbort as u64, 63));
+    assert_eq!((entry.scause.get(), entry.sepc.get(), entry.stval.get()), (8, behind, 0));
+}
+
+#[test]
+fn a_default_stack_ends_at_its_guard_and_a_custom_one_where_it_was_asked_to() {
+    // lui t0, 1; sub t0, sp, t0; sd zero, 24(t0): 8 bytes below the 4 KiB of a default stack
+    let mut code = vec![0x0000_12b7, 0x4051_02b3, 0x0002_bc23];
+    code.extend(end_with(0, 0));
+    let mut rig = rig();
+    assert_eq!(run(&mut rig, &code, &params()), (LaunchStatus::Exception, 1));
+    let stack = StackConfig { stack_base_offset: 16.into(), stack_size: 128.into() };
+    let custom = LaunchParams { stack: Some(stack), ..params() };
+    assert_eq!(run(&mut rig, &code, &custom), (LaunchStatus::KernelCompleted, 0));
+
+    let mut config = cores_config();
+    config.stack_guards = StackGuards::None;
+    let mut rig = Rig::new(config);
+    assert_eq!(run(&mut rig, &code, &params()), (LaunchStatus::KernelCompleted, 0));
+}
+
+#[test]
+fn traces_outside_device_memory_go_nowhere() {
+    let mut rig = rig();
+    for buffer in [0, 0x40, 0x9000_0000, !63] {
+        let trace = TraceConfig {
+            buffer: buffer.into(),
+            buffer_size: 4096.into(),
+            threshold: 0.into(),
+            shire_mask: 1.into(),
+            thread_mask: u64::MAX.into(),
+            event_mask: u32::MAX.into(),
+            filter_mask: 0.into(),
+        };
+        let wanted = LaunchParams { trace: Some(trace), ..params() };
+        let result = run(&mut rig, &end_with(0, 0), &wanted);
+        assert_eq!(result, (LaunchStatus::KernelCompleted, 0), "{buffer:#x}");
+    }
+}
+
+#[test]
 fn kernels_read_their_environment_and_arguments() {
     let mut rig = rig();
     let args = HOST_BASE + 0x8000;
-    // ld t0, 8(a1); sd t0, 0(a0); lw t1, 16(a1); sw t1, 8(a0)
-    let mut code = vec![0x0085_b283, 0x0055_3023, 0x0105_a303, 0x0065_2423];
+    // ld t0, 8(a1); sd t0, 0(a0); lw t1, 16(a1); sw t1, 8(a0); sd a1, 16(a0)
+    let mut code = vec![0x0085_b283, 0x0055_3023, 0x0105_a303, 0x0065_2423, 0x00b5_3823];
     code.extend(end_with(0, 0));
     let wanted = LaunchParams { args: Some(DeviceAddr::new(args)), shire_mask: 0b11, ..params() };
     assert_eq!(run(&mut rig, &code, &wanted).0, LaunchStatus::KernelCompleted);
-    let mut bytes = [0; 12];
+    let mut bytes = [0; 24];
     rig.board.dram().read(args, &mut bytes).unwrap();
-    assert_eq!(bytes, [3, 0, 0, 0, 0, 0, 0, 0, 0x58, 2, 0, 0]);
+    assert_eq!(bytes[..12], [3, 0, 0, 0, 0, 0, 0, 0, 0x58, 2, 0, 0]);
+    assert_eq!(bytes[16..], 0x9000_7740_u64.to_le_bytes(), "where firmware has it");
 }
 
 #[test]
@@ -219,6 +276,37 @@ fn cores_work_after_a_compute_reset() {
     let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
     assert_eq!(status, LaunchStatus::CmMulticastFailed);
     assert!(matches!(rig.next(), Completion::Abort { .. }));
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
+}
+
+#[test]
+fn an_abort_that_reaches_no_hart_ends_with_a_compute_reset() {
+    let mut config = cores_config();
+    config.credit_abort = CreditAbort::Waits;
+    config.ack_timeout = Duration::ZERO;
+    let mut rig = Rig::new(config);
+    // csrwi fcc, 0: the credit never comes. Harts that the abort finds before they sleep leave.
+    load(&rig, &[0x8210_5073]);
+    common::until("harts that sleep through an abort", || {
+        rig.send(0, &launch(1, &params()));
+        rig.send(1, &echo(2));
+        assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+        rig.send_high(0, &abort(3));
+        let mut next = rig.next();
+        let hang = matches!(next, Completion::FwError { payload: 1, .. });
+        if hang {
+            next = rig.next();
+        }
+        let Completion::Launch { status, .. } = next else { panic!("{next:?}") };
+        assert!(matches!(rig.next(), Completion::Abort { .. }));
+        let expected =
+            if hang { LaunchStatus::CmMulticastFailed } else { LaunchStatus::HostAborted };
+        assert_eq!(status, expected);
+        hang
+    });
+    assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::CmMulticastFailed);
+    rig.send_high(0, &cm_reset(4));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
     assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
 }
 

@@ -10,7 +10,7 @@ use et_devapi::msg::ops::{
 use et_devapi::msg::{CommandFlags, Header, Tag};
 use et_hal::DeviceAddr;
 use et_sim_device::Fault;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 fn rig() -> Rig {
     let mut config = null_config();
@@ -209,7 +209,7 @@ fn stacks_follow_the_rules_of_firmware() {
 }
 
 #[test]
-fn trace_buffers_are_checked_and_made_empty() {
+fn trace_buffers_are_checked_as_firmware_does() {
     let mut rig = rig();
     let buffer = HOST_BASE + 0x1f_f000 - 0xfc0;
     assert_eq!(buffer % 64, 0);
@@ -227,11 +227,6 @@ fn trace_buffers_are_checked_and_made_empty() {
     // Two shires of three harts, and one of the master shire: seven parts of 64 bytes.
     let good = trace(buffer, 511 & !63, 1 << 32 | 0b11, 1 << 40 | 0b11);
     assert_eq!(check(&mut rig, with(good)), LaunchStatus::KernelCompleted);
-    let mut header = [0; 64];
-    rig.board.dram().read(buffer, &mut header).unwrap();
-    let header = et_devapi::trace::TraceHeader::read_from_bytes(&header).unwrap();
-    assert_eq!(header.r#type.get(), 3);
-    assert_eq!((header.sub_buffer_size.get(), header.sub_buffer_count.get()), (64, 7));
     // The address is not checked.
     let outside = check(&mut rig, with(trace(0, 4096, 1, 1)));
     assert_eq!(outside, LaunchStatus::KernelCompleted);

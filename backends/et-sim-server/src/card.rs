@@ -3,9 +3,9 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use et_devapi::pci::{BAR0_BYTES, BAR0_DEVICE_ADDR, BAR2_BYTES, DRAM_BAR, MAILBOX_BAR, Vector};
-use et_hal::{Bar, BarOffset, BusAddr, Endpoint, Mmio, Width};
-use et_sim_device::{Board, InterruptLine, Link, MemoryAfterReset, RegisterPage};
+use et_devapi::pci::{BAR0_DEVICE_ADDR, DOORBELLS, DRAM_BAR, MAILBOX_BAR, NO_ANSWER, Vector};
+use et_hal::{Bar, BarOffset, BusAddr, Endpoint, Width};
+use et_sim_device::{BarWindow, Board, InterruptLine, Link, MemoryAfterReset};
 use et_vfio_user::{
     Access, Area, BusMaster, Device, DeviceInfo, DmaWindow, Errno, IoFd, IoFdKind, IrqAction,
     IrqData, IrqInfo, IrqRequest, PeerEvent, Region, RegionMemory,
@@ -25,8 +25,6 @@ const MSIS: u32 = 4;
 const _: () = assert!(MSIS as usize == Vector::ALL.len());
 const IRQ_ERROR: u32 = 3;
 const IRQ_REQUEST: u32 = 4;
-/// Start of the doorbells in BAR2; they reach to its end. Spec: §1
-const DOORBELLS: u64 = 0x2000;
 /// Device memory before BAR0. Spec: §1, §12.1
 const BEFORE_BAR0: u64 = BAR0_DEVICE_ADDR.as_u64() - et_sim_device::Dram::BASE;
 /// Limit of what a reset does before the boot; kernels are stopped first.
@@ -74,7 +72,8 @@ struct State {
     clients: u64,
     config: ConfigSpace,
     windows: Windows,
-    /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does both.
+    /// MSIs are enabled by connecting eventfds, or in configuration space by a kernel that does
+    /// both.
     has_msi_lines: bool,
     error_line: Option<PeerEvent>,
     request_line: Option<PeerEvent>,
@@ -85,7 +84,7 @@ impl Card {
     #[must_use]
     pub fn new(board: Arc<Board>, options: CardOptions) -> Self {
         let state = State {
-            // A card that nobody has set up.
+            // A card that has not been set up.
             config: ConfigSpace::new(),
             has_client: false,
             clients: 0,
@@ -105,7 +104,7 @@ impl Card {
         self.state().clients
     }
 
-    /// Waits until no client uses the card; tells whether that came to be within the time.
+    /// Waits until no client uses the card; returns `true` if that happened within the time.
     pub fn wait_until_free(&self, within: Duration) -> bool {
         let waited = self.free.wait_timeout_while(self.state(), within, |state| state.has_client);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
@@ -117,8 +116,8 @@ impl Card {
         signal(self.state().request_line.as_ref())
     }
 
-    /// Tells the client of an error that the card does not recover from by itself; tells whether
-    /// the client has said that it wants to hear of this.
+    /// Tells the client of an error that the card does not recover from by itself; returns `true`
+    /// if the client has said that it wants to hear of this.
     pub fn report_bus_error(&self) -> bool {
         signal(self.state().error_line.as_ref())
     }
@@ -140,14 +139,10 @@ impl Card {
     fn reset_board(&self) {
         // A reset while one is in progress changes nothing.
         let (Ok(_) | Err(_)) = self.board.begin_reset(MemoryAfterReset::Kept);
-        // What is mapped must not show the time before the reset to whoever looks after it.
+        // What is mapped must not show the time before the reset to those who look after it.
         if !self.board.wait_reset(RESET) {
             tracing::warn!("the board does not finish its reset");
         }
-    }
-
-    fn dram_area(&self) -> Area {
-        Area { offset: 0, len: (self.board.dram().size() - BEFORE_BAR0).min(BAR0_BYTES) }
     }
 
     fn memory(&self, bar: Bar) -> Option<RegionMemory> {
@@ -162,7 +157,10 @@ impl Card {
     }
 
     /// A BAR with one part that can be mapped.
-    fn bar(&self, bar: Bar, size: u64, area: Area) -> Region {
+    fn bar(&self, bar: Bar) -> Region {
+        let Some(window) = self.window(bar) else { return Region::ABSENT };
+        let size = window.len_bytes();
+        let area = Area { offset: 0, len: window.mappable_bytes() };
         let memory = if self.options.trap { None } else { self.memory(bar) };
         if bar == DRAM_BAR && memory.is_some() {
             self.board.bar0_mapped();
@@ -175,34 +173,31 @@ impl Card {
         self.state().config.memory_enabled() && self.board.link(self.board.generation()) == Link::Up
     }
 
-    fn read_bar(&self, bar: u32, at: u64, into: &mut [u8]) {
-        let done = self.is_open()
-            && match bar {
-                0 => self.board.dram().read(BAR0_DEVICE_ADDR.as_u64() + at, into).is_ok(),
-                // What is read speculatively of the doorbells does nothing, and is nothing.
-                _ if at >= DOORBELLS => false,
-                _ => read_page(self.board.page(), at, into),
-            };
-        if !done {
-            into.fill(0xff);
+    fn window(&self, bar: Bar) -> Option<BarWindow> {
+        BarWindow::new(Arc::clone(&self.board), bar)
+    }
+
+    /// Registers are read as they are, whatever else is copied.
+    fn read_bar(&self, bar: Bar, at: u64, into: &mut [u8]) {
+        let window = self.window(bar).filter(|_| self.is_open());
+        let Some(window) = window else { return into.fill(NO_ANSWER) };
+        let offset = BarOffset::new(at);
+        match register(at, into.len()) {
+            Some(width) => {
+                let value = window.read(offset, width);
+                into.copy_from_slice(&value.to_le_bytes()[..into.len()]);
+            }
+            None => window.read_bytes(offset, into),
         }
     }
 
-    fn write_bar(&self, bar: u32, at: u64, from: &[u8]) {
-        if !self.is_open() {
-            return;
-        }
-        if bar == 0 {
-            if self.board.dram().write(BAR0_DEVICE_ADDR.as_u64() + at, from).is_ok() {
-                self.board.bar0_written();
-            }
-        } else if let Some(bell) = at.checked_sub(DOORBELLS) {
-            let width = Width::from_bytes(from.len() as u64);
-            if let Some(width) = width.filter(|width| bell.is_multiple_of(width.bytes())) {
-                self.board.ring(BarOffset::new(bell), width, number(from));
-            }
-        } else {
-            write_page(self.board.page(), at, from);
+    fn write_bar(&self, bar: Bar, at: u64, from: &[u8]) {
+        let Some(window) = self.window(bar).filter(|_| self.is_open()) else { return };
+        let offset = BarOffset::new(at);
+        match register(at, from.len()) {
+            Some(Width::W64) => window.store_release_u64(offset, number(from)),
+            Some(width) => window.write(offset, width, number(from)),
+            None => window.write_bytes(offset, from),
         }
     }
 
@@ -234,30 +229,14 @@ impl Card {
     }
 }
 
-/// Registers are read as they are, whatever else is copied.
-fn read_page(page: &RegisterPage, at: u64, into: &mut [u8]) -> bool {
-    let offset = BarOffset::new(at);
-    match Width::from_bytes(into.len() as u64).filter(|width| at.is_multiple_of(width.bytes())) {
-        Some(width) => page.read(offset, width).is_ok_and(|value| {
-            into.copy_from_slice(&value.to_le_bytes()[..into.len()]);
-            true
-        }),
-        None => page.read_bytes(offset, into).is_ok(),
-    }
+/// Returns the width of a register access, if it is one.
+fn register(at: u64, len: usize) -> Option<Width> {
+    Width::from_bytes(len as u64).filter(|width| at.is_multiple_of(width.bytes()))
 }
 
-fn write_page(page: &RegisterPage, at: u64, from: &[u8]) {
-    let offset = BarOffset::new(at);
-    let register =
-        Width::from_bytes(from.len() as u64).filter(|width| at.is_multiple_of(width.bytes()));
-    let written = match register {
-        Some(Width::W64) => page.store_release_u64(offset, number(from)),
-        Some(width) => page.write(offset, width, number(from)),
-        None => page.write_bytes(offset, from),
-    };
-    if let Err(error) = written {
-        tracing::debug!(error = &error as &dyn std::error::Error, "write to the mailboxes is lost");
-    }
+/// Returns the BAR that a region shows.
+fn bar_of(region: u32) -> Result<Bar, Errno> {
+    u8::try_from(region).ok().and_then(Bar::new).ok_or(Errno::INVAL)
 }
 
 /// A little-endian number of at most 8 bytes.
@@ -291,8 +270,8 @@ impl Device for Card {
 
     fn region(&self, index: u32) -> Option<Region> {
         let region = match index {
-            0 => self.bar(DRAM_BAR, BAR0_BYTES, self.dram_area()),
-            2 => self.bar(MAILBOX_BAR, BAR2_BYTES, Area { offset: 0, len: DOORBELLS }),
+            0 => self.bar(DRAM_BAR),
+            2 => self.bar(MAILBOX_BAR),
             CONFIG_REGION => Region::trapped(config_space::BYTES as u64, Access::READ_WRITE),
             _ if index < REGIONS => Region::ABSENT,
             _ => return None,
@@ -306,15 +285,16 @@ impl Device for Card {
             self.state().config.read(at, into);
             return Ok(());
         }
+        let bar = bar_of(region)?;
         for (at, piece) in (offset..).step_by(PIECE_BYTES).zip(into.chunks_mut(PIECE_BYTES)) {
-            self.read_bar(region, at, piece);
+            self.read_bar(bar, at, piece);
         }
         Ok(())
     }
 
     fn write(&self, region: u32, offset: u64, from: &[u8]) -> Result<(), Errno> {
         if region != CONFIG_REGION {
-            self.write_bar(region, offset, from);
+            self.write_bar(bar_of(region)?, offset, from);
             return Ok(());
         }
         let at = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
@@ -378,7 +358,7 @@ impl Device for Card {
             .into_iter()
             .map(|(endpoint, at)| {
                 let fd = lines.line(endpoint).try_clone_to_owned().map_err(failed)?;
-                let (offset, kind) = (DOORBELLS + at, IoFdKind::Ioeventfd);
+                let (offset, kind) = (DOORBELLS.as_u64() + at, IoFdKind::Ioeventfd);
                 Ok(IoFd { offset, len: 4, fd: Arc::new(fd), kind, flags: DATAMATCH, data: 1 })
             })
             .collect()
@@ -409,7 +389,8 @@ impl Device for Card {
     }
 
     fn disconnected(&self) {
-        // First the device ends what it does: without its memory it would still answer, that transfers have failed.
+        // First the device ends what it does: without its memory it would still answer, that
+        // transfers have failed.
         self.reset_board();
         let host = self.board.host_memory();
         host.unmap_all();

@@ -62,8 +62,8 @@ impl Windows {
         })
     }
 
-    /// Returns the mapping of a file; none if the client could make the file shorter: it could kill this process
-    /// with a fault.
+    /// Returns the mapping of a file; none if the client could make the file shorter: it could kill
+    /// this process with a fault.
     fn file(&mut self, fd: OwnedFd, writable: bool) -> Result<Option<Arc<MmapRegion>>, Errno> {
         let stat = rustix::fs::fstat(&fd)?;
         let id = (stat.st_dev, stat.st_ino, writable);
@@ -94,8 +94,9 @@ impl Windows {
         let mut memory = map()?;
         let excess = memory.as_ptr().addr() % HUGE_PAGE_BYTES;
         if excess != 0 && len >= HUGE_PAGE_BYTES {
-            // Huge pages can be mapped as such only at their own alignment. The kernel fills its address space from
-            // the top, so what is mapped below a spacer of this length comes to lie right; if not, it is only slower.
+            // Huge pages can be mapped as such only at their own alignment. The kernel fills its
+            // address space from the top, so what is mapped below a spacer of this length comes to
+            // lie right; if not, it is only slower.
             drop(memory);
             let spacer = MmapRegion::<()>::new(excess);
             memory = map()?;

@@ -172,7 +172,7 @@ fn the_wiring_can_be_tested_without_the_firmware() {
         assert!(!is_signalled(&lines[other], Duration::ZERO));
     }
     let line = lines.into_iter().next().unwrap();
-    assert!(!rig.card.request_removal(), "nobody has asked");
+    assert!(!rig.card.request_removal(), "no client has asked");
     client.set_irqs(4, 0, IrqAction::Trigger, IrqSet::Eventfds(&[Some(line.as_fd())])).unwrap();
     assert!(rig.card.request_removal());
     assert!(is_signalled(&line, SOON));

@@ -104,7 +104,7 @@ const FOUND: [(Defect, &str, &str); 21] = [
 ];
 
 fn rig(defect: Defect) -> Rig<Broken> {
-    let config: et_hal_sim::SimConfig = "shires=1,dram=256MiB".parse().unwrap();
+    let config: et_hal_sim::BoardConfig = "shires=1,dram=256MiB".parse().unwrap();
     let open = move || {
         let inner = SimHal::open(config.clone())?;
         Ok::<_, SimError>(Broken { dma: BrokenDma { inner: SimHalDma(inner), defect }, defect })

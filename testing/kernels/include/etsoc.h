@@ -7,7 +7,7 @@
  *
  * Memory, in one paragraph. The level-1 data caches of different minions are not kept coherent, and
  * a line is 64 bytes. A plain store is visible to the host after the kernel has ended, and to
- * nobody else for sure before that. So: let one hart own a whole line of what it writes
+ * no other reader for sure before that. So: let one hart own a whole line of what it writes
  * (`et_slice`), or store with the "global" instructions below, which act at the memory side of the
  * caches. Never mix the two on one line. The simulator forgives all of this, unless its memory is
  * set to weak; the chip does not.
@@ -76,7 +76,7 @@ struct args;
 int64_t entry_point(const struct args *args, const struct kernel_environment *env);
 
 /*
- * Work that can be cut into equal parts: does part `part` of `parts`. A kernel that defines it has no
+ * Work that can be cut into equal parts: does part `part` of `parts`. A kernel with it has no
  * entry point of its own but says ET_TASK_ENTRY; it can be launched on many harts, and be called by
  * one hart as a task of a graph, with part 0 of 1. A negative result is a failure.
  */
@@ -136,7 +136,7 @@ ET_INLINE uint64_t et_cycles(void)
     return value;
 }
 
-/* Sticky error bits of this hart; anything but 0 at the end of the kernel fails the launch. */
+/* Sticky error bits of this hart. Firmware ignores them: a kernel that minds returns them. */
 ET_INLINE uint64_t et_tensor_error(void)
 {
     uint64_t value;
@@ -371,7 +371,7 @@ struct et_range {
 };
 
 /*
- * Part `part` of `parts` of the `count` elements of `size` bytes that start at `base`. `base` is what
+ * Part `part` of `parts` of the `count` elements of `size` bytes that start at `base`. That is what
  * the kernel writes: the cuts are made at its 64-byte lines, so that no line has two owners. That
  * holds if `base` is a multiple of `size` and `size` divides 64; otherwise an element that
  * straddles two lines goes to the owner of the first. Parts differ by at most one line, and of a

@@ -3,7 +3,7 @@
  *
  *   uint64_t *out;
  *
- * out has 8 + harts words and is cleared by nobody. Rank 0 writes
+ * out has 8 + harts words and is never cleared. Rank 0 writes
  *   out[0]  bytes of .bss that were not zero: 0
  *   out[1]  bytes of .bss that did not keep what was stored: 0
  *   out[2]  start of .bss
@@ -36,7 +36,7 @@ typedef uint64_t operation(uint64_t);
 static operation *const in_rodata[4] = {increment, twice, flip, invert};
 static const uint8_t *const start_in_rodata = _start;
 
-/* Not static, or the compiler would see that nobody writes them and move them to .rodata. */
+/* Not static, or the compiler would see that they are never written and move them to .rodata. */
 operation *in_data[4] = {increment, twice, flip, invert};
 const uint8_t *start_in_data = _start;
 uint64_t initialised = 0x0123456789abcdef;

@@ -44,7 +44,7 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
     uint64_t arrived = et_load_g64(&out[2]);
     et_launch_barrier(env, 0);
 
-    /* Nobody adds any more: a hart that left the second barrier too early reads another sum now. */
+    /* No hart adds any more: one that left the second barrier too early reads another sum now. */
     if (arrived == harts && total == et_load_g64(&out[0]))
         et_amoadd_g64(&out[1], 1);
     return 0;

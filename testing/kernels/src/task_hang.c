@@ -3,8 +3,8 @@
  *
  *   uint64_t armed;  uint64_t *release;
  *
- * The word is read past the caches, so the host may write it while the kernel runs. Nothing else may
- * be in its line that a kernel accesses through the caches.
+ * The word is read past the caches, so the host may write it while the kernel runs. Nothing that
+ * a kernel accesses through the caches may be in its line.
  */
 #include "etsoc.h"
 

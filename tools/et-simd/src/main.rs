@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use et_hal_sim::SimConfig;
+use et_hal_sim::BoardConfig;
 use et_sim_device::Board;
 use et_sim_server::{Card, CardOptions};
 use et_vfio_user::{Device, Ended, Server, StopHandle};
@@ -33,7 +33,7 @@ struct Args {
     socket: PathBuf,
     /// The board, as after `sim:`; for example `shires=4,dram=1GiB`.
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "", value_parser = board)]
-    board: SimConfig,
+    board: BoardConfig,
     /// Let no BAR be mapped: each access is a message, and closed BARs read as ones.
     #[arg(long)]
     trap: bool,
@@ -46,8 +46,8 @@ struct Args {
 }
 
 /// Reads the board's text form; errors with all they say.
-fn board(text: &str) -> Result<SimConfig, String> {
-    text.parse::<SimConfig>().map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+fn board(text: &str) -> Result<BoardConfig, String> {
+    text.parse::<BoardConfig>().map_err(|error| format!("{:#}", anyhow::Error::new(error)))
 }
 
 fn main() -> anyhow::Result<()> {
@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     let args = Args::parse();
-    let mut config = args.board.into_board();
+    let mut config = args.board;
     config.waits_for_host = !args.open_at_once;
     let board = Board::power_on(config).context("cannot power the board on")?;
     let card = Arc::new(Card::new(board, CardOptions::new().trap(args.trap)));

@@ -242,8 +242,12 @@ impl Board {
     }
 
     pub(crate) fn launch(&self, shire_mask: u64) -> &Self {
+        let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
+        self.launch_with(shire_mask, stack)
+    }
+
+    pub(crate) fn launch_with(&self, shire_mask: u64, stack: Stack) -> &Self {
         let (sender, receiver) = mpsc::channel();
-        let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160 };
         let launch = Launch { entry: CODE, args: DATA, env: DATA - 64, shire_mask, stack };
         let done = Box::new(move |report| drop(sender.send(report)));
         self.machine.launch(launch, done).unwrap();
@@ -258,6 +262,15 @@ impl Board {
 
     pub(crate) fn run(&self, code: &Asm, shire_mask: u64) -> LaunchReport {
         self.load(code).launch(shire_mask).wait()
+    }
+
+    /// Polls until `done`, and fails after [`LONG`].
+    pub(crate) fn until(&self, what: &str, done: impl Fn() -> bool) {
+        let started = std::time::Instant::now();
+        while !done() {
+            assert!(started.elapsed() < LONG, "waited in vain for {what}");
+            std::thread::yield_now();
+        }
     }
 
     pub(crate) fn u64(&self, addr: u64) -> u64 {

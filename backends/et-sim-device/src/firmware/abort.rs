@@ -29,7 +29,7 @@ pub(crate) fn begin(
 }
 
 impl Aborting {
-    /// Answers the abort if everything has stopped; tells whether it has.
+    /// Answers the abort if everything has stopped; returns `true` if it has.
     ///
     /// Erratum 11 (§21): it always succeeds.
     pub(crate) fn finish(self, shared: &mut Shared) -> bool {

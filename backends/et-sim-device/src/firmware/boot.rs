@@ -9,7 +9,8 @@ use super::trace;
 use crate::board::Slot;
 use crate::{BoardError, Fault};
 
-/// Statuses of the management endpoint, in the order of firmware: not in the order of their numbers.
+/// Statuses of the management endpoint, in the order of firmware: not in the order of their
+/// numbers.
 /// Spec: §3.9
 const MANAGEMENT: &[i16] = &[0, 1, 2, 3, 4, 5, 6, MM_FW_LAUNCHED, ATU_PROGRAMMED, 10, 9, 11, 12];
 /// Statuses of the operations endpoint, in the order of firmware. Spec: §3.9
@@ -86,7 +87,8 @@ impl Boot {
         Ok(Progress::Finished)
     }
 
-    /// Tells whether nothing goes on before the host has enabled memory space and MSIs. Spec: §4
+    /// Returns `true` if nothing goes on before the host has enabled memory space and MSIs.
+    /// Spec: §4
     fn waits_for_host(&self, slot: &Slot) -> bool {
         self.management.left.as_slice().first() == Some(&ATU_PROGRAMMED) && !slot.host_is_ready()
     }
@@ -99,12 +101,12 @@ impl Boot {
         self.due.saturating_duration_since(Instant::now())
     }
 
-    /// Tells whether the operations endpoint serves its queues.
+    /// Returns `true` if the operations endpoint serves its queues.
     pub(crate) fn operations_ready(&self) -> bool {
         self.operations.is_ready()
     }
 
-    /// Tells whether the management endpoint serves its queues.
+    /// Returns `true` if the management endpoint serves its queues.
     pub(crate) fn management_ready(&self) -> bool {
         self.management.is_ready()
     }

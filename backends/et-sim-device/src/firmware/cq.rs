@@ -132,7 +132,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Publishes what waits and has become due; tells whether the queue is full.
+    /// Publishes what waits and has become due; returns `true` if the queue is full.
     pub(crate) fn retry(&mut self, slot: &Slot) -> bool {
         self.full = false;
         while let Some(next) = self.waiting.pop_front() {
@@ -145,7 +145,7 @@ impl CompletionQueue {
         self.full
     }
 
-    /// Tells whether the last attempt found the queue full.
+    /// Returns `true` if the last attempt found the queue full.
     ///
     /// Real firmware then spins in the response path, and everything else stands still. Spec: §5.6
     pub(crate) fn is_full(&self) -> bool {

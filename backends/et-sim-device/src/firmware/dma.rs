@@ -155,7 +155,7 @@ impl Transfer {
         self.nodes[..self.count].iter().map(|node| node.len).sum()
     }
 
-    /// Copies up to `limit` bytes; tells whether the list is finished.
+    /// Copies up to `limit` bytes; returns `true` if the list is finished.
     fn advance(
         &mut self,
         slot: &Slot,
@@ -291,7 +291,7 @@ impl Shared {
             execute: self.compute.cycles().wrapping_sub(transfer.dispatched),
         };
         self.respond(&transfer.completion(times, status));
-        // Whoever waits for a copy should not wait for the rest of the batch.
+        // A thread that waits for a copy should not wait for the rest of the batch.
         self.cq.announce(&self.slot);
     }
 }

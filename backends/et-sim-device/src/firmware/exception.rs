@@ -14,6 +14,8 @@ pub(crate) enum Dump {
     Nothing,
 }
 
+/// Cause of an environment call from user mode: how a kernel gives up. Spec: §14
+const USER_CALL: u64 = 8;
 /// Distance of the entries.
 const ENTRY_BYTES: u64 = size_of::<ExceptionEntry>() as u64;
 /// Bytes of the fields that every entry has: type, cycles, hart id.
@@ -30,7 +32,7 @@ impl Dump {
                 Self::Error { kind: ExceptionType::UserKernelError, error }
             }
             HartExit::SelfAbort(_) => {
-                Self::Context { kind: ExceptionType::SelfAbort, cause: 0, value: 0 }
+                Self::Context { kind: ExceptionType::SelfAbort, cause: USER_CALL, value: 0 }
             }
             HartExit::Exception { cause, tval } => {
                 Self::Context { kind: ExceptionType::UmodeException, cause, value: tval }
@@ -43,12 +45,12 @@ impl Dump {
         }
     }
 
-    /// Tells whether the hart trapped.
+    /// Returns `true` if the hart trapped.
     pub(crate) fn is_exception(self) -> bool {
         matches!(self, Self::Context { kind: ExceptionType::UmodeException, .. })
     }
 
-    /// Tells whether the shire of the hart is named in the launch response. Spec: §9.4
+    /// Returns `true` if the shire of the hart is named in the launch response. Spec: §9.4
     pub(crate) fn marks_shire(self) -> bool {
         use ExceptionType::{SystemAbort, UmodeException};
         matches!(self, Self::Context { kind: UmodeException | SystemAbort, .. })

@@ -9,7 +9,8 @@ use super::mm::Shared;
 use super::sq::{Batch, SubmissionWorker};
 use crate::{BoardError, RegisterPage};
 
-/// The worker of one high-priority queue; its commands act on the submission queue of the same number.
+/// The worker of one high-priority queue; its commands act on the submission queue of the same
+/// number.
 #[derive(Debug)]
 pub(crate) struct HighPriorityWorker {
     index: usize,
@@ -35,7 +36,7 @@ impl HighPriorityWorker {
         self.look = true;
     }
 
-    /// Executes as much as possible; tells whether anything was done.
+    /// Executes as much as possible; returns `true` if anything was done.
     ///
     /// Commands are executed one after the other, so a barrier has nothing to wait for.
     pub(crate) fn step(&mut self, sq: &mut SubmissionWorker, shared: &mut Shared) -> bool {

@@ -1,6 +1,7 @@
 //! Launches: checks, the kernel slot, results, the exception buffer.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use et_devapi::abi::{self, KernelEnvironment};
 use et_devapi::msg::ops::{
@@ -14,19 +15,20 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::exception;
 use super::mm::{Origin, Shared};
 use super::trace;
-use crate::Fault;
+use super::user_trace::UserTrace;
 use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
+use crate::{CreditAbort, Fault, StackGuards};
 
 /// Largest payload of a launch, in bytes. Spec: §9.1
 const MAX_PAYLOAD_BYTES: usize = 128;
 /// Unit of a stack configuration. Spec: §9.1
 const STACK_UNIT_BYTES: u32 = 4096;
-/// Where kernels find their environment: in the firmware's own part of DRAM.
-///
-/// Real firmware has it in the scratchpad of the master shire (spec §12.2); kernels get the address
-/// in `a1` and cannot tell the difference.
-const ENVIRONMENT: u64 = abi::DRAM_BASE.as_u64() + 0x100_0000;
+/// Where kernels find their environment: in the scratchpad of the master shire, because the
+/// firmware's part of DRAM is closed to them. Spec: §12.2
+const ENVIRONMENT: u64 = abi::KERNEL_ENVIRONMENT.as_u64();
+/// What is guarded of a default stack: it is this much larger than 4 KiB.
+const STACK_GUARD_BYTES: u64 = 64;
 /// Stacks of harts are multiples of this. Spec: §9.1
 const STACK_ALIGN_BYTES: u64 = 64;
 
@@ -59,15 +61,33 @@ pub(crate) struct CheckedLaunch {
     entry: u64,
     args: u64,
     exception_buffer: u64,
-    trace_buffer: u64,
+    trace: Option<TraceConfig>,
     shire_mask: u64,
-    stack_top: u64,
-    stack_bytes_per_hart: u64,
+    stack: StackPlace,
+}
+
+/// Where stacks are.
+#[derive(Clone, Copy, Debug)]
+struct StackPlace {
+    /// Start of the stack of compute hart 0; stacks grow down.
+    top: u64,
+    bytes_per_hart: u64,
+    /// Bytes at the low end of each that trap.
+    guard_bytes: u64,
 }
 
 impl CheckedLaunch {
     pub(crate) fn origin(&self) -> Origin {
         self.origin
+    }
+
+    fn user_trace(&self) -> UserTrace {
+        UserTrace::new(self.shire_mask, self.trace)
+    }
+
+    /// Address of the trace buffer, 0 if there is none.
+    fn trace_buffer(&self) -> u64 {
+        self.trace.map_or(0, |trace| trace.buffer.get())
     }
 }
 
@@ -76,6 +96,8 @@ struct Running {
     launch: CheckedLaunch,
     dispatched: u64,
     aborted: bool,
+    /// Until when the harts have to acknowledge the abort; none if they always do.
+    patience: Option<Instant>,
     /// A compute reset has killed it without telling anybody.
     orphaned: bool,
 }
@@ -102,12 +124,20 @@ impl KernelWorker {
         self.running.is_none()
     }
 
-    /// Tells whether messages reach the cores.
+    /// Returns how long the firmware may sleep before it must look after an aborted kernel.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        const SLOW_HARTS: Duration = Duration::from_millis(1);
+        let end = self.running.as_ref()?.patience?;
+        let left = end.saturating_duration_since(Instant::now());
+        Some(if left.is_zero() { SLOW_HARTS } else { left })
+    }
+
+    /// Returns whether messages reach the cores.
     pub(crate) fn reachable(&self) -> Reachable {
         if self.hang { Reachable::No } else { Reachable::Yes }
     }
 
-    /// Tells whether the running kernel comes from that queue.
+    /// Returns `true` if the running kernel comes from that queue.
     pub(crate) fn runs_from(&self, queue: usize) -> bool {
         self.running.as_ref().is_some_and(|running| running.launch.origin.queue == queue)
     }
@@ -144,8 +174,8 @@ impl Shared {
             // Erratum 12 (§21): there is no code of its own.
             return Err(LaunchStatus::Error);
         }
-        let (stack_top, stack_bytes_per_hart) = match stack {
-            None => (abi::DEFAULT_STACK_TOP.as_u64(), abi::DEFAULT_STACK_BYTES),
+        let stack = match stack {
+            None => self.default_stack(),
             Some(stack) => custom_stack(&stack, shire_mask, &host)?,
         };
         if flags.contains(CommandFlags::ARGS_EMBEDDED) && args != 0 {
@@ -155,19 +185,18 @@ impl Shared {
         if shire_mask & !self.slot.config.shires != 0 {
             return Err(LaunchStatus::ShiresNotReady);
         }
-        if let Some(trace) = &trace {
-            trace::format_user_buffer(&self.slot.dram, trace);
+        Ok(CheckedLaunch { origin, entry, args, exception_buffer, trace, shire_mask, stack })
+    }
+
+    fn default_stack(&self) -> StackPlace {
+        StackPlace {
+            top: abi::DEFAULT_STACK_TOP.as_u64(),
+            bytes_per_hart: abi::DEFAULT_STACK_BYTES,
+            guard_bytes: match self.slot.config.stack_guards {
+                StackGuards::Default => STACK_GUARD_BYTES,
+                StackGuards::None => 0,
+            },
         }
-        Ok(CheckedLaunch {
-            origin,
-            entry,
-            args,
-            exception_buffer,
-            trace_buffer: trace.map_or(0, |trace| trace.buffer.get()),
-            shire_mask,
-            stack_top,
-            stack_bytes_per_hart,
-        })
     }
 
     /// Answers a launch that is not started. Spec: §9.4
@@ -202,7 +231,8 @@ impl Shared {
             }
             Started::Running => {
                 self.outstanding[launch.origin.queue] += 1;
-                let running = Running { launch, dispatched, aborted: false, orphaned: false };
+                let running =
+                    Running { launch, dispatched, aborted: false, patience: None, orphaned: false };
                 self.kernel.running = Some(running);
             }
             Started::Refused => self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed),
@@ -212,14 +242,16 @@ impl Shared {
     /// Writes the kernel environment and makes the cores see what the host has written.
     fn prepare(&mut self, launch: &CheckedLaunch) -> Start {
         let environment = KernelEnvironment::new(launch.shire_mask, self.slot.config.frequency_mhz);
-        let written = self.slot.dram.write(ENVIRONMENT, environment.as_bytes());
-        debug_assert!(written.is_ok(), "the firmware's area is part of every DRAM");
+        if let Some(scratchpads) = self.compute.scratchpads() {
+            let written = scratchpads.write(ENVIRONMENT, environment.as_bytes());
+            debug_assert!(written.is_ok(), "every chip has a master shire");
+        }
         if self.slot.bar0_written.load(std::sync::atomic::Ordering::Relaxed) {
             // Acquire: pairs with the release of the host thread that wrote.
             self.slot.bar0_written.swap(false, std::sync::atomic::Ordering::Acquire);
             self.compute.memory_changed();
         } else if self.slot.bar0_mapped.load(std::sync::atomic::Ordering::Relaxed) {
-            // Nobody tells what another process writes.
+            // What another process writes is not announced.
             self.compute.memory_changed();
         }
         Start {
@@ -227,9 +259,11 @@ impl Shared {
             args: launch.args,
             environment: ENVIRONMENT,
             shire_mask: launch.shire_mask,
-            stack_top: launch.stack_top,
-            stack_bytes_per_hart: launch.stack_bytes_per_hart,
+            stack_top: launch.stack.top,
+            stack_bytes_per_hart: launch.stack.bytes_per_hart,
+            stack_guard_bytes: launch.stack.guard_bytes,
             exception_buffer: launch.exception_buffer,
+            trace: launch.user_trace(),
         }
     }
 
@@ -239,17 +273,52 @@ impl Shared {
         Times { start, wait: dispatched.wrapping_sub(start), execute }
     }
 
-    /// Answers the running kernel if it has ended.
+    /// Answers the running kernel if it has ended, or cannot be ended.
     pub(crate) fn poll_kernel(&mut self) -> bool {
-        let Some((launch, report)) = self.kernel.reports.take() else { return false };
+        let Some((launch, report)) = self.kernel.reports.take() else {
+            return self.give_up_on_sleepers();
+        };
         Stats::add(&self.slot.stats.instructions, report.instructions);
         let present = launch == self.kernel.launches;
         let running = self.kernel.running.take_if(|running| present && !running.orphaned);
         if let Some(running) = running {
+            // Harts that a reset has killed write nothing: the buffer may be in other use by then.
+            running.launch.user_trace().end(&self.slot.dram);
             let (status, error) = self.result(&running, &report);
             self.answer(&running, status, error);
         }
         true
+    }
+
+    /// Gives the cores up if harts have not acknowledged an abort in time. Spec: §9.3, §9.4
+    ///
+    /// Harts that run are only slow: no time of the device passes for them.
+    fn give_up_on_sleepers(&mut self) -> bool {
+        let overdue = |running: &Running| running.patience.is_some_and(|end| end <= Instant::now());
+        if !self.kernel.running.as_ref().is_some_and(overdue) {
+            return false;
+        }
+        let silent = self.compute.sleeping_shires();
+        if silent == 0 {
+            return false;
+        }
+        let Some(lost) = self.kernel.running.take() else { return false };
+        self.kernel.hang = true;
+        tracing::debug!(silent, "harts do not acknowledge an abort");
+        let error = FwErrorType::CmSmodeHang;
+        self.respond(&Completion::FwError { error, payload: silent });
+        self.answer_lost(&lost);
+        true
+    }
+
+    /// Answers a launch whose harts cannot be reached.
+    fn answer_lost(&mut self, lost: &Running) {
+        let error = LaunchError {
+            exception_buffer: lost.launch.exception_buffer,
+            trace_buffer: lost.launch.trace_buffer(),
+            shire_mask: 0,
+        };
+        self.answer(lost, LaunchStatus::CmMulticastFailed, Some(error));
     }
 
     fn answer(&mut self, running: &Running, status: LaunchStatus, error: Option<LaunchError>) {
@@ -291,7 +360,7 @@ impl Shared {
         };
         let error = LaunchError {
             exception_buffer: launch.exception_buffer,
-            trace_buffer: launch.trace_buffer,
+            trace_buffer: launch.trace_buffer(),
             shire_mask,
         };
         (status, Some(error))
@@ -315,14 +384,13 @@ impl Shared {
     pub(crate) fn abort_kernel(&mut self) {
         let unreachable = self.kernel.hang;
         if let Some(lost) = self.kernel.running.take_if(|r| r.orphaned || unreachable) {
-            let error = LaunchError {
-                exception_buffer: lost.launch.exception_buffer,
-                trace_buffer: lost.launch.trace_buffer,
-                shire_mask: 0,
-            };
-            self.answer(&lost, LaunchStatus::CmMulticastFailed, Some(error));
+            self.answer_lost(&lost);
         } else if let Some(running) = &mut self.kernel.running {
             running.aborted = true;
+            let config = &self.slot.config;
+            if config.credit_abort == CreditAbort::Waits && running.patience.is_none() {
+                running.patience = Instant::now().checked_add(config.ack_timeout);
+            }
             self.compute.abort();
         }
     }
@@ -357,7 +425,7 @@ fn custom_stack(
     config: &StackConfig,
     shire_mask: u64,
     host: &std::ops::Range<u64>,
-) -> Result<(u64, u64), LaunchStatus> {
+) -> Result<StackPlace, LaunchStatus> {
     let invalid = LaunchStatus::InvalidStackConfig;
     let harts = u64::from(abi::harts_in_mask(shire_mask));
     let units = config.stack_size.get();
@@ -372,5 +440,5 @@ fn custom_stack(
     if bytes_per_hart % STACK_ALIGN_BYTES != 0 || !host.contains(&start) || !host.contains(&end) {
         return Err(invalid);
     }
-    Ok((end, bytes_per_hart))
+    Ok(StackPlace { top: end, bytes_per_hart, guard_bytes: 0 })
 }

@@ -90,7 +90,7 @@ impl Shared {
         Times { start: origin.start, wait, execute: 0 }
     }
 
-    /// Tells whether the firmware has stopped for good, as the faults of the board say.
+    /// Returns `true` if the firmware has stopped for good, as the faults of the board say.
     pub(crate) fn hangs(&self) -> bool {
         self.until_hang == Some(0)
     }
@@ -221,7 +221,7 @@ impl Shared {
         self.respond(&answer);
     }
 
-    /// Reports a command that nobody executes: an event, and no response. Spec: §5.5, §10.4
+    /// Reports a command that is not executed: an event, and no response. Spec: §5.5, §10.4
     pub(crate) fn unsupported(&mut self, tag: Tag) {
         let error = FwErrorType::UnsupportedCommand;
         self.respond(&Completion::FwError { error, payload: tag.as_u16().into() });
@@ -271,7 +271,7 @@ impl MasterMinion {
         })
     }
 
-    /// Does what can be done now; tells whether anything was.
+    /// Does what can be done now; returns `true` if anything was.
     pub(crate) fn step(&mut self) -> bool {
         let shared = &mut self.shared;
         if shared.hangs() || shared.cq.retry(&shared.slot) {
@@ -299,7 +299,9 @@ impl MasterMinion {
 
     /// Returns how long the firmware may sleep without an event.
     pub(crate) fn next_attempt(&self) -> Option<std::time::Duration> {
-        self.shared.cq.next_attempt().filter(|_| !self.shared.hangs())
+        let shared = &self.shared;
+        let attempts = [shared.cq.next_attempt(), shared.kernel.next_look()];
+        attempts.into_iter().flatten().min().filter(|_| !shared.hangs())
     }
 
     /// Ends the firmware, and gives the cores back.

@@ -20,6 +20,8 @@ mod sq;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod user_trace;
+pub(crate) use user_trace::UserTrace;
 
 use std::hint;
 use std::sync::Arc;
@@ -38,7 +40,8 @@ use crate::compute::Compute;
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Rounds of looking between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
-/// The same, and between two looks at the doorbells of other processes, if there are such: a look is a system call.
+/// The same, and between two looks at the doorbells of other processes, if there are such: a look
+/// is a system call.
 const LOOKS_PER_LINE: u32 = 4;
 /// Steps between two looks at the doorbells of other processes.
 const STEPS_PER_LOOK: u32 = 8;
@@ -54,7 +57,8 @@ pub(crate) struct Firmware {
     sp: Option<ServiceProcessor>,
     /// Here while `mm` is not there.
     compute: Option<Box<dyn Compute>>,
-    /// How long to look for work before sleeping; adapts between an eighth and the whole of the configured time.
+    /// How long to look for work before sleeping; adapts between an eighth and the whole of the
+    /// configured time.
     spin: Duration,
 }
 
@@ -77,7 +81,7 @@ impl Firmware {
         let slot = Arc::clone(&self.slot);
         let mut steps = 0_u32;
         loop {
-            // Somebody busy hears doorbells of other processes too, but need not ask each time.
+            // A busy thread hears doorbells of other processes too, but need not ask each time.
             steps = steps.wrapping_add(1);
             if steps.is_multiple_of(STEPS_PER_LOOK) {
                 slot.bell.look();
@@ -96,7 +100,7 @@ impl Firmware {
         }
     }
 
-    /// Does what can be done now; tells whether anything was.
+    /// Does what can be done now; returns `true` if anything was.
     fn step(&mut self) -> bool {
         if !self.booted {
             return self.step_boot();

@@ -39,7 +39,7 @@ impl ServiceProcessor {
         })
     }
 
-    /// Takes one command, if there is one; tells whether there was.
+    /// Takes one command, if there is one; returns `true` if there was.
     pub(crate) fn step(&mut self) -> bool {
         let rung = self.slot.bell.rung(Endpoint::Management);
         if rung != self.doorbells_seen {

@@ -33,11 +33,13 @@ impl Batch {
         self.at >= self.end
     }
 
-    /// Takes everything out of the ring and tells the host that there is room; 0 if there was nothing.
+    /// Takes everything out of the ring and tells the host that there is room; 0 if there was
+    /// nothing.
     ///
     /// Erratum 7 (§21): the tail moves before anything is executed.
     pub(crate) fn pick_up(&mut self, ring: &mut Consumer, slot: &Slot) -> usize {
-        // An error means that the host wrote nonsense into the head: nothing to see until it is mended.
+        // An error means that the host wrote nonsense into the head: nothing to see until it is
+        // mended.
         let page = &slot.page;
         let used = ring.used(page).unwrap_or(0);
         let len = used as usize;
@@ -56,7 +58,8 @@ impl Batch {
 
     /// Returns the command at the front, without taking it; `None` when the batch is used up.
     ///
-    /// A size that cannot be right makes the parser skip eight bytes and try again. Erratum 17 (§21).
+    /// A size that cannot be right makes the parser skip eight bytes and try again. Erratum 17
+    /// (§21).
     pub(crate) fn front(&mut self) -> Option<(Header, &[u8])> {
         loop {
             let left = self.end.checked_sub(self.at)?;
@@ -114,7 +117,7 @@ impl SubmissionWorker {
         self.look = true;
     }
 
-    /// Executes as much as possible; tells whether anything was done.
+    /// Executes as much as possible; returns `true` if anything was done.
     pub(crate) fn step(&mut self, shared: &mut Shared) -> bool {
         let mut busy = false;
         if self.batch.is_empty() && self.waiting.is_none() {

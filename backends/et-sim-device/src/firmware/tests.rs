@@ -9,8 +9,8 @@ use std::time::Duration;
 use et_devapi::abi::{self, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, EchoStatus, KernelAbortStatus, LaunchError, LaunchParams,
-    LaunchStatus, StackConfig,
+    AbortStatus, Completion, EchoStatus, FwErrorType, KernelAbortStatus, LaunchError, LaunchParams,
+    LaunchStatus, StackConfig, TraceConfig,
 };
 use et_devapi::pci::Vector;
 use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Mmio};
@@ -21,12 +21,13 @@ use self::common::{
     launch, null_config, params, until, write_node,
 };
 use crate::compute::{Compute, Reports, Start, Started};
-use crate::{Board, MemoryAfterReset};
+use crate::{Board, BoardConfig, CreditAbort, MemoryAfterReset};
 
 /// Cores that run a kernel until the test ends it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Hands {
     state: Arc<Mutex<State>>,
+    scratchpads: Arc<Scratchpads>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +35,7 @@ struct State {
     started: Vec<Start>,
     running: Option<(u64, Arc<Reports>)>,
     aborts: u32,
+    sleeping: u64,
     resets: u32,
     changes: u32,
     cycles: u64,
@@ -51,6 +53,10 @@ impl Compute for Hands {
         self.state.lock().unwrap().aborts += 1;
     }
 
+    fn sleeping_shires(&self) -> u64 {
+        self.state.lock().unwrap().sleeping
+    }
+
     fn reset(&mut self) {
         self.state.lock().unwrap().resets += 1;
     }
@@ -66,14 +72,18 @@ impl Compute for Hands {
     }
 
     fn scratchpads(&self) -> Option<&Scratchpads> {
-        None
+        Some(&self.scratchpads)
     }
 }
 
 impl Hands {
     fn rig() -> (Self, Rig) {
-        let hands = Self::default();
-        let config = null_config();
+        Self::rig_with(null_config())
+    }
+
+    fn rig_with(config: BoardConfig) -> (Self, Rig) {
+        let scratchpads = Arc::new(Scratchpads::new().unwrap());
+        let hands = Self { state: Arc::default(), scratchpads };
         let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
         let board = Board::with_compute(config, dram, Box::new(hands.clone())).unwrap();
         (hands, Rig::attach(board))
@@ -226,7 +236,7 @@ fn cores_get_what_the_launch_says() {
     assert_eq!(start.shire_mask, 0b101);
     assert_eq!((start.stack_top, start.stack_bytes_per_hart), (0x80_0580_0000, 4160));
     let mut environment = [0; 24];
-    rig.board.dram().read(start.environment, &mut environment).unwrap();
+    hands.scratchpads.read(start.environment, &mut environment).unwrap();
     assert_eq!(environment[..6], [0, 0, 1, 0, 0, 0]);
     assert_eq!(environment[8..16], 0b101_u64.to_le_bytes());
     assert_eq!(environment[16..20], 600_u32.to_le_bytes());
@@ -238,6 +248,103 @@ fn cores_get_what_the_launch_says() {
     let start = hands.wait_for(2);
     assert_eq!(start.stack_top, HOST_BASE + 272 * 4096);
     assert_eq!(start.stack_bytes_per_hart, 8192);
+}
+
+#[test]
+fn a_trace_is_finished_with_its_launch_and_not_after_a_reset() {
+    const BUFFER: u64 = HOST_BASE + 0x10_0000;
+    let trace = TraceConfig {
+        buffer: BUFFER.into(),
+        buffer_size: (64 * 64).into(),
+        threshold: 0.into(),
+        shire_mask: 1.into(),
+        thread_mask: u64::MAX.into(),
+        event_mask: 0.into(),
+        filter_mask: 0.into(),
+    };
+    let wanted = LaunchParams { trace: Some(trace), ..params() };
+    let (hands, mut rig) = Hands::rig();
+    let dram = Arc::clone(rig.board.dram());
+    let used = || {
+        let mut bytes = [0; 4];
+        dram.read(BUFFER + 64, &mut bytes).unwrap();
+        u32::from_le_bytes(bytes)
+    };
+    // What the second hart has used.
+    let block = abi::TRACE_CONTROL_BASE.as_u64() + 64;
+    dram.write(block + 36, &20_u32.to_le_bytes()).unwrap();
+    rig.send(0, &launch(1, &wanted));
+    hands.wait_for(1);
+    assert_eq!(used(), 0);
+    hands.finish(vec![]);
+    completed(&mut rig, 1);
+    assert_eq!(used(), 20);
+
+    dram.write(block + 36, &30_u32.to_le_bytes()).unwrap();
+    rig.send(0, &launch(2, &wanted));
+    hands.wait_for(2);
+    rig.send_high(1, &cm_reset(3));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    hands.finish(vec![]);
+    rig.assert_quiet_on(1);
+    assert_eq!(used(), 20, "of a launch that the reset has killed");
+}
+
+#[test]
+fn harts_that_sleep_through_an_abort_cost_the_cores_until_a_reset() {
+    let config = BoardConfig {
+        credit_abort: CreditAbort::Waits,
+        ack_timeout: Duration::ZERO,
+        ..null_config()
+    };
+    let (hands, mut rig) = Hands::rig_with(config);
+    let wanted = LaunchParams { shire_mask: 0b110, ..params() };
+    rig.send(0, &launch(1, &wanted));
+    hands.wait_for(1);
+    rig.send_high(0, &abort(2));
+    until("the abort", || hands.state.lock().unwrap().aborts == 1);
+    // Harts that still run are only slow.
+    rig.assert_quiet_on(1);
+    hands.state.lock().unwrap().sleeping = 0b100;
+    let error = FwErrorType::CmSmodeHang;
+    assert_eq!(rig.next(), Completion::FwError { error, payload: 0b100 });
+    let (tag, status, error) = launched(rig.next());
+    assert_eq!((tag, status), (1, LaunchStatus::CmMulticastFailed));
+    assert_eq!(error.unwrap().shire_mask, 0);
+    let status = AbortStatus::Success;
+    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(2), status });
+
+    // Nothing reaches the cores now.
+    rig.send(1, &launch(3, &params()));
+    assert_eq!(launched(rig.next()).1, LaunchStatus::CmMulticastFailed);
+    assert_eq!(hands.started(), 1);
+    rig.send_high(1, &cm_reset(4));
+    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert_eq!(hands.state.lock().unwrap().resets, 1);
+    // The report of the lost launch comes with the reset, and is not expected any more.
+    hands.finish(vec![]);
+    rig.send(0, &launch(5, &params()));
+    hands.wait_for(2);
+    hands.finish(vec![]);
+    completed(&mut rig, 5);
+}
+
+#[test]
+fn firmware_waits_as_long_as_it_was_told_for_harts_that_sleep() {
+    let ack_timeout = Duration::from_secs(3600);
+    let credit_abort = CreditAbort::Waits;
+    let (hands, mut rig) =
+        Hands::rig_with(BoardConfig { credit_abort, ack_timeout, ..null_config() });
+    hands.state.lock().unwrap().sleeping = 1;
+    rig.send(0, &launch(1, &params()));
+    hands.wait_for(1);
+    rig.send_high(0, &abort(2));
+    until("the abort", || hands.state.lock().unwrap().aborts == 1);
+    rig.assert_quiet_on(1);
+    // A credit has come after all.
+    hands.finish(vec![failure(0, HartExit::Aborted)]);
+    aborted(&mut rig, 1);
+    assert!(matches!(rig.next(), Completion::Abort { .. }));
 }
 
 #[test]
@@ -335,7 +442,7 @@ fn a_compute_reset_kills_silently() {
     rig.send_high(0, &cm_reset(2));
     assert!(matches!(rig.next(), Completion::CmReset { .. }));
     assert_eq!(hands.state.lock().unwrap().resets, 1);
-    // A report that still comes is nobody's.
+    // A report that still comes belongs to no launch.
     hands.finish(vec![]);
     rig.send(1, &launch(3, &params()));
     rig.send(0, &echo(4));

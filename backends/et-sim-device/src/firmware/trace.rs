@@ -1,7 +1,7 @@
-//! Traces: configuration, control, and buffers that are well-formed and empty.
+//! Traces of the firmware: configuration, control, and buffers that are well-formed and empty.
 //!
-//! The simulated firmware logs nothing. What it does with its buffers is what a reader depends on:
-//! headers, sizes, and the order of parts.
+//! The simulated firmware logs nothing; what kernels trace is the matter of `user_trace`. What it
+//! does with its buffers is what a reader depends on: headers, sizes, and the order of parts.
 
 use et_devapi::abi;
 use et_devapi::msg::CommandFlags;
@@ -28,16 +28,16 @@ const STATS_BYTES: u32 = 0x10_0000;
 /// Bytes of the master minion's trace. Spec: §16.1
 const MM_BYTES: u32 = 0x10_0000;
 /// Offset of the first entry in the first part, and in every other part. Spec: §16.1
-const FIRST_ENTRY: u32 = 64;
-const FIRST_ENTRY_OF_OTHERS: u32 = 4;
+pub(super) const FIRST_ENTRY: u32 = 64;
+pub(super) const FIRST_ENTRY_OF_OTHERS: u32 = 4;
 /// Alignment of trace buffers and of their parts. Spec: §9.1
-const ALIGN_BYTES: u64 = 64;
+pub(super) const ALIGN_BYTES: u64 = 64;
 
 /// Bit of the master shire in shire masks.
-const MASTER_SHIRE: u64 = 1 << 32;
+pub(super) const MASTER_SHIRE: u64 = 1 << 32;
 /// Harts of a shire that are masters in the master shire, and those that are not.
-const LOW_THREADS: u64 = 0xffff_ffff;
-const HIGH_THREADS: u64 = !LOW_THREADS;
+pub(super) const LOW_THREADS: u64 = 0xffff_ffff;
+pub(super) const HIGH_THREADS: u64 = !LOW_THREADS;
 
 /// Which firmware trace buffers a read list fetches. Spec: §8
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(crate) fn format_at_boot(dram: &Dram) {
     format(dram, MM_STATS_BASE, BufferType::MmStats, STATS_BYTES, 1);
 }
 
-/// Tells whether a launch may have this trace configuration. Spec: §9.1
+/// Returns `true` if a launch may have this trace configuration. Spec: §9.1
 pub(crate) fn is_valid(config: &TraceConfig) -> bool {
     let harts = selected_harts(config);
     let size = u64::from(config.buffer_size.get());
@@ -174,18 +174,8 @@ pub(crate) fn is_valid(config: &TraceConfig) -> bool {
         && size / harts >= ALIGN_BYTES
 }
 
-/// Makes the user-mode trace buffer of a launch an empty one. Spec: §16.1
-///
-/// The address was not checked (spec §9.1): parts outside device memory are not written.
-pub(crate) fn format_user_buffer(dram: &Dram, config: &TraceConfig) {
-    let harts = selected_harts(config);
-    let part = u64::from(config.buffer_size.get()) / harts.max(1) / ALIGN_BYTES * ALIGN_BYTES;
-    let (Ok(part), Ok(parts)) = (u32::try_from(part), u16::try_from(harts)) else { return };
-    format(dram, config.buffer.get(), BufferType::CmUmode, part, parts);
-}
-
-/// Spec: §9.1
-fn selected_harts(config: &TraceConfig) -> u64 {
+/// Returns how many parts the buffer has. Spec: §9.1
+pub(super) fn selected_harts(config: &TraceConfig) -> u64 {
     let shires = config.shire_mask.get();
     let threads = config.thread_mask.get();
     let compute = u64::from((shires & LOW_THREADS).count_ones() * threads.count_ones());
@@ -193,25 +183,29 @@ fn selected_harts(config: &TraceConfig) -> u64 {
     compute + if shires & MASTER_SHIRE != 0 { master } else { 0 }
 }
 
-fn format(dram: &Dram, base: u64, kind: BufferType, part_bytes: u32, parts: u16) {
+/// Returns the header of a buffer's first part.
+pub(super) fn header(kind: BufferType, part_bytes: u32, parts: u16, used: u32) -> TraceHeader {
     let (major, minor, patch) = VERSION;
-    let header = TraceHeader {
+    TraceHeader {
         magic_header: MAGIC.into(),
         version_major: major.into(),
         version_minor: minor.into(),
         version_patch: patch.into(),
         r#type: (kind as u16).into(),
-        data_size: FIRST_ENTRY.into(),
+        data_size: used.into(),
         sub_buffer_size: part_bytes.into(),
         sub_buffer_count: parts.into(),
         pad: [0; 42],
-    };
+    }
+}
+
+/// Empties a firmware buffer.
+fn format(dram: &Dram, base: u64, kind: BufferType, part_bytes: u32, parts: u16) {
+    let header = header(kind, part_bytes, parts, FIRST_ENTRY);
     let mut written = dram.write(base, header.as_bytes());
     for part in 1..u64::from(parts) {
         let Some(at) = base.checked_add(part * u64::from(part_bytes)) else { break };
         written = written.and_then(|()| dram.write(at, &FIRST_ENTRY_OF_OTHERS.to_le_bytes()));
     }
-    if written.is_err() {
-        tracing::debug!(base, "trace buffer outside device memory");
-    }
+    debug_assert!(written.is_ok(), "the firmware's buffers are part of every DRAM");
 }

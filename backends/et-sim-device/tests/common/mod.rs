@@ -91,7 +91,7 @@ impl Rig {
         self.board.page()
     }
 
-    /// Pushes without ringing; tells whether there was room.
+    /// Pushes without ringing; returns `true` if there was room.
     pub fn try_push(&mut self, queue: usize, message: &[u8]) -> bool {
         self.sq[queue].push(self.board.page(), message).unwrap() == Push::Accepted
     }
@@ -128,7 +128,7 @@ impl Rig {
         }
     }
 
-    /// Takes the next message without looking at it; tells whether there was one.
+    /// Takes the next message without looking at it; returns `true` if there was one.
     pub fn try_bytes_fast(&mut self) -> bool {
         let mut buffer = [0; 512];
         let frame = |header: &_| completion_bytes(Endpoint::Operations, header);

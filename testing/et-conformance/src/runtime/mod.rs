@@ -13,6 +13,7 @@ mod link;
 mod mistakes;
 mod resets;
 mod streams;
+mod traces;
 
 use et_hal::Hal;
 
@@ -30,6 +31,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         environment::cases(),
         mistakes::cases(),
         failures::cases(),
+        traces::cases(),
         graphs::cases(),
         graph_failures::cases(),
         resets::cases(),

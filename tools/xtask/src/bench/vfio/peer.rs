@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use et::sim::SimConfig;
+use et::sim::BoardConfig;
 use et_sim_device::Board;
 use et_sim_server::{Card, CardOptions};
 use et_vfio_user::{Device, Server};
@@ -29,7 +29,7 @@ const LOOKS_PER_CLOCK: u32 = 64;
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Role {
     /// Simulates a card behind a socket.
-    Card { socket: PathBuf, board: SimConfig },
+    Card { socket: PathBuf, board: BoardConfig },
     /// Sends back on standard output what comes in on standard input.
     Echo { spin_us: u64 },
     /// Sends commands to a card, without a system call between them that is not needed.
@@ -48,8 +48,8 @@ pub(crate) fn play(role: &Role, cpu: Option<usize>) -> anyhow::Result<()> {
     }
 }
 
-fn serve(socket: &Path, board: SimConfig) -> anyhow::Result<()> {
-    let mut config = board.into_board();
+fn serve(socket: &Path, board: BoardConfig) -> anyhow::Result<()> {
+    let mut config = board;
     config.waits_for_host = true;
     let card: Arc<dyn Device> = Arc::new(Card::new(Board::power_on(config)?, CardOptions::new()));
     let server = Server::bind(socket)?;

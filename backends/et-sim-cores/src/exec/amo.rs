@@ -1,0 +1,280 @@
+//! Atomics and coherent small stores of opcode 0x3B. Spec: ISA §3.1, §3.2
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::decode::op::{Op, SINK};
+use crate::decode::{funct3, funct7};
+use crate::exec::event::Event;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
+use crate::memory::Region;
+use crate::memory::bus::{self, Scope};
+use crate::memory::map;
+use crate::memory::weak::{Bank, Change, Target};
+
+/// An atomic operation on memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Atomic {
+    Add,
+    Swap,
+    Xor,
+    Or,
+    And,
+    Min,
+    Max,
+    MinUnsigned,
+    MaxUnsigned,
+    CompareSwap,
+}
+
+impl Atomic {
+    /// Decodes the function field without its scope bit.
+    fn new(function: u32) -> Self {
+        match function {
+            0x00 => Self::Add,
+            0x04 => Self::Swap,
+            0x10 => Self::Xor,
+            0x20 => Self::Or,
+            0x30 => Self::And,
+            0x40 => Self::Min,
+            0x50 => Self::Max,
+            0x60 => Self::MinUnsigned,
+            0x70 => Self::MaxUnsigned,
+            _ => Self::CompareSwap,
+        }
+    }
+}
+
+/// Defines the function for one width. Sequentially consistent: kernels build locks from these.
+macro_rules! atomic {
+    ($name:ident, $atomic:ident, $unsigned:ident) => {
+        /// Changes `word` and returns its old value; `expected` is for compare-and-swap.
+        pub(crate) fn $name(
+            word: &$atomic,
+            operation: Atomic,
+            operand: $unsigned,
+            expected: $unsigned,
+        ) -> $unsigned {
+            const ORDER: Ordering = Ordering::SeqCst;
+            // Signed order is unsigned order with the sign bit flipped.
+            const FLIP: $unsigned = 1 << ($unsigned::BITS - 1);
+            let pick = |larger: bool| {
+                let new = |old: $unsigned| {
+                    let old_is_larger = old ^ FLIP > operand ^ FLIP;
+                    Some(if old_is_larger == larger { old } else { operand })
+                };
+                word.fetch_update(ORDER, Ordering::Relaxed, new).unwrap_or_else(|old| old)
+            };
+            match operation {
+                Atomic::Add => word.fetch_add(operand, ORDER),
+                Atomic::Swap => word.swap(operand, ORDER),
+                Atomic::Xor => word.fetch_xor(operand, ORDER),
+                Atomic::Or => word.fetch_or(operand, ORDER),
+                Atomic::And => word.fetch_and(operand, ORDER),
+                Atomic::Min => pick(false),
+                Atomic::Max => pick(true),
+                Atomic::MinUnsigned => word.fetch_min(operand, ORDER),
+                Atomic::MaxUnsigned => word.fetch_max(operand, ORDER),
+                Atomic::CompareSwap => {
+                    word.compare_exchange(expected, operand, ORDER, ORDER).unwrap_or_else(|old| old)
+                }
+            }
+        }
+    };
+}
+
+atomic!(atomic_word, AtomicU32, u32);
+atomic!(atomic_double, AtomicU64, u64);
+
+/// Changes the word or double word at `offset` and returns its old value, zero-extended; none if it
+/// is misaligned or not inside the region.
+#[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
+pub(crate) fn in_region(
+    region: &Region,
+    offset: u64,
+    size: u64,
+    operation: Atomic,
+    operand: u64,
+    expected: u64,
+) -> Option<u64> {
+    if size == 4 {
+        let word = region.word(offset)?;
+        Some(atomic_word(word, operation, operand as u32, expected as u32).into())
+    } else {
+        Some(atomic_double(region.double(offset)?, operation, operand, expected))
+    }
+}
+
+/// Returns what an atomic makes of `old`; none if it stores nothing.
+#[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
+pub(crate) fn changed(
+    old: u64,
+    size: u64,
+    operation: Atomic,
+    operand: u64,
+    expected: u64,
+) -> Option<u64> {
+    let stores = if size == 4 {
+        operation != Atomic::CompareSwap || old as u32 == expected as u32
+    } else {
+        operation != Atomic::CompareSwap || old == expected
+    };
+    let new = if size == 4 {
+        let word = AtomicU32::new(old as u32);
+        atomic_word(&word, operation, operand as u32, expected as u32);
+        word.into_inner().into()
+    } else {
+        let double = AtomicU64::new(old);
+        atomic_double(&double, operation, operand, expected);
+        double.into_inner()
+    };
+    stores.then_some(new)
+}
+
+/// An atomic instruction with the values of its registers.
+struct Instruction {
+    operation: Atomic,
+    scope: Scope,
+    size: u64,
+    address: u64,
+    operand: u64,
+    expected: u64,
+}
+
+impl Instruction {
+    #[inline(always)]
+    fn new(hart: &Hart, op: Op) -> Self {
+        let raw = op.raw();
+        let function = funct7(raw);
+        Self {
+            operation: Atomic::new(function & !1),
+            scope: scope(function),
+            size: if funct3(raw) == 2 { 4 } else { 8 },
+            address: hart.x[op.rs1()],
+            operand: hart.x[op.rs2()],
+            expected: hart.x[31],
+        }
+    }
+}
+
+/// The scope is the low bit of the function field.
+fn scope(function: u32) -> Scope {
+    if function & 1 == 0 { Scope::Local } else { Scope::Global }
+}
+
+/// Executes an atomic instruction.
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
+pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
+    let Instruction { operation, scope, size, address, operand, expected } =
+        Instruction::new(hart, op);
+    let fault = || Event::store_fault(map::canonical(address));
+    let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
+        .map_err(bus::Coherence::of_store)?;
+    let old = if size == 4 {
+        let word = region.word(offset).ok_or_else(fault)?;
+        let old = atomic_word(word, operation, operand as u32, expected as u32);
+        i64::from(old.cast_signed()).cast_unsigned()
+    } else {
+        let double = region.double(offset).ok_or_else(fault)?;
+        atomic_double(double, operation, operand, expected)
+    };
+    bus::note_coherent(core, region, offset, size);
+    hart.x[op.rd()] = old;
+    Ok(())
+}
+
+/// Executes an atomic instruction on weak memory: later, if its result is not used.
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "the result of a word operation is a word")]
+pub(crate) fn execute_weak(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
+    let Instruction { operation, scope, size, address, operand, expected } =
+        Instruction::new(hart, op);
+    let Some(mut weak) = core.chip.weak() else { return execute(hart, core, op, pc) };
+    let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
+        .map_err(bus::Coherence::of_store)?;
+    let target = Target { scope, bank: Bank::of(core, region), offset, size };
+    let change = Change::Atomic { operation, operand, expected };
+    if op.rd() == SINK as usize {
+        weak.post(core, hart.id, target, change);
+        return Ok(());
+    }
+    let old = weak.change(core, hart.id, target, change);
+    let word = i64::from((old as u32).cast_signed()).cast_unsigned();
+    hart.x[op.rd()] = if size == 4 { word } else { old };
+    Ok(())
+}
+
+/// Where a coherent store goes to, and its size.
+#[inline(always)]
+fn small_store_target<'a>(
+    hart: &Hart,
+    core: &Core<'a>,
+    op: Op,
+) -> Result<(&'a Region, u64, u64), Event> {
+    let size = if funct7(op.raw()) & !1 == 0x08 { 1 } else { 2 };
+    // Only atomics are kept away from scratchpads by a local scope.
+    bus::coherent(core, hart.shire(), hart.x[op.rs1()], size, Scope::Global)
+        .map(|(region, offset)| (region, offset, size))
+        .map_err(bus::Coherence::of_store)
+}
+
+/// Executes a coherent store of a byte or halfword.
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
+pub(crate) fn small_store(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
+    let (region, offset, size) = small_store_target(hart, core, op)?;
+    let (address, value) = (hart.x[op.rs1()], hart.x[op.rs2()]);
+    let fault = || Event::store_fault(map::canonical(address));
+    // Release: what the hart stored before is visible to who sees this.
+    if size == 1 {
+        region.byte(offset).ok_or_else(fault)?.store(value as u8, Ordering::Release);
+    } else {
+        region.half(offset).ok_or_else(fault)?.store(value as u16, Ordering::Release);
+    }
+    bus::note_coherent(core, region, offset, size);
+    Ok(())
+}
+
+/// Executes a coherent store of a byte or halfword on weak memory: later.
+#[inline(never)]
+pub(crate) fn small_store_weak(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    op: Op,
+    pc: u64,
+) -> Result<(), Event> {
+    let Some(mut weak) = core.chip.weak() else { return small_store(hart, core, op, pc) };
+    let (region, offset, size) = small_store_target(hart, core, op)?;
+    let scope = scope(funct7(op.raw()));
+    let target = Target { scope, bank: Bank::of(core, region), offset, size };
+    weak.post(core, hart.id, target, Change::Store(hart.x[op.rs2()]));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signed_and_unsigned_extremes_differ() {
+        for (operation, new) in [
+            (Atomic::Min, 0x8000_0000),
+            (Atomic::Max, 1),
+            (Atomic::MinUnsigned, 1),
+            (Atomic::MaxUnsigned, 0x8000_0000),
+        ] {
+            let word = AtomicU32::new(1);
+            assert_eq!(atomic_word(&word, operation, 0x8000_0000, 0), 1);
+            assert_eq!(word.into_inner(), new, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn compare_and_swap_needs_the_expected_value() {
+        let word = AtomicU64::new(5);
+        assert_eq!(atomic_double(&word, Atomic::CompareSwap, 9, 4), 5);
+        assert_eq!(atomic_double(&word, Atomic::CompareSwap, 9, 5), 5);
+        assert_eq!(word.into_inner(), 9);
+    }
+}

@@ -1,0 +1,139 @@
+//! Handlers of loads, stores and atomics.
+//!
+//! Aligned accesses to DRAM are made here; all others, and all faults, go to [`bus`]. So do all
+//! accesses on weak memory, for which the slow handlers are entered directly.
+
+use std::sync::atomic::Ordering;
+
+use crate::decode::op::Op;
+use crate::exec::amo;
+use crate::exec::control::delegate;
+use crate::exec::{Env, Ops, next, stop};
+use crate::machine::hart::{Hart, Vector};
+use crate::memory::bus;
+
+/// Defines handlers of loads: which word of memory, its size, and what the register gets of it.
+macro_rules! load {
+    ($($name:ident, $slow:ident: $word:ident $size:literal, $value:ident: $unsigned:ident =>
+       $hart:ident, $op:ident, $write:expr;)*) => {
+        $(
+            pub(crate) fn $name<const LEN: usize>(
+                $hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                $op: Op,
+            ) {
+                let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
+                let word = env.dram.$word(effective);
+                let Some(word) = word.filter(|_| !env.guards.hold(effective)) else {
+                    return $slow::<LEN>($hart, env, ops, at, left, $op);
+                };
+                let $value: $unsigned = word.load(Ordering::Relaxed);
+                $write;
+                next($hart, env, ops, at + LEN, left);
+            }
+
+            #[cold]
+            #[inline(never)]
+            #[allow(clippy::cast_possible_truncation, reason = "the value has the size of the load")]
+            pub(crate) fn $slow<const LEN: usize>(
+                $hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                $op: Op,
+            ) {
+                let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
+                match bus::load(env.core, $hart.id, effective, $size) {
+                    Ok(value) => {
+                        let $value = value as $unsigned;
+                        $write;
+                        next($hart, env, ops, at + LEN, left);
+                    }
+                    Err(event) => stop($hart, env, at, left, $op, event),
+                }
+            }
+        )*
+    };
+}
+
+#[inline(always)]
+fn sext(value: impl Into<i64>) -> u64 {
+    value.into().cast_unsigned()
+}
+
+load! {
+    lb, lb_slow: user_byte 1, v: u8 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
+    lh, lh_slow: user_half 2, v: u16 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
+    lw, lw_slow: user_word 4, v: u32 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
+    lbu, lbu_slow: user_byte 1, v: u8 => hart, op, hart.x[op.rd()] = v.into();
+    lhu, lhu_slow: user_half 2, v: u16 => hart, op, hart.x[op.rd()] = v.into();
+    lwu, lwu_slow: user_word 4, v: u32 => hart, op, hart.x[op.rd()] = v.into();
+    ld, ld_slow: user_double 8, v: u64 => hart, op, hart.x[op.rd()] = v;
+    flw, flw_slow: user_word 4, v: u32 => hart, op, hart.f[op.rd() & 31] = Vector::scalar(v);
+}
+
+/// Defines handlers of stores: which word of memory, its size, and what is stored.
+macro_rules! store {
+    ($($name:ident, $slow:ident: $word:ident $size:literal $unsigned:ident =
+       $hart:ident, $op:ident, $value:expr;)*) => {
+        $(
+            #[allow(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
+            pub(crate) fn $name<const LEN: usize>(
+                $hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                $op: Op,
+            ) {
+                let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
+                // The slow path also handles stores to pages of code.
+                let is_special =
+                    || env.core.code.may_hold(effective) || env.guards.hold(effective);
+                let word = env.dram.$word(effective);
+                let Some(word) = word.filter(|_| !is_special()) else {
+                    return $slow::<LEN>($hart, env, ops, at, left, $op);
+                };
+                let value: u64 = $value;
+                word.store(value as $unsigned, Ordering::Relaxed);
+                next($hart, env, ops, at + LEN, left);
+            }
+
+            #[cold]
+            #[inline(never)]
+            pub(crate) fn $slow<const LEN: usize>(
+                $hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                $op: Op,
+            ) {
+                let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
+                match bus::store(env.core, $hart.id, effective, $size, $value) {
+                    Ok(()) => next($hart, env, ops, at + LEN, left),
+                    Err(event) => stop($hart, env, at, left, $op, event),
+                }
+            }
+        )*
+    };
+}
+
+store! {
+    sb, sb_slow: user_byte 1 u8 = hart, op, hart.x[op.rs2()];
+    sh, sh_slow: user_half 2 u16 = hart, op, hart.x[op.rs2()];
+    sw, sw_slow: user_word 4 u32 = hart, op, hart.x[op.rs2()];
+    sd, sd_slow: user_double 8 u64 = hart, op, hart.x[op.rs2()];
+    fsw, fsw_slow: user_word 4 u32 = hart, op, hart.f[op.rs2() & 31].0[0].into();
+}
+
+delegate! {
+    atomic = amo::execute;
+    small_store = amo::small_store;
+    weak_atomic = amo::execute_weak;
+    weak_small_store = amo::small_store_weak;
+}

@@ -1,0 +1,147 @@
+//! The interpreter: runs a hart until it stops.
+//!
+//! Every kind of operation has a handler: a small function that executes one instruction and then
+//! calls the handler of the next one as its very last act. The optimiser makes jumps of such
+//! calls, so that each instruction costs one indirect jump, and each handler has its own, which
+//! the processor predicts well. Nothing depends on that: at most [`CHAIN`] handlers call each
+//! other before they return to the loop in [`run`], so the stack is bounded in any build. The loop
+//! is also where fuel is looked at and where pages change.
+
+pub(crate) mod amo;
+pub(crate) mod cache;
+pub(crate) mod control;
+pub(crate) mod csr;
+pub(crate) mod event;
+pub(crate) mod float;
+pub(crate) mod handlers;
+pub(crate) mod integer;
+pub(crate) mod memory;
+pub(crate) mod packed;
+pub(crate) mod packed_memory;
+pub(crate) mod slow_float;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::decode::code::{PAGE_BYTES, PAGE_SLOTS, Page};
+use crate::decode::op::Op;
+use crate::exec::event::Event;
+use crate::exec::handlers::HANDLERS;
+use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
+use crate::memory::Dram;
+use crate::memory::guards::Guards;
+use crate::memory::map;
+
+/// Instructions that may be executed in a row before the loop looks at fuel.
+const CHAIN: u64 = 128;
+
+/// Executes one instruction and then others.
+///
+/// The numbers are the position of the operation in its page, and how many instructions may be
+/// executed in this chain, this one included.
+pub(crate) type Handler = fn(&mut Hart, &Env<'_>, &Ops, usize, u64, Op);
+
+/// The operations of a page.
+pub(crate) type Ops = [AtomicU64; PAGE_SLOTS];
+
+/// What handlers need besides the hart.
+pub(crate) struct Env<'a> {
+    pub(crate) dram: &'a Dram,
+    pub(crate) core: &'a Core<'a>,
+    pub(crate) guards: Guards,
+    page: &'a Page,
+    /// Address of the page.
+    base: u64,
+}
+
+impl Env<'_> {
+    /// Returns the address of the instruction at a position; positions outside the page wrap.
+    #[inline(always)]
+    pub(crate) fn address(&self, at: usize) -> u64 {
+        self.base.wrapping_add((at as u64) << 1)
+    }
+
+    /// Returns the position of an address; none if it is in another page.
+    #[inline(always)]
+    pub(crate) fn position(&self, address: u64) -> Option<usize> {
+        let distance = address.wrapping_sub(self.base);
+        (distance < PAGE_BYTES).then_some((distance >> 1) as usize)
+    }
+
+    /// Decodes the instruction at a position.
+    pub(crate) fn decode(&self, at: usize) -> Op {
+        self.page.decode(at, self.dram)
+    }
+}
+
+/// Goes on at position `at`, after an instruction that was one of `left`.
+#[inline(always)]
+pub(crate) fn next(hart: &mut Hart, env: &Env<'_>, ops: &Ops, at: usize, left: u64) {
+    let left = left - 1;
+    if left == 0 {
+        hart.pc = env.address(at);
+        hart.left = 0;
+        return;
+    }
+    let Some(slot) = ops.get(at) else {
+        hart.pc = env.address(at);
+        hart.left = left;
+        return;
+    };
+    // Relaxed: an operation is complete in itself.
+    let op = Op(slot.load(Ordering::Relaxed));
+    HANDLERS[usize::from(op.kind())](hart, env, ops, at, left, op);
+}
+
+/// Leaves the chain for an address, after an instruction that was one of `left`.
+#[inline(always)]
+pub(crate) fn leave(hart: &mut Hart, address: u64, left: u64) {
+    hart.pc = address;
+    hart.left = left - 1;
+}
+
+/// Stops at the instruction `op` with an event.
+#[cold]
+#[inline(never)]
+pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op, event: Event) {
+    hart.event = Some(event);
+    if event.completes() {
+        leave(hart, env.address(at.wrapping_add(op.halfwords())), left);
+    } else {
+        hart.pc = env.address(at);
+        hart.left = left;
+    }
+}
+
+/// Executes instructions until the hart stops, at most `fuel` of them.
+pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
+    let mut fuel = u64::from(fuel);
+    'pages: loop {
+        let pc = map::canonical(hart.pc);
+        hart.pc = pc;
+        let dram = &*core.chip.dram;
+        let page = map::physical(pc).and_then(|physical| core.code.page(dram, physical));
+        let Some(page) = page else {
+            break Event::Trap { cause: event::FETCH_FAULT, tval: pc };
+        };
+        let env = Env { dram, core, guards: core.guards, page, base: pc & !(PAGE_BYTES - 1) };
+        while let Some(at) = env.position(hart.pc) {
+            let chain = fuel.min(CHAIN);
+            if chain == 0 {
+                break 'pages Event::OutOfFuel;
+            }
+            hart.event = None;
+            // One more than may be executed: `next` counts the instruction it comes from.
+            next(hart, &env, &page.ops, at, chain + 1);
+            let executed = chain - hart.left;
+            hart.retired += executed;
+            fuel -= executed;
+            if let Some(event) = hart.event {
+                break 'pages event;
+            }
+        }
+        if fuel == 0 {
+            break Event::OutOfFuel;
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What harts share: memories, counters of the shires, and the mail slots of other harts.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::config::{FloatProfile, MachineConfig, MemoryModel};
+use crate::decode::code::CodeCache;
+use crate::error::CoresError;
+use crate::machine::clock::Clock;
+use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
+use crate::memory::guards::Guards;
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
+use crate::memory::weak::Weak;
+use crate::memory::{Dram, Scratchpads};
+
+/// `tensor_error` bit: a credit counter wrapped around.
+const CREDIT_OVERFLOW: u16 = 1 << 3;
+const NEIGHBOURHOODS: usize = 4;
+
+/// What other harts, or the other hart of the minion, can change in a hart.
+#[derive(Debug)]
+pub(crate) struct Port {
+    credits: [AtomicU16; 2],
+    pub(crate) tensor_error: AtomicU16,
+    /// Only that of thread 0 is used: the register belongs to the minion.
+    pub(crate) ucache_control: AtomicU16,
+    parked: Mutex<Option<Wait>>,
+}
+
+/// What a parked hart waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// A credit of this counter.
+    Credit(usize),
+    /// Nothing but an abort.
+    Abort,
+}
+
+/// Counters and registers of a shire.
+#[derive(Debug)]
+pub(crate) struct Shire {
+    pub(crate) barriers: [AtomicU8; 32],
+    pub(crate) broadcast_data: AtomicU64,
+    pub(crate) dummy: [AtomicU64; NEIGHBOURHOODS],
+    pub(crate) redirect_pc: [AtomicU64; NEIGHBOURHOODS],
+}
+
+/// Everything that harts share.
+#[derive(Debug)]
+pub(crate) struct Chip {
+    pub(crate) dram: Arc<Dram>,
+    pub(crate) scratchpads: Scratchpads,
+    pub(crate) float: FloatProfile,
+    pub(crate) clock: Clock,
+    /// Caches and posted operations, if memory is weak. Only the one host thread that runs harts
+    /// takes the lock while a kernel runs.
+    pub(crate) weak: Option<Mutex<Weak>>,
+    /// Shires that exist.
+    shire_mask: u64,
+    shires: Box<[Shire]>,
+    ports: Box<[Port]>,
+}
+
+impl Port {
+    fn new() -> Self {
+        Self {
+            credits: [AtomicU16::new(0), AtomicU16::new(0)],
+            tensor_error: AtomicU16::new(0),
+            ucache_control: AtomicU16::new(UCACHE_CONTROL_AT_START),
+            parked: Mutex::new(None),
+        }
+    }
+
+    fn reset(&self) {
+        for credits in &self.credits {
+            credits.store(0, Ordering::Relaxed);
+        }
+        self.tensor_error.store(0, Ordering::Relaxed);
+        self.ucache_control.store(UCACHE_CONTROL_AT_START, Ordering::Relaxed);
+        *self.parked() = None;
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Option<Wait>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the credits of a counter.
+    pub(crate) fn credits(&self, counter: usize) -> u16 {
+        self.credits[counter & 1].load(Ordering::Acquire)
+    }
+
+    /// Takes one credit; false if there is none.
+    pub(crate) fn take_credit(&self, counter: usize) -> bool {
+        // Acquire: pairs with the release of `add_credit`, for what the giver stored before.
+        self.credits[counter & 1]
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |credits| credits.checked_sub(1))
+            .is_ok()
+    }
+
+    /// Adds one credit; true if that ends the hart's wait, which the caller must then make known.
+    fn add_credit(&self, counter: usize) -> bool {
+        if self.credits[counter & 1].fetch_add(1, Ordering::AcqRel) == u16::MAX {
+            self.tensor_error.fetch_or(CREDIT_OVERFLOW, Ordering::Relaxed);
+        }
+        // The credit is counted before the lock is taken, and `park` looks for credits while it
+        // holds the lock: one of the two sees the other.
+        let mut parked = self.parked();
+        let ends = *parked == Some(Wait::Credit(counter));
+        if ends {
+            *parked = None;
+        }
+        ends
+    }
+
+    /// Puts the hart aside; false if what it waits for is already there, or `cancelled` says so.
+    pub(crate) fn park(&self, wait: Wait, cancelled: impl FnOnce() -> bool) -> bool {
+        let mut parked = self.parked();
+        let ready = match wait {
+            Wait::Credit(counter) => self.credits(counter) != 0,
+            Wait::Abort => false,
+        };
+        if ready || cancelled() {
+            return false;
+        }
+        *parked = Some(wait);
+        true
+    }
+
+    /// Ends the wait if `ends` says so; true if there was one.
+    pub(crate) fn unpark(&self, ends: impl FnOnce(Wait) -> bool) -> bool {
+        self.parked().take_if(|wait| ends(*wait)).is_some()
+    }
+
+    /// Returns `true` if the hart waits.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked().is_some()
+    }
+}
+
+impl Shire {
+    fn new() -> Self {
+        Self {
+            barriers: [const { AtomicU8::new(0) }; 32],
+            broadcast_data: AtomicU64::new(0),
+            dummy: [const { AtomicU64::new(0) }; NEIGHBOURHOODS],
+            redirect_pc: [const { AtomicU64::new(0) }; NEIGHBOURHOODS],
+        }
+    }
+
+    /// Joins barrier `value[4:0]` of `value[12:5]` + 1 participants; true for the last one.
+    #[expect(clippy::cast_possible_truncation, reason = "fields of five and eight bits")]
+    pub(crate) fn join_barrier(&self, value: u64) -> bool {
+        let limit = (value >> 5) as u8;
+        let step = |count: u8| Some(if count == limit { 0 } else { count.wrapping_add(1) });
+        // Acquire and release: the last to join sees what the others stored before they joined.
+        self.barriers[(value & 31) as usize]
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, step)
+            .is_ok_and(|count| count == limit)
+    }
+}
+
+impl Chip {
+    pub(crate) fn new(config: &MachineConfig, dram: Arc<Dram>) -> Result<Self, CoresError> {
+        Ok(Self {
+            dram,
+            scratchpads: Scratchpads::new()?,
+            float: config.float,
+            clock: Clock::new(config),
+            weak: match config.memory {
+                MemoryModel::Flat => None,
+                MemoryModel::Weak { seed } => Some(Mutex::new(Weak::new(seed))),
+            },
+            shire_mask: config.shires,
+            shires: (0..SHIRES).map(|_| Shire::new()).collect(),
+            ports: (0..HART_SLOTS).map(|_| Port::new()).collect(),
+        })
+    }
+
+    /// Returns the state of weak memory, if memory is weak.
+    pub(crate) fn weak(&self) -> Option<MutexGuard<'_, Weak>> {
+        self.weak.as_ref().map(|weak| weak.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn port(&self, hart: u32) -> &Port {
+        &self.ports[hart as usize]
+    }
+
+    pub(crate) fn shire(&self, shire: u32) -> &Shire {
+        &self.shires[shire as usize]
+    }
+
+    /// Sets the counters to what every kernel finds at its start.
+    pub(crate) fn start_kernel(&self) {
+        for port in &self.ports {
+            port.reset();
+        }
+        for barrier in self.shires.iter().flat_map(|shire| &shire.barriers) {
+            barrier.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets everything except DRAM.
+    pub(crate) fn reset(&self) {
+        self.start_kernel();
+        self.scratchpads.region().discard();
+        for shire in &self.shires {
+            shire.broadcast_data.store(0, Ordering::Relaxed);
+            for register in shire.dummy.iter().chain(&shire.redirect_pc) {
+                register.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// What a hart can reach while it runs.
+pub(crate) struct Core<'a> {
+    pub(crate) chip: &'a Chip,
+    pub(crate) code: &'a CodeCache,
+    /// Memory between stacks that traps.
+    pub(crate) guards: Guards,
+    /// Makes a hart whose wait has ended runnable.
+    pub(crate) wake: &'a dyn Fn(u32),
+}
+
+impl Core<'_> {
+    /// Gives a credit to one thread of the minions of a shire that are named in `minions`.
+    pub(crate) fn give_credits(&self, shire: u32, thread: u32, counter: usize, minions: u64) {
+        if self.chip.shire_mask >> shire & 1 == 0 {
+            return;
+        }
+        for minion in (0..HARTS_PER_SHIRE / 2).filter(|minion| minions >> minion & 1 != 0) {
+            if let Some(hart) = hart_of(shire, minion, thread)
+                && self.chip.port(hart).add_credit(counter)
+            {
+                (self.wake)(hart);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_wrap_with_an_error() {
+        let port = Port::new();
+        for _ in 0..0xFFFF {
+            port.add_credit(1);
+        }
+        assert_eq!((port.credits(1), port.tensor_error.load(Ordering::Relaxed)), (0xFFFF, 0));
+        port.add_credit(1);
+        assert_eq!((port.credits(1), port.tensor_error.load(Ordering::Relaxed)), (0, 8));
+    }
+
+    #[test]
+    fn parking_with_a_credit_there_is_refused() {
+        let port = Port::new();
+        assert!(!port.add_credit(0));
+        assert!(!port.park(Wait::Credit(0), || false));
+        assert!(port.park(Wait::Credit(1), || false));
+        assert!(!port.add_credit(0), "another counter");
+        assert!(port.add_credit(1));
+        assert!(!port.unpark(|_| true));
+        assert!(!port.park(Wait::Abort, || true));
+        assert!(port.park(Wait::Abort, || false) && port.is_parked());
+        assert!(!port.unpark(|wait| wait != Wait::Abort) && port.unpark(|_| true));
+        assert!(!port.is_parked());
+    }
+
+    #[test]
+    fn the_last_to_join_a_barrier_resets_it() {
+        let shire = Shire::new();
+        let joined: Vec<_> = (0..6).map(|_| shire.join_barrier(2 << 5 | 7)).collect();
+        assert_eq!(joined, [false, false, true, false, false, true]);
+    }
+}

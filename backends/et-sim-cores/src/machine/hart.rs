@@ -1,0 +1,104 @@
+//! State of a hart. Spec: ISA §4.2
+
+use crate::decode::op::REGISTERS;
+use crate::exec::event::Event;
+use crate::machine::launch::HartState;
+use crate::memory::map::{HARTS_PER_SHIRE, compute_harts};
+
+/// A floating-point register: eight lanes, of which scalar instructions use the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(32))]
+pub(crate) struct Vector(pub(crate) [u32; 8]);
+
+impl Vector {
+    /// The register after a scalar instruction wrote `bits`.
+    #[inline(always)]
+    pub(crate) const fn scalar(bits: u32) -> Self {
+        Self([bits, 0, 0, 0, 0, 0, 0, 0])
+    }
+}
+
+/// What user mode finds in `ucache_control` at the start: split cache, scratchpad on, at most 8
+/// operations at a time.
+pub(crate) const UCACHE_CONTROL_AT_START: u16 = 0x203;
+/// All lanes enabled by m0, none by the other masks.
+const MASKS_AT_START: u64 = 0xFF;
+/// `sstatus` with floating-point state dirty (FS = 3, SD) and 64-bit user mode (UXL = 2).
+const SSTATUS_IN_KERNEL: u64 = 1 << 63 | 2 << 32 | 3 << 13;
+
+/// What only the hart itself touches while it runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Hart {
+    /// Integer registers; 0 stays 0, 32 collects what is written to it, the rest is unused.
+    pub(crate) x: [u64; REGISTERS],
+    pub(crate) pc: u64,
+    pub(crate) fcsr: u32,
+    pub(crate) f: [Vector; 32],
+    /// Mask registers m0 to m7, m0 lowest.
+    pub(crate) masks: u64,
+    pub(crate) gsc_progress: u8,
+    pub(crate) tensor_mask: u16,
+    pub(crate) tensor_coop: u32,
+    pub(crate) conv_size: u64,
+    pub(crate) conv_ctrl: u64,
+    pub(crate) validation: [u64; 4],
+    /// Instructions executed since the start of the kernel.
+    pub(crate) retired: u64,
+    pub(crate) id: u32,
+    /// Why the last chain of handlers ended; none if it only came to its end.
+    pub(crate) event: Option<Event>,
+    /// Instructions that the last chain of handlers could have executed in addition.
+    pub(crate) left: u64,
+}
+
+impl Hart {
+    /// A hart at the start of a kernel, apart from what the launch passes to it.
+    pub(crate) fn new(id: u32) -> Self {
+        Self {
+            x: [0; REGISTERS],
+            pc: 0,
+            fcsr: 0,
+            f: [Vector::default(); 32],
+            masks: MASKS_AT_START,
+            gsc_progress: 0,
+            tensor_mask: 0,
+            tensor_coop: 0,
+            conv_size: 0,
+            conv_ctrl: 0,
+            validation: [0; 4],
+            retired: 0,
+            id,
+            event: None,
+            left: 0,
+        }
+    }
+
+    pub(crate) fn shire(&self) -> u32 {
+        self.id / HARTS_PER_SHIRE
+    }
+
+    /// Thread 1 of a minion has no tensor unit.
+    pub(crate) fn is_second_thread(&self) -> bool {
+        self.id & 1 != 0
+    }
+
+    /// Writes an integer register; x0 stays 0.
+    pub(crate) fn set_x(&mut self, register: usize, value: u64) {
+        if register != 0 {
+            self.x[register] = value;
+        }
+    }
+
+    /// What is reported when the hart leaves the kernel.
+    pub(crate) fn state(&self, tensor_error: u16) -> HartState {
+        let mut x = [0; 32];
+        x.copy_from_slice(&self.x[..32]);
+        HartState { pc: self.pc, x, sstatus: SSTATUS_IN_KERNEL, tensor_error }
+    }
+}
+
+/// Hart of a shire's minion and thread, if it exists and runs kernels.
+pub(crate) fn hart_of(shire: u32, minion: u32, thread: u32) -> Option<u32> {
+    let id = shire * HARTS_PER_SHIRE + 2 * minion + thread;
+    compute_harts(shire).contains(&id).then_some(id)
+}

@@ -1,0 +1,306 @@
+//! One launch, and the turns that its harts take on a host thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::config::CreditAbort;
+use crate::decode::code::CodeCache;
+use crate::exec;
+use crate::exec::event::{self, Event};
+use crate::machine::chip::{Chip, Core, Wait};
+use crate::machine::hart::Hart;
+use crate::machine::kernel_call::{self, Outcome};
+use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
+use crate::machine::{Done, Inner, Watch};
+use crate::memory::bus;
+use crate::memory::guards::Guards;
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, compute_index};
+
+/// Room below the top of a stack that the firmware uses for the saved frame pointer and return
+/// address.
+const FRAME_BYTES: u64 = 32;
+
+/// A launch in progress.
+pub(crate) struct Run {
+    number: u64,
+    launch: Launch,
+    guards: Guards,
+    code: Arc<CodeCache>,
+    harts: Box<[u32]>,
+    /// State of each hart by its number; made by the worker that runs it first.
+    states: Box<[Mutex<Option<Box<Hart>>>]>,
+    aborted: AtomicBool,
+    /// An abort ends waits for credits, too.
+    ends_credit_waits: AtomicBool,
+    remaining: AtomicUsize,
+    instructions: AtomicU64,
+    trace: AtomicU64,
+    failures: Mutex<Vec<HartFailure>>,
+    watch: Watch,
+    done: Mutex<Option<Done>>,
+    start_cycles: u64,
+    started: Instant,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Run {
+    pub(crate) fn new(
+        number: u64,
+        launch: Launch,
+        code: Arc<CodeCache>,
+        harts: &[u32],
+        start_cycles: u64,
+        started: Instant,
+        (watch, done): (Watch, Done),
+    ) -> Self {
+        Self {
+            number,
+            launch,
+            guards: Guards::new(&launch.stack),
+            code,
+            harts: harts.into(),
+            states: (0..HART_SLOTS).map(|_| Mutex::new(None)).collect(),
+            aborted: AtomicBool::new(false),
+            ends_credit_waits: AtomicBool::new(false),
+            remaining: AtomicUsize::new(harts.len()),
+            instructions: AtomicU64::new(0),
+            trace: AtomicU64::new(0),
+            failures: Mutex::default(),
+            watch,
+            done: Mutex::new(Some(done)),
+            start_cycles,
+            started,
+        }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn harts(&self) -> impl Iterator<Item = u32> {
+        self.harts.iter().copied()
+    }
+
+    /// Makes every hart end at its next turn.
+    pub(crate) fn abort(&self, credits: CreditAbort) {
+        if credits == CreditAbort::Ends {
+            self.ends_credit_waits.store(true, Ordering::Relaxed);
+        }
+        // Release: pairs with `is_aborted`; the port's lock orders it with parking.
+        self.aborted.store(true, Ordering::Release);
+    }
+
+    /// Returns `true` if the kernel is aborted, and that ends `wait`.
+    pub(crate) fn ends(&self, wait: Wait) -> bool {
+        // Ordered by the acquire of the abort itself.
+        self.is_aborted() && (wait == Wait::Abort || self.ends_credit_waits.load(Ordering::Relaxed))
+    }
+
+    /// The shires of all harts that have not left, if all of them wait.
+    pub(crate) fn sleeping_shires(&self, chip: &Chip) -> u64 {
+        let parked = || self.harts().filter(|&hart| chip.port(hart).is_parked());
+        if parked().count() != self.remaining.load(Ordering::Acquire) {
+            return 0;
+        }
+        parked().fold(0, |shires, hart| shires | 1 << (hart / HARTS_PER_SHIRE))
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// Returns what is reported, and to whom.
+    pub(crate) fn report(&self, cycles: u64) -> (LaunchReport, Option<Done>) {
+        let mut failures = std::mem::take(&mut *lock(&self.failures));
+        failures.sort_by_key(|failure| failure.hart_id);
+        let report = LaunchReport {
+            failures,
+            instructions: self.instructions.load(Ordering::Acquire),
+            harts: u32::try_from(self.harts.len()).unwrap_or(u32::MAX),
+            cycles: cycles - self.start_cycles,
+            wall: self.started.elapsed(),
+            trace: self.trace.load(Ordering::Acquire),
+        };
+        (report, lock(&self.done).take())
+    }
+}
+
+/// A host thread's loop.
+pub(crate) struct Worker<'a> {
+    inner: &'a Inner,
+    number: usize,
+}
+
+/// What becomes of a hart after its turn.
+enum After {
+    /// It takes another turn.
+    Again,
+    /// It waits.
+    Parked,
+    /// It has left the kernel.
+    Left(Option<HartExit>),
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(inner: &'a Inner, number: usize) -> Self {
+        Self { inner, number }
+    }
+
+    /// Runs harts until the machine is dropped.
+    pub(crate) fn run(&self) {
+        let mut current: Option<Arc<Run>> = None;
+        while let Some(hart) = self.inner.scheduler.next(self.number, |count| self.choose(count)) {
+            // A runnable hart keeps its launch alive, so there is one; it is looked up again when
+            // the one at hand is over.
+            let run = match current.take() {
+                Some(run) if run.remaining.load(Ordering::Acquire) != 0 => run,
+                _ => match self.inner.current_run() {
+                    Some(run) => run,
+                    None => unreachable!("hart {hart} is runnable without a launch"),
+                },
+            };
+            self.turn(&run, hart);
+            self.settle(&run);
+            current = Some(run);
+        }
+    }
+
+    /// Chooses one of `count` harts: the one that has waited longest, unless memory is weak.
+    fn choose(&self, count: usize) -> usize {
+        self.inner.chip.weak().map_or(0, |mut weak| weak.choose(count))
+    }
+
+    /// Makes everything visible if all harts of a launch wait: nothing but time passes then.
+    fn settle(&self, run: &Run) {
+        if self.inner.chip.weak.is_some()
+            && self.inner.scheduler.is_idle(self.number)
+            && run.remaining.load(Ordering::Acquire) != 0
+            && let Some(mut weak) = self.inner.chip.weak()
+        {
+            let wake = |_| unreachable!("memory wakes no hart");
+            weak.settle(&self.core(run, &wake));
+        }
+    }
+
+    /// Returns what the harts of a launch reach.
+    fn core<'c>(&'c self, run: &'c Run, wake: &'c dyn Fn(u32)) -> Core<'c> {
+        Core { chip: &self.inner.chip, code: &run.code, guards: run.guards, wake }
+    }
+
+    /// Gives one hart a turn.
+    fn turn(&self, run: &Run, id: u32) {
+        let mut state = lock(&run.states[id as usize]);
+        let wake = |hart| self.inner.scheduler.wake(hart);
+        let core = self.core(run, &wake);
+        let hart = state.get_or_insert_with(|| start(run, &core, id));
+        let before = hart.retired;
+        let after = self.execute(run, &core, hart);
+        self.inner.chip.clock.add_retired(hart.retired - before);
+        match after {
+            After::Parked => {}
+            After::Again => {
+                // Another worker may steal the hart at once: it must not find it locked.
+                drop(state);
+                self.inner.scheduler.requeue(self.number, id);
+            }
+            After::Left(exit) => {
+                let hart = state.take();
+                drop(state);
+                self.leave(run, hart, exit);
+            }
+        }
+    }
+
+    fn execute(&self, run: &Run, core: &Core<'_>, hart: &mut Hart) -> After {
+        let fuel = match core.chip.weak() {
+            None => self.inner.config.fuel,
+            Some(mut weak) => weak.begin_turn(core, hart.id),
+        };
+        let end = hart.retired + u64::from(fuel);
+        loop {
+            if run.is_aborted() {
+                return After::Left(Some(HartExit::Aborted));
+            }
+            let Ok(fuel @ 1..) = u32::try_from(end.saturating_sub(hart.retired)) else {
+                return After::Again;
+            };
+            let wait = match exec::run(hart, core, fuel) {
+                Event::OutOfFuel | Event::Yield => return After::Again,
+                Event::BusError => return After::Left(Some(HartExit::BusError)),
+                Event::Trap { cause, tval } => {
+                    if cause == event::USER_CALL
+                        && let Some(mut weak) = core.chip.weak()
+                    {
+                        weak.environment_call(core, hart);
+                    }
+                    let cycles = core.chip.clock.cycles();
+                    match kernel_call::handle(hart, cause, tval, cycles) {
+                        Outcome::Resume => {
+                            // The call takes fuel too, or a loop of calls would last forever.
+                            hart.retired += 1;
+                            continue;
+                        }
+                        Outcome::Leave(exit) => return After::Left(exit),
+                    }
+                }
+                Event::WaitCredit(counter) => Wait::Credit(counter),
+                Event::Stall => Wait::Abort,
+            };
+            let parked = core.chip.port(hart.id).park(wait, || run.ends(wait));
+            return if parked { After::Parked } else { After::Again };
+        }
+    }
+
+    /// Does what the firmware does when all harts have left the kernel: everything gets to memory.
+    /// Spec: device interface §8, §9.4
+    fn end(&self, run: &Run) {
+        if let Some(mut weak) = self.inner.chip.weak() {
+            let wake = |_| unreachable!("memory wakes no hart");
+            weak.settle(&self.core(run, &wake));
+            run.trace.store(weak.trace(), Ordering::Release);
+        }
+    }
+
+    /// Takes note that a hart has left the kernel.
+    fn leave(&self, run: &Run, hart: Option<Box<Hart>>, exit: Option<HartExit>) {
+        if let Some(hart) = hart {
+            let port = self.inner.chip.port(hart.id);
+            let tensor_error = port.tensor_error.load(Ordering::Relaxed);
+            if let Some(exit) = exit {
+                let state = hart.state(tensor_error);
+                let failure = HartFailure { hart_id: hart.id, exit, state };
+                (run.watch)(&failure, self.inner.chip.clock.cycles());
+                lock(&run.failures).push(failure);
+            }
+            run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
+        }
+        // Acquire and release: the last one sees what all others have noted.
+        if run.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.end(run);
+            self.inner.complete(run);
+        }
+    }
+}
+
+/// Creates a hart as the firmware starts it. Spec: device interface §14
+fn start(run: &Run, core: &Core<'_>, id: u32) -> Box<Hart> {
+    let Launch { entry, args, env, stack, .. } = run.launch;
+    let below = u64::from(compute_index(id)).wrapping_mul(stack.bytes_per_hart);
+    let top = stack.top.wrapping_sub(below);
+    let mut hart = Box::new(Hart::new(id));
+    hart.pc = entry & !1;
+    hart.x[2] = top.wrapping_sub(FRAME_BYTES);
+    hart.x[10] = args;
+    hart.x[11] = env;
+    for (offset, value) in [(16, top), (8, 0)] {
+        // A stack outside of memory traps when the kernel uses it.
+        if let Err(event) = bus::store(core, hart.id, top.wrapping_sub(offset), 8, value) {
+            tracing::trace!(hart = id, top, ?event, "stack outside of memory");
+        }
+    }
+    hart
+}

@@ -1,0 +1,253 @@
+//! Loads, stores and atomics that the fast path in [`exec`](crate::exec) does not cover: L2
+//! scratchpad, device registers, misaligned accesses and faults. Spec: ISA §1.2, §3.1, §4.3
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use crate::exec::event::Event;
+use crate::machine::chip::Core;
+use crate::memory::Region;
+use crate::memory::esr::{self, EsrFault};
+use crate::memory::map::{self, DRAM_BASE, HARTS_PER_SHIRE, Place};
+use crate::memory::weak::{Bank, Change, Target, Weak};
+
+/// Reads `size` bytes (1, 2, 4 or 8), zero-extended.
+#[cold]
+#[inline(never)]
+pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Result<u64, Event> {
+    let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
+    match map::place(address, shire) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Event::load_fault(address)),
+        Place::Dram(offset) => match core.chip.weak() {
+            None => read(core.chip.dram.region(), offset, size),
+            Some(mut weak) => (offset + size <= core.chip.dram.size())
+                .then(|| weak.load(core, hart, Bank::Dram, offset, size)),
+        }
+        .ok_or(Event::load_fault(address)),
+        Place::Scratchpad(offset) if address.is_multiple_of(size) => match core.chip.weak() {
+            None => read(core.chip.scratchpads.region(), offset, size).ok_or(Event::BusError),
+            Some(mut weak) => Ok(weak.load(core, hart, Bank::Scratchpads, offset, size)),
+        },
+        Place::Scratchpad(_) => {
+            let mut value = 0;
+            for at in 0..size {
+                value |= load(core, hart, address.wrapping_add(at), 1)? << (8 * at);
+            }
+            Ok(value)
+        }
+        Place::Nothing => Err(Event::BusError),
+        Place::Esr(offset) if size == 8 && address.is_multiple_of(8) => {
+            esr::read(core, shire, offset).map_err(|fault| match fault {
+                EsrFault::Access => Event::load_fault(address),
+                EsrFault::Bus => Event::BusError,
+            })
+        }
+        Place::Esr(_) | Place::Forbidden => Err(Event::load_fault(address)),
+    }
+}
+
+/// Writes the low `size` bytes (1, 2, 4 or 8) of `value`.
+#[cold]
+#[inline(never)]
+pub(crate) fn store(
+    core: &Core<'_>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    value: u64,
+) -> Result<(), Event> {
+    let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
+    match map::place(address, shire) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Event::store_fault(address)),
+        Place::Dram(offset) => match core.chip.weak() {
+            None => write(core.chip.dram.region(), offset, size, value)
+                .map(|()| note_store(core, offset, size)),
+            Some(mut weak) => (offset + size <= core.chip.dram.size())
+                .then(|| weak.store(core, hart, Bank::Dram, offset, size, value)),
+        }
+        .ok_or(Event::store_fault(address)),
+        Place::Scratchpad(offset) if address.is_multiple_of(size) => match core.chip.weak() {
+            None => {
+                write(core.chip.scratchpads.region(), offset, size, value).ok_or(Event::BusError)
+            }
+            Some(mut weak) => {
+                weak.store(core, hart, Bank::Scratchpads, offset, size, value);
+                Ok(())
+            }
+        },
+        Place::Scratchpad(_) => {
+            // Each part is checked by itself; the last first, so that a store that leaves the
+            // scratchpad has no effect.
+            let last = map::canonical(address.wrapping_add(size - 1));
+            match map::place(last, shire) {
+                Place::Scratchpad(_) => {}
+                Place::Nothing => return Err(Event::BusError),
+                _ => return Err(Event::store_fault(last)),
+            }
+            for at in 0..size {
+                store(core, hart, address.wrapping_add(at), 1, value >> (8 * at))?;
+            }
+            Ok(())
+        }
+        Place::Nothing => Err(Event::BusError),
+        Place::Esr(offset) if size == 8 && address.is_multiple_of(8) => {
+            esr::write(core, shire, offset, value).map_err(|fault| match fault {
+                EsrFault::Access => Event::store_fault(address),
+                EsrFault::Bus => Event::BusError,
+            })
+        }
+        Place::Esr(_) | Place::Forbidden => Err(Event::store_fault(address)),
+    }
+}
+
+/// Finds what a coherent load or store names, if memory is weak and it is memory.
+fn weak_target<'a>(
+    core: &Core<'a>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    scope: Option<Scope>,
+) -> Option<(MutexGuard<'a, Weak>, Target)> {
+    let scope = scope?;
+    let weak = core.chip.weak()?;
+    // Only atomics are kept away from scratchpads by a local scope.
+    let shire = hart / HARTS_PER_SHIRE;
+    let (region, offset) = coherent(core, shire, effective, size, Scope::Global).ok()?;
+    Some((weak, Target { scope, bank: Bank::of(core, region), offset, size }))
+}
+
+/// Reads `size` bytes (1, 2 or 4), zero-extended, where the scope says; without one, as [`load`].
+pub(crate) fn load_scoped(
+    core: &Core<'_>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    scope: Option<Scope>,
+) -> Result<u64, Event> {
+    match weak_target(core, hart, effective, size, scope) {
+        Some((mut weak, target)) => Ok(weak.load_coherent(core, hart, target)),
+        None => load(core, hart, effective, size),
+    }
+}
+
+/// Writes the low `size` bytes (1, 2 or 4) of `value` where the scope says; without one, as
+/// [`store`].
+pub(crate) fn store_scoped(
+    core: &Core<'_>,
+    hart: u32,
+    effective: u64,
+    size: u64,
+    value: u64,
+    scope: Option<Scope>,
+) -> Result<(), Event> {
+    match weak_target(core, hart, effective, size, scope) {
+        Some((mut weak, target)) => {
+            weak.post(core, hart, target, Change::Store(value));
+            Ok(())
+        }
+        None => store(core, hart, effective, size, value),
+    }
+}
+
+/// Drops decoded instructions under a store to DRAM.
+pub(crate) fn note_store(core: &Core<'_>, offset: u64, size: u64) {
+    let (first, last) = (DRAM_BASE + offset, DRAM_BASE + offset + size - 1);
+    if core.code.may_hold(first) || core.code.may_hold(last) {
+        core.code.note_store(&core.chip.dram, offset, size);
+    }
+}
+
+/// Reads from a region, byte by byte where misaligned; none if a byte is outside.
+pub(crate) fn read(region: &Region, offset: u64, size: u64) -> Option<u64> {
+    let aligned = match size {
+        1 => region.byte(offset).map(|byte| byte.load(Ordering::Relaxed).into()),
+        2 => region.half(offset).map(|half| half.load(Ordering::Relaxed).into()),
+        4 => region.word(offset).map(|word| word.load(Ordering::Relaxed).into()),
+        _ => region.double(offset).map(|double| double.load(Ordering::Relaxed)),
+    };
+    aligned.or_else(|| {
+        (0..size).try_fold(0, |value, at| {
+            let byte = region.byte(offset + at)?.load(Ordering::Relaxed);
+            Some(value | u64::from(byte) << (8 * at))
+        })
+    })
+}
+
+/// Writes to a region, byte by byte where misaligned; none, and nothing written, if a byte is
+/// outside.
+#[expect(clippy::cast_possible_truncation, reason = "stores take the low bytes of a register")]
+pub(crate) fn write(region: &Region, offset: u64, size: u64, value: u64) -> Option<()> {
+    let aligned = match size {
+        1 => region.byte(offset).map(|byte| byte.store(value as u8, Ordering::Relaxed)),
+        2 => region.half(offset).map(|half| half.store(value as u16, Ordering::Relaxed)),
+        4 => region.word(offset).map(|word| word.store(value as u32, Ordering::Relaxed)),
+        _ => region.double(offset).map(|double| double.store(value, Ordering::Relaxed)),
+    };
+    aligned.or_else(|| {
+        region.byte(offset + size - 1)?;
+        for at in 0..size {
+            region.byte(offset + at)?.store((value >> (8 * at)) as u8, Ordering::Relaxed);
+        }
+        Some(())
+    })
+}
+
+/// Level of the memory hierarchy at which an atomic or coherent access happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The shire's L2.
+    Local,
+    /// L3 or memory.
+    Global,
+}
+
+/// Finds the memory behind an aligned access that must be coherent.
+pub(crate) fn coherent<'a>(
+    core: &Core<'a>,
+    shire: u32,
+    effective: u64,
+    size: u64,
+    scope: Scope,
+) -> Result<(&'a Region, u64), Coherence> {
+    let address = map::canonical(effective);
+    if !address.is_multiple_of(size) {
+        return Err(Coherence::Fault(address));
+    }
+    let chip = core.chip;
+    match map::place(address, shire) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Coherence::Fault(address)),
+        Place::Dram(offset) if offset + size <= chip.dram.size() => {
+            Ok((chip.dram.region(), offset))
+        }
+        Place::Scratchpad(offset) if scope == Scope::Global => {
+            Ok((chip.scratchpads.region(), offset))
+        }
+        Place::Nothing if scope == Scope::Global => Err(Coherence::Nothing),
+        _ => Err(Coherence::Fault(address)),
+    }
+}
+
+/// Why there is no memory for a coherent access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coherence {
+    /// The access traps with this value.
+    Fault(u64),
+    /// There is no device at the address.
+    Nothing,
+}
+
+impl Coherence {
+    pub(crate) fn of_store(self) -> Event {
+        match self {
+            Self::Fault(address) => Event::store_fault(address),
+            Self::Nothing => Event::BusError,
+        }
+    }
+}
+
+/// Tells decoded code about a coherent store to `region`.
+pub(crate) fn note_coherent(core: &Core<'_>, region: &Region, offset: u64, size: u64) {
+    if std::ptr::eq(region, core.chip.dram.region()) {
+        note_store(core, offset, size);
+    }
+}

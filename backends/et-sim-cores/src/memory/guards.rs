@@ -1,0 +1,80 @@
+//! Lines between stacks that no hart may touch.
+//!
+//! Without them a hart that uses more stack than it has changes its neighbour's. Harts take long
+//! turns, so on flat memory the neighbour has often ended before, or not begun, and nothing shows.
+
+use crate::machine::launch::Stack;
+use crate::memory::map::COMPUTE_HARTS;
+
+/// The guarded parts of all stacks of a launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Guards {
+    /// Lowest address of all stacks.
+    low: u64,
+    /// Bytes of all stacks; 0 if none is guarded.
+    span: u32,
+    bytes_per_hart: u32,
+    /// Bytes at the low end of each stack.
+    guard_bytes: u32,
+}
+
+impl Guards {
+    pub(crate) fn new(stack: &Stack) -> Self {
+        Self::checked(stack).filter(|guards| guards.guard_bytes != 0).unwrap_or_default()
+    }
+
+    /// Distances are kept in 32 bits, whose remainders are cheap; `None` for larger ones.
+    fn checked(stack: &Stack) -> Option<Self> {
+        let bytes_per_hart = u32::try_from(stack.bytes_per_hart).ok()?;
+        let guard_bytes = u32::try_from(stack.guard_bytes).ok()?;
+        let span = bytes_per_hart.checked_mul(COMPUTE_HARTS)?;
+        let low = stack.top.checked_sub(span.into())?;
+        Some(Self { low, span, bytes_per_hart, guard_bytes })
+    }
+
+    /// Returns `true` if the byte at `address` is guarded.
+    #[inline(always)]
+    pub(crate) fn hold(self, address: u64) -> bool {
+        let at = address.wrapping_sub(self.low);
+        at < u64::from(self.span) && self.is_low_end(at)
+    }
+
+    /// Returns `true` if one of `size` bytes from `address` is guarded.
+    pub(crate) fn touch(self, address: u64, size: u64) -> bool {
+        self.hold(address) || self.hold(address.wrapping_add(size - 1))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "less than the span")]
+    fn is_low_end(self, at: u64) -> bool {
+        at as u32 % self.bytes_per_hart < self.guard_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOP: u64 = 0x80_0580_0000;
+
+    fn guards(guard_bytes: u64) -> Guards {
+        Guards::new(&Stack { top: TOP, bytes_per_hart: 4160, guard_bytes })
+    }
+
+    #[test]
+    fn the_low_end_of_every_stack_is_guarded() {
+        for hart in [0, 1, 1000, 2079] {
+            let bottom = TOP - 4160 * (hart + 1);
+            assert!(guards(64).hold(bottom) && guards(64).hold(bottom + 63), "{hart}");
+            assert!(!guards(64).hold(bottom + 64) && !guards(64).hold(bottom + 4159), "{hart}");
+            assert!(guards(64).touch(bottom + 60, 8) && !guards(64).touch(bottom + 64, 8));
+        }
+    }
+
+    #[test]
+    fn nothing_outside_the_stacks_is_guarded() {
+        assert!(!guards(64).hold(TOP) && !guards(64).hold(TOP - 4160 * 2080 - 1));
+        assert!(!guards(0).hold(TOP - 4160));
+        let wraps = Stack { top: 100, bytes_per_hart: 4160, guard_bytes: 64 };
+        assert_eq!(Guards::new(&wraps), Guards::default());
+    }
+}

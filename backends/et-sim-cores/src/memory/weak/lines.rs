@@ -1,0 +1,96 @@
+//! Lines of memory: their numbers, the parts of accesses in them, and the way to and from memory.
+
+use super::cache::{LINE_BYTES, Line};
+use super::posted::Bank;
+use crate::machine::chip::Core;
+use crate::memory::Region;
+use crate::memory::bus;
+
+/// Set in the number of a line of the scratchpads.
+const SCRATCHPAD_LINE: u64 = 1 << 62;
+
+/// Which part of an access lies in one line.
+pub(super) struct Part {
+    pub(super) line: u64,
+    /// First byte in the line.
+    pub(super) at: usize,
+    pub(super) bytes: usize,
+    /// Where the part is in the value, in bits.
+    pub(super) shift: usize,
+}
+
+/// Returns the number of the line with byte `offset` of a bank.
+pub(super) fn line_of(bank: Bank, offset: u64) -> u64 {
+    let line = offset / LINE_BYTES as u64;
+    match bank {
+        Bank::Dram => line,
+        Bank::Scratchpads => line | SCRATCHPAD_LINE,
+    }
+}
+
+pub(super) fn is_scratchpad(line: u64) -> bool {
+    line & SCRATCHPAD_LINE != 0
+}
+
+/// Splits an access of at most 8 bytes at the end of a line.
+#[expect(clippy::cast_possible_truncation, reason = "offsets in a line and sizes of accesses")]
+pub(super) fn parts(bank: Bank, offset: u64, size: u64) -> impl Iterator<Item = Part> {
+    let (at, size) = ((offset % LINE_BYTES as u64) as usize, size as usize);
+    let first = size.min(LINE_BYTES - at);
+    let head = Part { line: line_of(bank, offset), at, bytes: first, shift: 0 };
+    let tail = (first < size).then(|| Part {
+        line: line_of(bank, offset + first as u64),
+        at: 0,
+        bytes: size - first,
+        shift: 8 * first,
+    });
+    std::iter::once(head).chain(tail)
+}
+
+/// Finds the bytes of a line in memory.
+fn region<'a>(core: &Core<'a>, line: u64) -> (&'a Region, u64) {
+    let offset = (line & !SCRATCHPAD_LINE) * LINE_BYTES as u64;
+    let chip = core.chip;
+    let region = if is_scratchpad(line) { chip.scratchpads.region() } else { chip.dram.region() };
+    (region, offset)
+}
+
+pub(super) fn bank_region<'a>(core: &Core<'a>, bank: Bank) -> &'a Region {
+    match bank {
+        Bank::Dram => core.chip.dram.region(),
+        Bank::Scratchpads => core.chip.scratchpads.region(),
+    }
+}
+
+/// Reads a line from memory.
+pub(super) fn fetch(core: &Core<'_>, line: u64) -> Line {
+    let (region, offset) = region(core, line);
+    let mut bytes = [0; LINE_BYTES];
+    for (at, word) in (offset..).step_by(8).zip(bytes.chunks_exact_mut(8)) {
+        word.copy_from_slice(&bus::read(region, at, 8).unwrap_or(0).to_le_bytes());
+    }
+    Line::clean(bytes)
+}
+
+/// Writes the dirty bytes of a line to memory.
+pub(super) fn write_down(core: &Core<'_>, number: u64, line: &Line) {
+    let (region, offset) = region(core, number);
+    for at in (0..LINE_BYTES).step_by(8) {
+        let dirty = line.dirty >> at & 0xFF;
+        let to = offset + at as u64;
+        // The host must not see a part of an aligned word or double word.
+        let written = match dirty {
+            0 => continue,
+            0xFF => bus::write(region, to, 8, line.load(at, 8)),
+            0x0F => bus::write(region, to, 4, line.load(at, 4)),
+            0xF0 => bus::write(region, to + 4, 4, line.load(at + 4, 4)),
+            _ => (0..8).filter(|byte| dirty >> byte & 1 != 0).try_for_each(|byte| {
+                bus::write(region, to + byte as u64, 1, line.load(at + byte, 1))
+            }),
+        };
+        debug_assert!(written.is_some(), "lines in caches are inside of memory");
+        if !is_scratchpad(number) {
+            bus::note_store(core, to, 8);
+        }
+    }
+}
