@@ -4,38 +4,44 @@
 #[cfg(not(any(loom, shuttle)))]
 mod imp {
     pub(crate) use std::hint::spin_loop as relax;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{yield_now as give_way, yield_now};
 }
 
 #[cfg(loom)]
 mod imp {
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     // A model has to be told that others must go on, or it explores a loop that never ends.
     pub(crate) use loom::thread::{yield_now as relax, yield_now};
 
-    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again, and old values are what the models
-    /// are about.
+    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again,
+    /// and old values are what the models are about.
     pub(crate) fn give_way() {}
 }
 
 #[cfg(shuttle)]
 mod imp {
     pub(crate) use shuttle::hint::spin_loop as relax;
-    pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use shuttle::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
     pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use shuttle::thread::{yield_now as give_way, yield_now};
 }
 
 pub(crate) use imp::{
-    Arc, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, give_way, relax,
-    yield_now,
+    Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard,
+    Ordering, fence, give_way, relax, yield_now,
 };
 
-/// Locks, and goes on if another holder panicked: every critical section of this crate leaves its data
-/// consistent at each step, and a poisoned runtime could not shut down.
+/// Locks, and goes on if another holder panicked: every critical section of this crate leaves its
+/// data consistent at each step, and a poisoned runtime could not shut down.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,

@@ -73,6 +73,12 @@ impl<H: Hal> HostBuffer<H> {
         self.buffer.fill(offset, len, byte).map_err(|e| out_of_range(&e))
     }
 
+    /// Makes what the device has written visible to [`copy_out`](Self::copy_out).
+    pub(crate) fn sync_for_cpu(&self, dma: &H::Dma) -> Result<()> {
+        let all = 0..self.buffer.len_bytes();
+        dma.sync_for_cpu(&self.buffer, all).map_err(Error::hal("reading what the device wrote"))
+    }
+
     fn check(&self, offset: usize, len: usize) -> Result<()> {
         et_hal::OutOfRange::check(offset, len, self.len_bytes)
             .map(|_| ())
