@@ -109,19 +109,19 @@ impl Pool {
         }
     }
 
-    fn take_requests(&self) -> Vec<Request> {
-        // Acquire: pairs with the Release in `request`.
-        if !self.has_requests.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut requests = lock(&self.requests);
-        self.has_requests.store(false, Ordering::Relaxed);
-        std::mem::take(&mut requests)
-    }
-
     /// Does all there is to do now. Returns `true` if there was anything.
+    #[inline]
     fn turn(&self, engine: &mut Engine) -> bool {
-        engine.turn(self.take_requests())
+        // Acquire: pairs with the Release in `request`.
+        let is_asked = self.has_requests.load(Ordering::Acquire);
+        if is_asked {
+            let mut requests = lock(&self.requests);
+            self.has_requests.store(false, Ordering::Relaxed);
+            let taken = std::mem::take(&mut *requests);
+            drop(requests);
+            engine.ask(taken);
+        }
+        engine.turn() | is_asked
     }
 
     fn is_closed(&self) -> bool {

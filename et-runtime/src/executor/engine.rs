@@ -180,22 +180,23 @@ impl<F: Place> Engine<F> {
         deadlines.map(|deadline| deadline.left(&*self.clock)).min()
     }
 
-    /// Does all there is to do now. Returns `true` if there was anything.
-    pub(super) fn turn(&mut self, requests: impl IntoIterator<Item = Request>) -> bool {
-        let mut progress = false;
+    /// Does what is asked.
+    pub(super) fn ask(&mut self, requests: Vec<Request>) {
         for request in requests {
             self.handle(request);
-            progress = true;
         }
-        let mut done = std::mem::take(&mut self.done);
-        progress |= self.first.poll(&mut done);
+    }
+
+    /// Does all there is to do now. Returns `true` if there was anything.
+    #[inline]
+    pub(super) fn turn(&mut self) -> bool {
+        let mut progress = self.first.poll(&mut self.done);
         for place in &mut self.others {
-            progress |= place.poll(&mut done);
+            progress |= place.poll(&mut self.done);
         }
-        if !done.is_empty() {
-            self.take_done(&mut done);
+        if !self.done.is_empty() {
+            self.take_done();
         }
-        self.done = done;
         progress |= self.offer_to_first();
         for at in 0..self.others.len() {
             progress |= self.offer_to(at + 1);
@@ -291,8 +292,10 @@ impl<F: Place> Engine<F> {
         self.conclude_if_done(slot);
     }
 
-    fn take_done(&mut self, done: &mut Done) {
-        for Ending { task, how, span } in done.ended.drain(..) {
+    fn take_done(&mut self) {
+        // Taken out for as long as it takes, and kept for their memory.
+        let mut ended = std::mem::take(&mut self.done.ended);
+        for Ending { task, how, span } in ended.drain(..) {
             let Self { execs, ready, .. } = self;
             let exec = &mut execs[task.slot as usize];
             let Some(exec) = exec.as_mut().filter(|exec| exec.run.number == task.run) else {
@@ -330,13 +333,16 @@ impl<F: Place> Engine<F> {
                 self.conclude_if_done(task.slot);
             }
         }
-        for task in done.started.drain(..) {
+        self.done.ended = ended;
+        for at in 0..self.done.started.len() {
+            let task = self.done.started[at];
             if let Some(exec) = self.exec_of(task)
                 && exec.run.state(task.index) < TaskState::Running
             {
                 exec.run.set_state(task.index, TaskState::Running);
             }
         }
+        self.done.started.clear();
     }
 
     /// Offers ready tasks to the first place.
@@ -547,8 +553,9 @@ impl<F: Place> Engine<F> {
     }
 
     /// Takes what the first place has done at its end.
-    pub(super) fn bury(&mut self, mut done: Done) {
-        self.take_done(&mut done);
+    pub(super) fn bury(&mut self, done: Done) {
+        self.done.ended.extend(done.ended);
+        self.take_done();
     }
 
     /// Nothing will be offered to the places any more.

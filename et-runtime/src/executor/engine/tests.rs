@@ -121,8 +121,8 @@ impl Rig {
     }
 
     fn turn(&mut self, requests: impl IntoIterator<Item = Request>) {
-        self.engine.turn(requests);
-        while self.engine.turn([]) {}
+        self.engine.ask(requests.into_iter().collect());
+        while self.engine.turn() {}
     }
 
     fn advance(&mut self, by: Duration) {

@@ -124,8 +124,9 @@ impl HostThreads {
     /// more workers than processors may be, because tasks that say nothing for so long may not be
     /// using theirs.
     pub(super) fn stalled(&mut self) {
-        self.pace = Pace::new();
-        if self.waiting != 0 {
+        // If there is no other worker, this one has lost its processor, or goes on as before.
+        if self.waiting != 0 && self.busy.len() < self.threads.limit as usize {
+            self.pace = Pace::new();
             self.widen_to(self.busy.len() + self.waiting);
         }
     }

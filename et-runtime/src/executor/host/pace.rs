@@ -20,7 +20,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Tasks are short below this: to wake another worker for one takes longer than to run several.
-    const SHORT: u32 = 1000;
+    const SHORT: u32 = 1500;
     /// A task counts as no longer than this.
     const LONGEST: u32 = 1_000_000;
     /// Completions from one reading to the next while tasks are short, and while they are not:
