@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+use std::future::{Future, IntoFuture};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -326,8 +327,9 @@ fn runs_are_futures_and_callbacks_may_launch() {
     };
     let second = Arc::new(Mutex::new(None));
     let (its, again, same) = (Arc::clone(&second), Arc::clone(&pool), graph.clone());
-    let mut run = Box::pin(pool.launch(&graph).unwrap());
+    let run = pool.launch(&graph).unwrap();
     run.on_done(move |_| *its.lock().unwrap() = Some(again.launch(&same).unwrap()));
+    let mut run = Box::pin(run.into_future());
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut context = std::task::Context::from_waker(&waker);
     while Future::poll(run.as_mut(), &mut context).is_pending() {
@@ -591,4 +593,88 @@ fn recordings_name_each_task_once_and_open_in_perfetto() {
     let events = json["traceEvents"].as_array().unwrap();
     let count = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
     assert_eq!((count("X"), count("s"), count("f")), (3, 3, 3));
+}
+
+#[test]
+fn a_pool_that_goes_cancels_at_once_also_while_a_thread_waits() {
+    let pool = CpuPool::new(2).unwrap();
+    let mut builder = GraphBuilder::new();
+    let entered = Arc::new(Gate::default());
+    let its = Arc::clone(&entered);
+    let function = builder.function(move |task| {
+        its.entered.store(true, Ordering::Release);
+        while !task.is_cancelled() {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    builder.add(Task::new(function)).unwrap();
+    let run = pool.launch(&builder.build().unwrap()).unwrap();
+    let its = run.clone();
+    let waiter = std::thread::spawn(move || its.wait(LONG).map(|outcome| outcome.is_success()));
+    entered.wait_entered();
+    drop(pool);
+    // It ended because it was told to, or dropping would have taken as long as the wait.
+    assert!(run.is_done());
+    assert!(!waiter.join().unwrap().unwrap());
+}
+
+/// A waker that panics.
+struct Bomb;
+
+impl std::task::Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of a user");
+    }
+}
+
+#[test]
+fn callbacks_and_wakers_that_panic_harm_nothing_else() {
+    let pool = CpuPool::new(1).unwrap();
+    for round in 0..3 {
+        let mut builder = GraphBuilder::new();
+        let (_, gate) = gate(&mut builder);
+        let run = pool.launch(&builder.build().unwrap()).unwrap();
+        let called = Arc::new(AtomicU32::new(0));
+        for _ in 0..2 {
+            run.on_done(|_| panic!("a callback of a user"));
+            let called = Arc::clone(&called);
+            run.on_done(move |_| {
+                called.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let waker = std::task::Waker::from(Arc::new(Bomb));
+        let mut future = run.clone().into_future();
+        let mut context = std::task::Context::from_waker(&waker);
+        let polled = std::pin::Pin::new(&mut future).poll(&mut context);
+        assert!(polled.is_pending());
+        gate.open();
+        // Worker, background thread or this one sees the end and calls them.
+        assert!(run.wait(LONG).unwrap().is_success());
+        while called.load(Ordering::Relaxed) != 2 || pool.callback_panics() != 3 * (round + 1) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn tasks_that_take_time_use_all_workers_while_a_thread_waits() {
+    // All of them have to be there at the same time to go on.
+    let pool = CpuPool::with_config(&PoolConfig::new(2).processors(2)).unwrap();
+    let mut builder = GraphBuilder::new();
+    let inside = Arc::new(AtomicU32::new(0));
+    let function = builder.function(move |_| {
+        let round = inside.fetch_add(1, Ordering::AcqRel) / 2;
+        while inside.load(Ordering::Acquire) < 2 * (round + 1) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    for _ in 0..200 {
+        builder.add(Task::new(function)).unwrap();
+    }
+    let graph = builder.build().unwrap();
+    for _ in 0..3 {
+        assert!(pool.launch(&graph).unwrap().finish(LONG).unwrap().is_success());
+    }
 }

@@ -635,6 +635,54 @@ fn a_worker_that_traps_is_named_by_the_outcomes() {
     random_graphs(&rig, 4, 5, &[3], 1);
 }
 
+/// Has the scheduler stop, by an ordinary copy.
+fn stop(rig: &Rig, image: &Image) {
+    let control = image.buffer.slice(128..136).unwrap();
+    rig.device.stream().copy_to_device(&[2_u64], control).unwrap().wait(LONG).unwrap();
+}
+
+#[test]
+fn a_scheduler_that_is_told_to_stop_needs_no_abort_when_a_worker_has_trapped() {
+    let rig = Rig::new("shires=1,dram=1GiB");
+    let mut plan = Plan::default();
+    plan.task(&rig.trap, &[1]);
+    for _ in 0..30 {
+        plan.task(&rig.nop, &[]);
+    }
+    let image = plan.upload(&rig, 1);
+    // More workers than tasks: most of them sleep from start to end.
+    let (event, _cells) = start(&rig, 1, 40, 1, &image);
+    until("the others", || image.progress(&rig).completed == 30);
+    stop(&rig, &image);
+    event.wait(LONG).unwrap_err();
+    assert_eq!(image.progress(&rig).state, 2);
+    assert_eq!(image.outcomes(&rig)[0].state, State::Dispatched);
+    random_graphs(&rig, 5, 5, &[3], 1);
+}
+
+#[test]
+fn a_scheduler_that_is_told_to_stop_leaves_and_what_is_staged_does_not_start() {
+    let rig = Rig::new("shires=1,dram=1GiB");
+    let (release, memory) = (rig.words(&[0]), rig.words(&[7; 8]));
+    let mut plan = Plan::default();
+    let hang = plan.task(&rig.hang, &[1, release.addr().as_u64()]);
+    let base = memory.addr().as_u64();
+    let behind = plan.task(&rig.rmw, &[0, base, 8, 3, base, 0]);
+    let image = plan.upload(&rig, 2);
+    let (event, _cells) = start(&rig, 1, 1, 1, &image);
+    until("both tasks", || image.progress(&rig).dispatched == 2);
+    stop(&rig, &image);
+    until("the scheduler", || image.progress(&rig).state == 2);
+    assert!(!event.is_done(), "the endless task has not ended");
+    rig.poke(&release, 0, 1);
+    event.wait(LONG).unwrap();
+    let outcomes = image.outcomes(&rig);
+    for task in [hang, behind] {
+        assert_eq!(outcomes[task as usize].state, State::Dispatched, "its end is not waited for");
+    }
+    assert_eq!(rig.read(&memory), [7; 8], "it was staged");
+}
+
 #[test]
 fn a_bad_image_fails_the_launch() {
     let rig = Rig::new("shires=1,dram=1GiB");

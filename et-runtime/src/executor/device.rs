@@ -2,20 +2,24 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use et_hal::Hal;
 
-use super::cores::CoresPort;
-use super::driver::Check;
+use super::access::Access;
+use super::cores::{self, Cores, Crew};
+use super::driver::{Check, Limits};
+use super::harts::{Holder, tenants};
+use super::host::Desk;
+use super::ids::count;
 use super::pool::{Owner, PoolConfig};
-use super::port::{Done, Offer, Port, Unit};
-use super::resident::{self, ResidentPort};
-use super::run::RunShared;
-use super::streams::StreamPort;
-use super::{Run, RunError, RunOptions, TaskFailure};
+use super::resident::{self, Resident};
+use super::run::Route;
+use super::streams::Streams;
+use super::{Run, RunError, RunOptions};
 use crate::graph::{Graph, TaskId, Work};
-use crate::link::Link as Shared;
+use crate::memory::DeviceMemory;
 use crate::{Device, Result};
 
 /// Who schedules the kernels of a graph, and what runs them.
@@ -27,7 +31,8 @@ pub enum Place {
     Auto,
     /// Single harts run tasks, the host schedules through mapped device memory.
     Cores,
-    /// Single harts run tasks, one of them schedules; the host hands over the graph and fetches the results.
+    /// Single harts run tasks, one of them schedules; the host hands over the graph and fetches the
+    /// results.
     Resident,
     /// Each task is a launch of its own on all harts, or on those of its shires.
     Streams,
@@ -74,8 +79,11 @@ impl FromStr for Place {
 pub struct ExecutorConfig {
     place: Place,
     workers: u32,
-    cores: Option<u32>,
-    shires: Option<u64>,
+    pub(super) cores: Option<u32>,
+    pub(super) shires: Option<u64>,
+    grace: Duration,
+    limit: Duration,
+    start_limit: Duration,
 }
 
 impl Default for ExecutorConfig {
@@ -87,7 +95,15 @@ impl Default for ExecutorConfig {
 impl ExecutorConfig {
     /// Place [`Auto`](Place::Auto), two host threads, the harts of one shire.
     pub const fn new() -> Self {
-        Self { place: Place::Auto, workers: 2, cores: None, shires: None }
+        Self {
+            place: Place::Auto,
+            workers: 2,
+            cores: None,
+            shires: None,
+            grace: Duration::from_millis(100),
+            limit: Duration::from_secs(10),
+            start_limit: Duration::from_secs(10),
+        }
     }
 
     /// Where kernels run.
@@ -102,7 +118,8 @@ impl ExecutorConfig {
         self
     }
 
-    /// Harts that run tasks as workers, besides the one that coordinates them; all of the shires by default.
+    /// Harts that run tasks as workers, besides the one that coordinates them; all of the shires by
+    /// default.
     pub const fn cores(mut self, harts: u32) -> Self {
         self.cores = Some(harts);
         self
@@ -113,44 +130,39 @@ impl ExecutorConfig {
         self.shires = Some(mask);
         self
     }
-}
 
-/// The harts that work on tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Crew {
-    pub(super) shires: u64,
-    /// With the coordinator.
-    pub(super) harts: u32,
-}
+    /// How long kernels and copies that run may go on when the executor is dropped, before they are
+    /// stopped. Default 100 ms.
+    pub const fn close_grace(mut self, time: Duration) -> Self {
+        self.grace = time;
+        self
+    }
 
-impl Crew {
-    fn new<H: Hal>(shared: &Shared<H>, config: &ExecutorConfig) -> Result<Self, RunError> {
-        let available = shared.available_shires();
-        let shires = config.shires.unwrap_or(available & available.wrapping_neg());
-        if shires == 0 || shires & !available != 0 {
-            return Err(RunError::Device(crate::Error::ShireMask { asked: shires, available }));
-        }
-        let all = et_devapi::abi::harts_in_mask(shires);
-        let harts = config.cores.map_or(all, |cores| cores.saturating_add(1));
-        if harts < 2 || harts > all {
-            return Err(RunError::Unsupported {
-                place: "cores",
-                why: format!("{} workers asked, the shires have {}", harts - 1, all - 1),
-            });
-        }
-        Ok(Self { shires, harts })
+    /// How long the device may take to do what it is told: to bring harts in, to let them go, to
+    /// abort a kernel. After that the cores are reset. Default 10 s.
+    pub const fn abort_limit(mut self, time: Duration) -> Self {
+        self.limit = time;
+        self
+    }
+
+    /// How long a new host thread may take to announce itself before it is given up. Default 10 s.
+    pub const fn start_limit(mut self, time: Duration) -> Self {
+        self.start_limit = time;
+        self
     }
 }
 
 /// Runs graphs of kernels, copies and host functions on a device.
 ///
-/// Host functions run on host threads, copies on streams, kernels where the [`Place`] says. Dropping it cancels what has not
-/// started. One executor should use the cores of a device at a time; others, and launches on streams, wait for it.
+/// Host functions run on host threads, copies on streams, kernels where the [`Place`] says.
+/// Dropping it cancels what has not started, and stops kernels that run after
+/// [`close_grace`](ExecutorConfig::close_grace). One executor should use the cores of a device at a
+/// time; others, and launches on streams, wait for it.
 pub struct DeviceExecutor<H: Hal> {
     owner: Owner,
     place: Place,
-    /// The ports have it.
-    _shared: std::marker::PhantomData<Arc<Shared<H>>>,
+    /// The places have it.
+    _hal: std::marker::PhantomData<Arc<H>>,
 }
 
 impl<H: Hal> fmt::Debug for DeviceExecutor<H> {
@@ -159,20 +171,27 @@ impl<H: Hal> fmt::Debug for DeviceExecutor<H> {
     }
 }
 
+/// Where the scheduler keeps the places that it has beside the host threads, which are the first.
+const COPIES: u8 = 1;
+const LAUNCHES: u8 = 2;
+const RESIDENT: u8 = 3;
+const CORES: u8 = 4;
+
 impl<H: Hal> DeviceExecutor<H> {
     /// Makes an executor on `device`.
     ///
     /// # Errors
-    /// [`RunError::Unsupported`] if the device cannot have the place or the number of cores; [`RunError::Device`].
+    /// [`RunError::Unsupported`] if the device cannot have the place or the number of cores;
+    /// [`RunError::Device`].
     pub fn new(device: &Device<H>, config: &ExecutorConfig) -> Result<Self, RunError> {
-        let shared = device.link();
-        let crew = Crew::new(shared, config)?;
-        let has_cores = !matches!(config.place, Place::Streams | Place::Resident)
-            && CoresPort::is_possible(shared);
-        if config.place == Place::Cores && !has_cores {
+        let access = Access::new(device);
+        let crew = Crew::new(access.shires(), config)?;
+        let wants_cores = matches!(config.place, Place::Auto | Place::Cores);
+        let window = if wants_cores { access.window() } else { None };
+        if config.place == Place::Cores && window.is_none() {
             return Err(RunError::Unsupported {
                 place: "cores",
-                why: "its memory is not mapped".into(),
+                why: "its registers do not let the host use device memory".into(),
             });
         }
         let workers = match config.place {
@@ -180,29 +199,50 @@ impl<H: Hal> DeviceExecutor<H> {
             _ => Some(device.load_kernel("graph", GRAPH_KERNEL)?),
         };
         let check = Checker {
-            shared: Arc::clone(shared),
+            access: access.clone(),
+            memory: Arc::clone(access.memory()),
             place: config.place,
-            has_cores,
-            shires: shared.available_shires(),
+            has_cores: window.is_some(),
+            shires: access.shires(),
         };
-        let pool_config =
-            PoolConfig::new(config.workers).name("et-host").clock(Arc::clone(&shared.config.clock));
-        let owner = Owner::new(&pool_config, |pool| {
-            let port = DevicePort {
-                place: config.place,
-                streams: StreamPort::new(shared, pool),
-                cores: workers
-                    .clone()
-                    .filter(|_| has_cores)
-                    .map(|kernel| CoresPort::new(shared, pool, kernel, crew)),
-                resident: workers
-                    .filter(|_| matches!(config.place, Place::Auto | Place::Resident))
-                    .map(|kernel| ResidentPort::new(shared, pool, kernel, crew)),
-            };
-            Some((Box::new(port) as Box<dyn Port>, Box::new(check) as Box<dyn Check>))
-        })
-        .map_err(|error| RunError::Unsupported { place: "cpu", why: error.to_string() })?;
-        Ok(Self { owner, place: config.place, _shared: std::marker::PhantomData })
+        let limits = Limits { grace: config.grace, abort: config.limit };
+        let patience = cores::Patience {
+            rest: Duration::from_millis(5),
+            stall: Duration::from_millis(25),
+            grace: config.grace,
+            limit: config.limit,
+        };
+        let pool_config = PoolConfig::new(config.workers)
+            .name("et-host")
+            .start_limit(config.start_limit)
+            .clock(Arc::clone(access.clock()));
+        let places = move |desk: &Weak<dyn Desk>| {
+            let holders = [Holder::Launches, Holder::Resident, Holder::Cores];
+            let [launches, resident, cores] = tenants(holders);
+            let mut places: Vec<Box<dyn super::place::Place>> = vec![
+                Box::new(Streams::new(&access, desk, None, patience)),
+                Box::new(Streams::new(&access, desk, Some(launches), patience)),
+            ];
+            if let Some(kernel) = workers {
+                let team = (kernel.clone(), crew);
+                places.push(Box::new(Resident::new(&access, desk, team, resident, patience)));
+                if let Some(window) = window {
+                    let team = (kernel, crew);
+                    places.push(Box::new(Cores::new(&access, desk, team, window, cores, patience)));
+                }
+            }
+            (places, Some(Box::new(check) as Box<dyn Check>))
+        };
+        let owner = Owner::new(&pool_config, limits, places)
+            .map_err(|error| RunError::Unsupported { place: "cpu", why: error.to_string() })?;
+        Ok(Self { owner, place: config.place, _hal: std::marker::PhantomData })
+    }
+
+    /// Returns how many callbacks and wakers of runs have panicked. Such a panic harms nothing
+    /// else.
+    #[must_use]
+    pub fn callback_panics(&self) -> u64 {
+        self.owner.pool.callback_panics()
     }
 
     /// Returns the place it was made with.
@@ -211,11 +251,12 @@ impl<H: Hal> DeviceExecutor<H> {
         self.place
     }
 
-    /// Launches a graph; it may overlap with earlier ones whose declared regions do not conflict with its own.
+    /// Launches a graph; it may overlap with earlier ones whose declared regions do not conflict
+    /// with its own.
     ///
     /// # Errors
-    /// [`RunError::OtherDevice`], [`RunError::Unsupported`], [`RunError::NoSuchWorker`], [`RunError::DeviceFull`]; nothing is
-    /// launched then.
+    /// [`RunError::OtherDevice`], [`RunError::Unsupported`], [`RunError::NoSuchWorker`],
+    /// [`RunError::DeviceFull`]; nothing is launched then.
     pub fn launch(&self, graph: &Graph) -> Result<Run, RunError> {
         self.launch_with(graph, RunOptions::new())
     }
@@ -233,16 +274,16 @@ impl<H: Hal> DeviceExecutor<H> {
 const GRAPH_KERNEL: &[u8] = include_bytes!("graph.elf");
 
 /// Where the kernels of a graph can run, and why not elsewhere.
-fn place_of<H: Hal>(
+fn place_of(
     graph: &Graph,
     place: Place,
     has_cores: bool,
-    shared: &Shared<H>,
+    memory: &Arc<DeviceMemory>,
 ) -> Result<Place, RunError> {
     let as_tasks = can_be_tasks(graph);
     let resident = || {
         as_tasks.clone()?;
-        resident::fits(graph, &shared.memory)
+        resident::fits(graph, memory)
     };
     let unsupported = |place: Place, why| RunError::Unsupported { place: place.name(), why };
     match place {
@@ -284,7 +325,7 @@ impl NotResident {
 
 fn can_be_tasks(graph: &Graph) -> Result<(), Why> {
     let view = graph.view();
-    for task in 0..view.len() as u32 {
+    for task in 0..count(view.len()) {
         if let Work::Kernel(kernel) = view.work(task) {
             if kernel.task_entry().is_none() {
                 return Err(Why(format!(
@@ -292,12 +333,12 @@ fn can_be_tasks(graph: &Graph) -> Result<(), Why> {
                     kernel.name()
                 )));
             }
-            if view.args_len(task) > super::cores::MAX_ARGS {
+            if view.args_len(task) > cores::MAX_ARGS as usize {
                 return Err(Why(format!(
                     "{} has {} bytes of arguments, the place takes {}",
                     TaskId::from_index(task),
                     view.args_len(task),
-                    super::cores::MAX_ARGS
+                    cores::MAX_ARGS
                 )));
             }
         }
@@ -306,24 +347,25 @@ fn can_be_tasks(graph: &Graph) -> Result<(), Why> {
 }
 
 struct Checker<H: Hal> {
-    shared: Arc<Shared<H>>,
+    access: Access<H>,
+    memory: Arc<DeviceMemory>,
     place: Place,
     has_cores: bool,
     shires: u64,
 }
 
 impl<H: Hal> Check for Checker<H> {
-    fn check(&self, graph: &Graph) -> Result<(), RunError> {
+    fn check(&self, graph: &Graph) -> Result<Route, RunError> {
         let view = graph.view();
-        if view.device_memory().is_some_and(|memory| !Arc::ptr_eq(memory, &self.shared.memory)) {
+        if view.device_memory().is_some_and(|memory| !Arc::ptr_eq(memory, &self.memory)) {
             return Err(RunError::OtherDevice);
         }
-        if let Some(error) = self.shared.refusal() {
+        if let Some(error) = self.access.refusal() {
             return Err(RunError::Device(error));
         }
-        for task in 0..view.len() as u32 {
+        for task in 0..count(view.len()) {
             let Work::Kernel(kernel) = view.work(task) else { continue };
-            if !kernel.inner.code.whole().belongs_to(&self.shared.memory) {
+            if !kernel.inner.code.whole().belongs_to(&self.memory) {
                 return Err(RunError::OtherDevice);
             }
             if let Some(asked) = view.shires(task)
@@ -333,113 +375,13 @@ impl<H: Hal> Check for Checker<H> {
                 return Err(RunError::Device(error));
             }
         }
-        place_of(graph, self.place, self.has_cores, &self.shared).map(drop)
+        let place = place_of(graph, self.place, self.has_cores, &self.memory)?;
+        // Copies alone need no harts.
+        let (kernels, copies) = match place {
+            Place::Resident if view.has_kernels() => (RESIDENT, RESIDENT),
+            Place::Cores => (CORES, COPIES),
+            _ => (LAUNCHES, COPIES),
+        };
+        Ok(Route::new(kernels, copies, place.name()))
     }
-}
-
-/// All of a device's ways.
-struct DevicePort<H: Hal> {
-    place: Place,
-    streams: StreamPort<H>,
-    cores: Option<CoresPort<H>>,
-    resident: Option<ResidentPort<H>>,
-}
-
-impl<H: Hal> DevicePort<H> {
-    fn place_of(&self, graph: &Graph) -> Place {
-        place_of(graph, self.place, self.cores.is_some(), &self.streams.shared)
-            .unwrap_or(Place::Streams)
-    }
-}
-
-impl<H: Hal> Port for DevicePort<H> {
-    fn name(&self, graph: &Graph) -> &'static str {
-        self.place_of(graph).name()
-    }
-
-    fn take(&mut self, run: &Arc<RunShared>) -> Result<bool, TaskFailure> {
-        if !run.graph.view().has_kernels() || self.place_of(&run.graph) != Place::Resident {
-            return Ok(false);
-        }
-        let Some(resident) = &mut self.resident else { return Ok(false) };
-        // Harts that wait for tasks of others would never let it start.
-        if let Some(cores) = &mut self.cores {
-            cores.rest();
-        }
-        resident.take(run)?;
-        Ok(true)
-    }
-
-    fn offer(&mut self, unit: &Unit<'_>) -> Result<Offer, TaskFailure> {
-        let is_kernel = matches!(unit.run.graph.view().work(unit.task), Work::Kernel(_));
-        match &mut self.cores {
-            Some(cores)
-                if is_kernel && self.place != Place::Streams && can_be_tasks_cached(unit.run) =>
-            {
-                cores.offer(unit)
-            }
-            _ => {
-                if is_kernel && let Some(cores) = &mut self.cores {
-                    cores.rest();
-                }
-                self.streams.offer(unit)
-            }
-        }
-    }
-
-    fn poll(&mut self, done: &mut Vec<Done>) -> bool {
-        let mut progress = self.streams.poll(done);
-        if let Some(cores) = &mut self.cores {
-            progress |= cores.poll(done);
-        }
-        if let Some(resident) = &mut self.resident {
-            progress |= resident.poll(done);
-        }
-        progress
-    }
-
-    fn is_busy(&self) -> bool {
-        self.streams.is_busy()
-            || self.cores.as_ref().is_some_and(Port::is_busy)
-            || self.resident.as_ref().is_some_and(ResidentPort::is_busy)
-    }
-
-    fn nap(&self) -> Option<std::time::Duration> {
-        let naps = [
-            self.streams.nap(),
-            self.cores.as_ref().and_then(Port::nap),
-            self.resident.as_ref().and_then(ResidentPort::nap),
-        ];
-        naps.into_iter().flatten().min()
-    }
-
-    fn give_up(&mut self, run: u64, late: Option<std::time::Duration>, done: &mut Vec<Done>) {
-        self.streams.give_up(run, late, done);
-        if let Some(cores) = &mut self.cores {
-            cores.give_up(run, late, done);
-        }
-        if let Some(resident) = &mut self.resident {
-            resident.give_up(run, late);
-        }
-    }
-
-    fn describe(&self) -> String {
-        let parts = [
-            self.streams.describe(),
-            self.cores.as_ref().map_or(String::new(), Port::describe),
-            self.resident.as_ref().map_or(String::new(), ResidentPort::describe),
-        ];
-        parts.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(", ")
-    }
-
-    fn close(&mut self) {
-        if let Some(cores) = &mut self.cores {
-            cores.close();
-        }
-    }
-}
-
-/// Kernels without `et_task` make the whole graph run on streams.
-fn can_be_tasks_cached(run: &RunShared) -> bool {
-    *run.can_be_tasks.get_or_init(|| can_be_tasks(&run.graph).is_ok())
 }

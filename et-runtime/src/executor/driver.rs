@@ -1,47 +1,54 @@
 //! Who turns the scheduler, and when it sleeps.
 
-use crate::sync::Mutex;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
-use super::run::RunShared;
+use super::engine::{Engine, Request};
+use super::host::Desk;
+use super::ids::{RunId, count};
+use super::outcome::Cut;
+use super::place::Place;
+use super::run::{Route, RunShared};
 use super::{Outcome, Run, RunError, RunOptions};
-use crate::clock::{Clock, Deadline};
+use crate::clock::{Clock, Deadline, SystemClock};
 use crate::graph::{Graph, TaskId, Work};
 use crate::handshake::{Combiner, Continuations, Held, Parker};
-use crate::sync;
-use crate::sync::lock as locked;
+use crate::sync::{self, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
-/// What is asked of whoever schedules.
-pub(super) enum Request {
-    Launch(Arc<RunShared>),
-    Cancel(u64),
-    CancelTask(u64, u32),
+/// How long closing takes at most, beside what host functions take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For what the device runs to end by itself.
+    pub(super) grace: Duration,
+    /// For it to end after an abort.
+    pub(super) abort: Duration,
 }
 
 /// What workers, waiters and the background thread share.
 pub(super) struct Pool {
     engine: Combiner<Engine>,
     limit: u32,
+    limits: Limits,
     check: Option<Box<dyn Check>>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Callbacks and wakers that panicked.
+    panics: AtomicU64,
     /// Looks without progress before the scheduler sleeps.
     spins: u32,
     requests: Mutex<Vec<Request>>,
     has_requests: AtomicBool,
-    /// The runs that have started, by slot, for the workers.
-    runs: Mutex<Vec<Option<Arc<RunShared>>>>,
     /// Threads that would like to schedule at this moment.
     wanting: AtomicU32,
     /// Waiters that leave the scheduling to workers, and see to it that these go on.
     watchers: AtomicU32,
     next_number: AtomicU64,
     background: Parker,
-    /// Somebody has left tasks that no worker has got. The next worker to pick one up calls the background thread, unless a
-    /// waiter has come by then, as is usual after a launch.
+    /// When the background thread will look by itself, in nanoseconds of the clock; `NEVER` if it
+    /// will not.
+    alarm: AtomicU64,
+    /// Tasks were left that no worker has got. The next worker to pick one up calls the background
+    /// thread, unless a waiter has come by then, as is usual after a launch.
     has_backlog: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -52,33 +59,49 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// How long a run may make no progress until a waiter that has stepped aside schedules again.
+impl Desk for Pool {
+    fn notify(&self) {
+        self.notify();
+    }
+
+    fn picked_up(&self) {
+        self.picked_up();
+    }
+}
+
+/// How long a run may make no progress until a waiter that has stepped aside schedules again;
+/// longer each time it does not help.
 const WATCH: Duration = Duration::from_micros(500);
+const LONGEST_WATCH: Duration = Duration::from_millis(8);
+const NEVER: u64 = u64::MAX;
 /// How long a waiter whose time is over tries to find out what is being worked on.
 const ASK: Duration = Duration::from_millis(20);
-/// How long a closing executor waits for kernels to end by themselves.
-const CLOSE: Duration = Duration::from_secs(5);
 /// Looks between two looks at the clock.
 const LOOKS_PER_TIME: u32 = 64;
+/// What has to be looked at sooner than this is not slept for as if it rang.
+const NAP: Duration = Duration::from_millis(10);
 
 impl Pool {
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         spins: u32,
+        (limit, limits): (u32, Limits),
         engine: Engine,
         check: Option<Box<dyn Check>>,
     ) -> Self {
         Self {
-            limit: engine.limit(),
+            limit,
+            limits,
             engine: Combiner::new(engine),
             background: Parker::new(),
+            alarm: AtomicU64::new(NEVER),
             has_backlog: AtomicBool::new(false),
             check,
             clock,
+            panics: AtomicU64::new(0),
             spins,
-            requests: Mutex::default(),
+            requests: Mutex::new(Vec::new()),
             has_requests: AtomicBool::new(false),
-            runs: Mutex::default(),
             wanting: AtomicU32::new(0),
             watchers: AtomicU32::new(0),
             next_number: AtomicU64::new(1),
@@ -86,28 +109,23 @@ impl Pool {
         }
     }
 
-    pub(super) fn has_requests(&self) -> bool {
+    /// Does all there is to do now. Returns `true` if there was anything.
+    #[inline]
+    fn turn(&self, engine: &mut Engine) -> bool {
         // Acquire: pairs with the Release in `request`.
-        self.has_requests.load(Ordering::Acquire)
-    }
-
-    pub(super) fn take_requests(&self) -> Vec<Request> {
-        let mut requests = locked(&self.requests);
-        self.has_requests.store(false, Ordering::Relaxed);
-        std::mem::take(&mut requests)
-    }
-
-    /// The run in a slot, if it is still this one.
-    pub(super) fn run(&self, slot: usize, number: u64) -> Option<Arc<RunShared>> {
-        locked(&self.runs).get(slot)?.clone().filter(|run| run.number == number)
-    }
-
-    pub(super) fn set_run(&self, slot: usize, run: Option<Arc<RunShared>>) {
-        let mut runs = locked(&self.runs);
-        if runs.len() <= slot {
-            runs.resize(slot + 1, None);
+        let is_asked = self.has_requests.load(Ordering::Acquire);
+        if is_asked {
+            let mut requests = lock(&self.requests);
+            self.has_requests.store(false, Ordering::Relaxed);
+            let taken = std::mem::take(&mut *requests);
+            drop(requests);
+            engine.ask(taken);
         }
-        runs[slot] = run;
+        engine.turn() | is_asked
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Checks that the graph can run here and launches it.
@@ -116,20 +134,21 @@ impl Pool {
         graph: &Graph,
         options: RunOptions,
     ) -> Result<Run, RunError> {
-        if self.is_closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(RunError::Closed);
         }
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        let shared = RunShared::new(number, graph.clone(), options, self.clock.now());
-        self.check(&shared)?;
+        let route = self.check(graph)?;
+        let number = RunId(self.next_number.fetch_add(1, Ordering::Relaxed));
+        let shared = RunShared::new(number, route, graph.clone(), options, self.clock.now());
         self.request(Request::Launch(Arc::clone(&shared)));
-        Ok(Run { shared, pool: Arc::clone(self) })
+        Ok(Run::new(shared, Arc::clone(self)))
     }
 
-    /// Asks for something; it is done before this returns unless somebody else schedules, who will do it.
+    /// Asks for something; it is done before this returns unless another thread schedules, which
+    /// will do it.
     pub(super) fn request(&self, request: Request) {
         {
-            let mut requests = locked(&self.requests);
+            let mut requests = lock(&self.requests);
             requests.push(request);
             // Release: who sees the flag finds the request.
             self.has_requests.store(true, Ordering::Release);
@@ -146,29 +165,44 @@ impl Pool {
 
     /// A turn of a thread that will not stay.
     fn last_turn(&self, engine: &mut Engine, after: &mut After) {
-        engine.turn(self);
+        self.turn(engine);
         after.callbacks.append(&mut engine.take_callbacks());
-        after.needs_care = engine.needs_care(self);
+        after.look = [engine.next_look(), engine.next_deadline()].into_iter().flatten().min();
         after.has_backlog = engine.has_backlog();
-        after.has_device = engine.nap().is_some();
-        after.due = engine.next_deadline(self);
+    }
+
+    /// Calls what users have registered with a run; whatever panics there is counted.
+    fn call(&self, callbacks: Continuations<Arc<Outcome>>) {
+        self.panics.fetch_add(callbacks.run().into(), Ordering::Relaxed);
+    }
+
+    pub(super) fn callback_panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     /// What a thread does that has stopped scheduling.
     fn settle(&self, after: After) {
         for callback in after.callbacks {
-            callback.run();
+            self.call(callback);
         }
         if after.has_backlog {
             self.has_backlog.store(true, Ordering::Relaxed);
         }
-        if after.needs_care {
-            self.background.unpark();
+        if let Some(left) = after.look {
+            let at = self.time_in(left);
+            if at < self.alarm.fetch_min(at, Ordering::AcqRel) {
+                self.background.unpark();
+            }
         }
     }
 
+    fn time_in(&self, left: Duration) -> u64 {
+        let at = self.clock.now().saturating_add(left).as_nanos();
+        u64::try_from(at).unwrap_or(NEVER - 1)
+    }
+
     /// Called by a worker that has got a task.
-    pub(super) fn picked_up(&self) {
+    fn picked_up(&self) {
         if self.has_backlog.load(Ordering::Relaxed)
             && self.watchers.load(Ordering::Relaxed) == 0
             && !self.engine.is_held()
@@ -178,43 +212,51 @@ impl Pool {
         }
     }
 
-    /// Schedules until `is_over` or the deadline; returns the time left until the next deadline of a run. A thread that `may_step_aside` also stops when it is not worth a processor: tasks
-    /// are so short that one worker is enough, and that is done sooner if it schedules for itself.
+    /// Schedules until `is_over` or the deadline. Stops before that when the thread is not worth a
+    /// processor: tasks are so short that one worker is enough, and that is done sooner if it
+    /// schedules for itself; or workers use all processors.
+    ///
+    /// Without a deadline it is the background thread's, which is told how soon to look again.
     fn drive<'a>(
         &'a self,
         mut engine: Held<'a, Engine>,
         is_over: impl Fn(&Engine) -> bool,
         deadline: Option<&Deadline>,
-        may_step_aside: bool,
-    ) -> Option<Duration> {
+    ) -> Left {
         let mut looks = 0;
         let mut patience = engine.patience;
         self.has_backlog.store(false, Ordering::Relaxed);
+        let mut end = Left::default();
         loop {
-            if engine.turn(self) {
+            if self.turn(&mut engine) {
                 looks = 0;
                 if engine.has_callbacks() {
                     let callbacks = engine.take_callbacks();
                     drop(engine);
                     for callback in callbacks {
-                        callback.run();
+                        self.call(callback);
                     }
                     match self.engine.hold() {
                         Some(again) => engine = again,
-                        // Somebody else schedules now.
-                        None => return None,
+                        // Another thread schedules now.
+                        None => return end,
                     }
                 }
             }
-            if is_over(&engine) || may_step_aside && engine.is_brisk() {
+            if is_over(&engine) || self.is_closed() {
+                break;
+            }
+            end.is_crowded = engine.first.is_crowded();
+            if end.is_crowded || engine.first.is_brisk() && !engine.is_busy() {
+                end.steps_aside = true;
                 break;
             }
             looks += 1;
             let mut left = None;
             if looks % LOOKS_PER_TIME == 0 || looks >= patience.looks() {
-                if let Some(due) = engine.next_deadline(self) {
+                if let Some(due) = engine.next_deadline() {
                     if due.is_zero() {
-                        engine.expire(self);
+                        engine.expire();
                         continue;
                     }
                     left = Some(due);
@@ -231,44 +273,54 @@ impl Pool {
                 std::hint::spin_loop();
                 continue;
             }
-            if engine.widen(self) {
+            if engine.first.widen() {
                 continue;
             }
-            let nap = engine.nap();
-            // A worker that has tasks and says nothing may have lost its processor, or have a long one: time tells.
+            let look = engine.next_look();
+            // A worker that has tasks and says nothing may have lost its processor, or have a long
+            // one: time tells.
             let watch = engine.has_backlog().then_some(WATCH);
-            let timeout = [left, nap, watch].into_iter().flatten().min();
+            let timeout = [left, look, watch].into_iter().flatten().min();
             let mut sleep = || {
-                let look = |engine: &mut Engine| engine.turn(self) || is_over(engine);
+                let look =
+                    |engine: &mut Engine| self.turn(engine) || is_over(engine) || self.is_closed();
                 self.engine.sleep(&mut engine, timeout, look);
             };
-            if nap.is_some() {
+            // After a nap only one look: what does not ring has to be looked at, not spun for.
+            if look.is_some_and(|look| look < NAP) {
                 sleep();
+                looks = patience.looks();
             } else {
                 patience.asleep(sleep);
                 engine.patience = patience;
+                looks = 0;
             }
-            // After a nap only one look: what does not ring has to be looked at, not spun for.
-            looks = if nap.is_some() { patience.looks() } else { 0 };
         }
-        let will_watch = may_step_aside && !is_over(&engine);
         let mut after = After::default();
         self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
-        // The background thread, which waits for nothing, need not call itself: it takes the time with it.
-        let is_background = deadline.is_none();
-        let mut due = after.due;
-        if is_background && after.has_device {
-            // It may have left to a waiter that has given up meanwhile; then nobody would look.
-            due = Some(due.map_or(WATCH, |due| due.min(WATCH)));
+        if after.has_backlog && !end.steps_aside {
+            after.look = Some(after.look.map_or(WATCH, |look| look.min(WATCH)));
         }
-        after.needs_care = !is_background && (after.needs_care || after.has_backlog && !will_watch);
+        if deadline.is_none() {
+            // It need not call itself.
+            end.look = after.look.take();
+        }
         self.settle(after);
-        due
+        end
     }
 
-    /// Waits while workers schedule for themselves; tells whether they went on until the end or the deadline.
-    fn watch(&self, run: &RunShared, deadline: &Deadline, parker: &sync::Arc<Parker>) -> bool {
-        for _ in 0..self.spins {
+    /// Waits while workers schedule for themselves. Returns `true` unless they made no progress for
+    /// so `long`.
+    fn watch(
+        &self,
+        run: &RunShared,
+        deadline: &Deadline,
+        parker: &sync::Arc<Parker>,
+        is_crowded: bool,
+        long: Duration,
+    ) -> bool {
+        // Nothing is taken from workers by a few looks, unless they use all processors.
+        for _ in 0..if is_crowded { 0 } else { self.spins } {
             if run.result.is_done() {
                 return true;
             }
@@ -277,15 +329,15 @@ impl Pool {
         let mut seen = run.finished.load(Ordering::Relaxed);
         loop {
             let left = deadline.left(&*self.clock);
-            if left.is_zero() || !run.result.subscribe(parker) {
+            if left.is_zero() || self.is_closed() || !run.result.subscribe(parker) {
                 return true;
             }
-            parker.park_timeout(left.min(WATCH));
+            parker.park_timeout(left.min(long));
             run.result.unsubscribe(parker);
-            let now = run.finished.load(Ordering::Relaxed);
             if run.result.is_done() {
                 return true;
             }
+            let now = run.finished.load(Ordering::Relaxed);
             if std::mem::replace(&mut seen, now) == now {
                 return false;
             }
@@ -299,27 +351,32 @@ impl Pool {
     ) -> Result<Arc<Outcome>, RunError> {
         let deadline = Deadline::after(&*self.clock, timeout);
         let mut looks = 0;
-        // Tasks with a deadline need somebody who looks at the clock.
-        let may_step_aside = run.deadline.is_none();
         let mut is_stalled = false;
+        let mut long = WATCH;
         let mut parker: Option<sync::Arc<Parker>> = None;
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let result = loop {
             if let Some(outcome) = run.result.get() {
                 break Ok(outcome);
             }
-            if let Some(mut engine) = self.engine.hold() {
+            if !self.is_closed()
+                && let Some(mut engine) = self.engine.hold()
+            {
                 if std::mem::take(&mut is_stalled) {
-                    engine.forget_pace();
+                    engine.first.stalled();
                 }
                 self.wanting.fetch_sub(1, Ordering::Relaxed);
                 self.watchers.fetch_add(1, Ordering::Relaxed);
-                self.drive(engine, |_| run.result.is_done(), Some(&deadline), may_step_aside);
-                let parker = parker.get_or_insert_with(|| sync::Arc::new(Parker::new()));
-                is_stalled = !run.result.is_done() && !self.watch(run, &deadline, parker);
+                let end = self.drive(engine, |_| run.result.is_done(), Some(&deadline));
+                if end.steps_aside {
+                    let parker = parker.get_or_insert_with(|| sync::Arc::new(Parker::new()));
+                    is_stalled = !self.watch(run, &deadline, parker, end.is_crowded, long);
+                    long = if is_stalled { (long * 2).min(LONGEST_WATCH) } else { WATCH };
+                }
                 self.watchers.fetch_sub(1, Ordering::Relaxed);
                 self.wanting.fetch_add(1, Ordering::Relaxed);
-                if run.result.is_done() {
+                looks = 0;
+                if run.result.is_done() || !deadline.has_passed(&*self.clock) {
                     continue;
                 }
             }
@@ -331,7 +388,8 @@ impl Pool {
                 std::hint::spin_loop();
                 continue;
             }
-            // Somebody else schedules. When they stop, those who have something for the scheduler do, so this one only waits.
+            // Another thread schedules. When it stops, those who have something for the scheduler
+            // do, so this one only waits.
             let parker = parker.get_or_insert_with(|| sync::Arc::new(Parker::new()));
             if run.result.subscribe(parker) {
                 self.wanting.fetch_sub(1, Ordering::Relaxed);
@@ -345,8 +403,8 @@ impl Pool {
     }
 
     fn timed_out(&self, run: &RunShared, after: Duration) -> RunError {
-        // The background thread leaves when somebody wants to schedule; another waiter does not. In real time: an injected
-        // clock may stand still.
+        // The background thread leaves when another one wants to schedule; a waiter does not. In
+        // real time: an injected clock may stand still.
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let end = Instant::now() + ASK;
         let engine = loop {
@@ -370,67 +428,87 @@ impl Pool {
         RunError::Timeout { after, finished, tasks, busy }
     }
 
-    /// The background thread: schedules where nobody waits and there is something that does not come by itself.
+    /// The background thread: schedules where no thread waits and there is something that does not
+    /// come by itself, and keeps the time.
     pub(super) fn stand_by(&self) {
         let mut left = None;
-        let mut seen = 0;
-        while !self.is_closed.load(Ordering::Acquire) {
+        let (mut seen, mut since) = (0, Instant::now());
+        while !self.is_closed() {
             match left {
                 Some(left) => self.background.park_timeout(left),
                 None => self.background.park(),
             }
-            let somebody_cares = || {
+            // Before the look: who has something later sets it again.
+            self.alarm.store(NEVER, Ordering::Release);
+            let others_care = || {
                 self.wanting.load(Ordering::Relaxed) != 0
                     || self.watchers.load(Ordering::Relaxed) != 0
-                    || self.is_closed.load(Ordering::Relaxed)
             };
-            let is_over = |engine: &Engine| !engine.needs_turns() || somebody_cares();
-            // If somebody else has it, they call again when they leave, if there is need.
+            let is_over = |engine: &Engine| {
+                !engine.has_backlog() && engine.next_look().is_none() || others_care()
+            };
+            // If another thread has it, it sets the alarm when it leaves, if there is need.
             left = None;
             let Some(mut engine) = self.engine.hold() else { continue };
-            if engine.next_deadline(self).is_some_and(|due| due.is_zero()) {
-                engine.expire(self);
+            if engine.next_deadline().is_some_and(|due| due.is_zero()) {
+                engine.expire();
             }
-            if std::mem::replace(&mut seen, engine.completions()) == engine.completions() {
-                engine.forget_pace();
+            if std::mem::replace(&mut seen, engine.first.completions())
+                != engine.first.completions()
+            {
+                since = Instant::now();
+            } else if engine.has_backlog() && since.elapsed() >= WATCH {
+                engine.first.stalled();
             }
             let has_backlog = engine.has_backlog();
-            left = self.drive(engine, is_over, None, true);
-            if has_backlog && !somebody_cares() {
+            left = self.drive(engine, is_over, None).look;
+            if has_backlog && !others_care() {
                 left = Some(left.map_or(WATCH, |left| left.min(WATCH)));
+            }
+            if let Some(left) = left {
+                self.alarm.fetch_min(self.time_in(left), Ordering::AcqRel);
             }
         }
     }
 
-    /// Ends everything; running tasks are waited for, those behind them cancelled.
+    /// Ends everything: what the device runs is stopped after a while, host functions that run are
+    /// waited for, those behind them cancelled.
     pub(super) fn close(&self) {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        // Whoever schedules does it at once, and lets go.
+        self.request(Request::CancelAll);
         let mut engine = self.engine.hold_next();
-        engine.cancel_all(self);
-        // Somebody may wait for what the device has, and nobody may be left to ask it.
-        let mut deadline = Deadline::after(&*self.clock, CLOSE);
+        engine.close();
+        // In real time: an injected clock may stand still, and this must end.
+        let clock = SystemClock::default();
+        let mut deadline = Deadline::after(&clock, self.limits.grace);
         let mut is_aborted = false;
-        while engine.is_device_busy() {
-            engine.turn(self);
-            if deadline.has_passed(&*self.clock) {
+        loop {
+            while self.turn(&mut engine) {}
+            if !engine.is_busy() {
+                break;
+            }
+            if deadline.has_passed(&clock) {
                 if is_aborted {
+                    tracing::warn!(has = engine.describe(), "closing without what the device has");
                     break;
                 }
                 is_aborted = true;
-                engine.abort_all(CLOSE, self);
-                deadline = Deadline::after(&*self.clock, CLOSE);
+                engine.cut_all(Cut::Deadline(self.limits.grace));
+                deadline = Deadline::after(&clock, self.limits.abort);
             }
-            self.background.park_timeout(Duration::from_millis(1));
+            let left = deadline.left(&clock).min(engine.next_look().unwrap_or(Duration::MAX));
+            self.engine.sleep(&mut engine, Some(left), |engine| self.turn(engine));
         }
-        let mut workers = engine.close();
-        drop(engine);
-        for worker in &mut workers {
-            worker.join();
-        }
+        let workers = engine.first.dismiss();
+        let mut after = After::default();
+        self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
+        self.settle(after);
+        let done = workers.wait();
         let mut engine = self.engine.hold_next();
-        engine.bury(&mut workers, self);
+        engine.bury(done);
         let mut after = After::default();
         self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
         self.settle(after);
@@ -442,31 +520,41 @@ impl Pool {
 #[derive(Default)]
 struct After {
     callbacks: Vec<Continuations<Arc<Outcome>>>,
-    needs_care: bool,
     has_backlog: bool,
-    /// Something is under way that does not ring.
-    has_device: bool,
-    /// The time left until the next deadline of a run.
-    due: Option<Duration>,
+    /// How soon something has to be looked at that does not ring.
+    look: Option<Duration>,
+}
+
+/// How a thread has stopped scheduling.
+#[derive(Default)]
+struct Left {
+    /// It leaves it to workers, which go on.
+    steps_aside: bool,
+    /// They use all processors.
+    is_crowded: bool,
+    /// For the background thread: how soon to look.
+    look: Option<Duration>,
 }
 
 /// What a device can tell of a graph before it is launched.
 pub(super) trait Check: Send + Sync {
-    /// Checks that the device can run it.
-    fn check(&self, graph: &Graph) -> Result<(), RunError>;
+    /// Checks that the device can run it, and says where.
+    fn check(&self, graph: &Graph) -> Result<Route, RunError>;
 }
 
 impl Pool {
-    /// Checks what would otherwise fail while the graph runs.
-    fn check(&self, run: &RunShared) -> Result<(), RunError> {
-        let view = run.graph.view();
+    /// Checks what would otherwise fail while the graph runs, and says where its tasks go.
+    fn check(&self, graph: &Graph) -> Result<Route, RunError> {
+        let view = graph.view();
+        let tasks = count(view.len());
+        let mut route = Route::HOST;
         if view.has_kernels() || view.has_copies() {
             let Some(check) = &self.check else {
                 let needs = |task: &u32| !matches!(view.work(*task), Work::Host(_));
-                let task = (0..view.len() as u32).find(needs).unwrap_or(0);
+                let task = (0..tasks).find(needs).unwrap_or(0);
                 return Err(RunError::NeedsDevice { task: TaskId::from_index(task) });
             };
-            check.check(&run.graph)?;
+            route = check.check(graph)?;
         }
         for (number, cores) in view.core_sets().iter().enumerate() {
             if cores.iter().any(|worker| worker < self.limit) {
@@ -476,15 +564,14 @@ impl Pool {
             let is_it = |task: &u32| {
                 view.core_set_number(*task) == number && matches!(view.work(*task), Work::Host(_))
             };
-            if let Some(task) = (0..view.len() as u32).find(is_it) {
-                let task = TaskId::from_index(task);
+            if let Some(task) = (0..tasks).find(is_it) {
                 return Err(RunError::NoSuchWorker {
-                    task,
+                    task: TaskId::from_index(task),
                     cores: cores.to_string(),
                     workers: self.limit,
                 });
             }
         }
-        Ok(())
+        Ok(route)
     }
 }

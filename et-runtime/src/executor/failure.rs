@@ -126,8 +126,8 @@ pub enum RunError {
         free: u64,
     },
     /// The device refused something that the launch needs.
-    #[error("device")]
-    Device(#[source] crate::Error),
+    #[error(transparent)]
+    Device(crate::Error),
     /// The executor is closed.
     #[error("the executor is closed")]
     Closed,

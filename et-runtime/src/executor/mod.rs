@@ -1,37 +1,46 @@
 //! Running graphs.
 //!
-//! An executor owns workers and hands them the tasks of graphs as these become ready. [`CpuPool`] has host threads;
-//! [`DeviceExecutor`] also has the cores of a device, in one of three [`Place`]s. A launch gives a [`Run`], which can be
-//! waited for, polled, awaited, watched and cancelled; its [`Outcome`] says what became of every task.
+//! An executor owns workers and hands them the tasks of graphs as these become ready. [`CpuPool`]
+//! has host threads; [`DeviceExecutor`] also has the cores of a device, in one of three [`Place`]s.
+//! A launch gives a [`Run`], which can be waited for, polled, awaited, watched and cancelled; its
+//! [`Outcome`] says what became of every task.
 //!
-//! Nobody schedules while nobody has to: the thread that waits for a run schedules meanwhile, and a thread in the
-//! background does only if nobody waits. Workers that have nothing to do sleep, and are woken one by one as a backlog shows that
-//! more of them are worth it. Book: "Task graphs".
+//! # How it works
+//!
+//! The scheduler is a state machine (`engine`): it knows runs, which of their tasks are ready, and
+//! which run waits for which. It offers ready tasks to places (`place`) and takes back what they
+//! have done. A place never waits: host threads (`host`), the harts of a device scheduled by the
+//! host (`cores`) or by one of them (`resident`), launches and copies (`streams`). Those that need
+//! the harts hold them by turns (`harts`).
+//!
+//! No thread is there to schedule only. The one that waits for a run does it meanwhile (`driver`),
+//! as long as there is a processor for it; when workers use all of them, or do tasks faster than
+//! these can be handed out, each worker schedules when it has completed a task. A thread in the
+//! background looks at the clock, and at what does not ring while no one waits. Workers that have
+//! nothing to do sleep, and more of them are woken as tasks wait that are worth it. Book: "Task
+//! graphs".
 
-#![allow(
-    clippy::cast_possible_truncation,
-    reason = "tasks, workers and runs are counted in 32 bits, a graph has no more; memory that exists fits a usize"
-)]
-
+mod access;
 mod cores;
 mod device;
 mod driver;
 mod engine;
 mod failure;
-mod image;
+mod harts;
+mod host;
+mod ids;
 mod outcome;
+mod place;
 mod pool;
-mod port;
 pub mod progress;
 mod resident;
 mod run;
 mod streams;
 mod trace;
-mod workers;
 
 pub use device::{DeviceExecutor, ExecutorConfig, Place, UnknownPlace};
 pub use failure::{RunError, TaskFailure};
 pub use outcome::{Outcome, TaskState};
 pub use pool::{CpuPool, PoolConfig};
-pub use run::{Run, RunOptions};
+pub use run::{Run, RunFuture, RunOptions};
 pub use trace::{RunTrace, TaskSpan};

@@ -14,24 +14,27 @@ pub enum TaskState {
     Waiting = 0,
     /// It can run.
     Ready = 1,
+    /// The place has the whole run and orders the tasks itself; it says no more of this one before
+    /// it has ended.
+    Delegated = 2,
     /// A worker has it, behind another one.
-    Staged = 2,
+    Staged = 3,
     /// A worker has it.
-    Running = 3,
+    Running = 4,
     /// It has run.
-    Executed = 4,
+    Executed = 5,
     /// It has run, and those that depend on it know. Final.
-    Complete = 5,
+    Complete = 6,
     /// It failed. Final.
-    Failed = 6,
+    Failed = 7,
     /// It was cancelled before it ran, or its run ended before it. Final.
-    Cancelled = 7,
+    Cancelled = 8,
     /// A task it depends on failed or was cancelled. Final.
-    DependencyFailed = 8,
+    DependencyFailed = 9,
 }
 
 impl TaskState {
-    /// Tells whether it stays like this.
+    /// Returns `true` if it stays like this.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Cancelled | Self::DependencyFailed)
@@ -41,12 +44,13 @@ impl TaskState {
         match value {
             0 => Self::Waiting,
             1 => Self::Ready,
-            2 => Self::Staged,
-            3 => Self::Running,
-            4 => Self::Executed,
-            5 => Self::Complete,
-            6 => Self::Failed,
-            7 => Self::Cancelled,
+            2 => Self::Delegated,
+            3 => Self::Staged,
+            4 => Self::Running,
+            5 => Self::Executed,
+            6 => Self::Complete,
+            7 => Self::Failed,
+            8 => Self::Cancelled,
             _ => Self::DependencyFailed,
         }
     }
@@ -103,7 +107,7 @@ impl Outcome {
         Some(TaskId::from_index(*root))
     }
 
-    /// Tells whether all tasks are complete.
+    /// Returns `true` if all tasks are complete.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.failures.is_empty()

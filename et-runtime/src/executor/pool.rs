@@ -2,13 +2,17 @@
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use super::driver::{Check, Pool};
+use super::driver::{Check, Limits, Pool};
 use super::engine::Engine;
-use super::port::Port;
+use super::host::{Desk, HostThreads, Threads};
+use super::place::Place;
+use super::run::Runs;
 use super::{Run, RunError, RunOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::graph::Graph;
+use crate::handshake::Patience;
 
 /// Options of a [`CpuPool`].
 #[derive(Clone, Debug)]
@@ -18,21 +22,26 @@ pub struct PoolConfig {
     pub(super) spins: u32,
     pub(super) name: String,
     pub(super) clock: Arc<dyn Clock>,
+    start_limit: Duration,
+    processors: u32,
 }
 
 impl PoolConfig {
     /// A pool of at most `workers` threads, at least one.
     pub fn new(workers: u32) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             workers: workers.max(1),
+            start_limit: Duration::from_secs(10),
+            processors: u32::try_from(processors).unwrap_or(u32::MAX),
             spins: 2000,
             name: "et-worker".into(),
             clock: Arc::new(SystemClock::default()),
         }
     }
 
-    /// How often workers and scheduler look before they sleep, some ten nanoseconds each; up to 16 times that while sleeps turn
-    /// out to be short.
+    /// How often workers and scheduler look before they sleep, some ten nanoseconds each; up to 16
+    /// times that while sleeps turn out to be short.
     pub fn spins(mut self, looks: u32) -> Self {
         self.spins = looks.max(1);
         self
@@ -41,6 +50,21 @@ impl PoolConfig {
     /// What the threads are called, with their numbers.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// How long a new thread may take to announce itself before another one is started instead.
+    /// Default 10 s.
+    pub fn start_limit(mut self, time: Duration) -> Self {
+        self.start_limit = time;
+        self
+    }
+
+    /// How many threads can run at the same time; as many as the system says by default. As long as
+    /// fewer workers have tasks, the thread that waits for a run looks for what they complete; else
+    /// it leaves its processor to them.
+    pub fn processors(mut self, threads: u32) -> Self {
+        self.processors = threads.max(1);
         self
     }
 
@@ -58,20 +82,29 @@ pub(super) struct Owner {
     background: Option<JoinHandle<()>>,
 }
 
+/// Places beside the host threads, and what says which graphs can run on them.
+type Others = (Vec<Box<dyn Place>>, Option<Box<dyn Check>>);
+
 impl Owner {
     pub(super) fn new(
         config: &PoolConfig,
-        device: impl FnOnce(&Weak<Pool>) -> Option<(Box<dyn Port>, Box<dyn Check>)>,
+        limits: Limits,
+        others: impl FnOnce(&Weak<dyn Desk>) -> Others,
     ) -> std::io::Result<Self> {
-        let pool = Arc::new_cyclic(|weak| {
-            let (port, check) = device(weak).unzip();
-            let (weak, name) = (Weak::clone(weak), config.name.clone());
-            let engine = Engine::new(weak, name, config.workers, config.spins, port);
-            Pool::new(Arc::clone(&config.clock), config.spins, engine, check)
+        let PoolConfig { workers, spins, name, clock, start_limit, processors } = config.clone();
+        let pool = Arc::new_cyclic(|pool: &Weak<Pool>| {
+            let desk: Weak<dyn Desk> = Weak::<Pool>::clone(pool);
+            let (others, check) = others(&desk);
+            let (table, name) = (Arc::new(Runs::default()), name.clone());
+            let threads = Threads { name, limit: workers, spins, processors, start_limit };
+            let host = HostThreads::new(desk, Arc::clone(&table), Arc::clone(&clock), threads);
+            let patience = Patience::new(spins);
+            let engine = Engine::new(host, others, table, Arc::clone(&clock), patience);
+            Pool::new(clock, spins, (workers, limits), engine, check)
         });
         let its = Arc::clone(&pool);
         let background = std::thread::Builder::new()
-            .name(format!("{}-sched", config.name))
+            .name(format!("{name}-sched"))
             .spawn(move || its.stand_by())?;
         Ok(Self { pool, background: Some(background) })
     }
@@ -88,7 +121,8 @@ impl Drop for Owner {
 
 /// Host threads that run the tasks of graphs.
 ///
-/// Threads are started when there is work for them. Dropping the pool cancels what has not started, and waits for what runs.
+/// Threads are started when there is work for them. Dropping the pool cancels what has not started,
+/// and waits for what runs.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -139,10 +173,19 @@ impl CpuPool {
     /// # Errors
     /// Those of the system, if it gives no thread.
     pub fn with_config(config: &PoolConfig) -> std::io::Result<Self> {
-        Ok(Self { owner: Owner::new(config, |_| None)? })
+        let limits = Limits { grace: Duration::ZERO, abort: Duration::ZERO };
+        Ok(Self { owner: Owner::new(config, limits, |_| (Vec::new(), None))? })
     }
 
-    /// Launches a graph of host functions; it may overlap with earlier ones whose declared regions do not conflict with its own.
+    /// Returns how many callbacks and wakers of runs have panicked. Such a panic harms nothing
+    /// else.
+    #[must_use]
+    pub fn callback_panics(&self) -> u64 {
+        self.owner.pool.callback_panics()
+    }
+
+    /// Launches a graph of host functions; it may overlap with earlier ones whose declared regions
+    /// do not conflict with its own.
     ///
     /// # Errors
     /// [`RunError::NeedsDevice`], [`RunError::NoSuchWorker`].

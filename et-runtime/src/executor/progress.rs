@@ -1,7 +1,8 @@
 //! How far the tasks of a run are, and what follows for others from the end of one.
 //!
-//! Counters and steps only, without threads, queues and workers: they belong to whoever holds the scheduler's state. Public for
-//! the models in `testing/et-loom` and for people who read it; the interface is not stable.
+//! Counters and steps only, without threads, queues and workers: they belong to whoever holds the
+//! scheduler's state. Public for the models in `testing/et-loom` and for people who read it; the
+//! interface is not stable.
 
 use super::TaskState;
 
@@ -43,13 +44,13 @@ impl Progress {
         Self { pending, remaining, outstanding: 0, is_whole: false, open: Vec::new() }
     }
 
-    /// Tells whether the device has the run as a whole.
+    /// Returns `true` if the device has the run as a whole.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Tells whether all tasks are final and nobody has one any more.
+    /// Returns `true` if all tasks are final and no worker has one any more.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.remaining == 0 && self.outstanding == 0
@@ -68,18 +69,20 @@ impl Progress {
         self.is_whole = true;
         // There are fewer than 2³² tasks.
         for task in (0u32..).take(self.pending.len()) {
-            tasks.set_state(task, TaskState::Ready);
+            if !tasks.state(task).is_final() {
+                tasks.set_state(task, TaskState::Delegated);
+            }
         }
     }
 
-    /// Somebody has got a ready task, to run it at once or behind another one.
+    /// A worker has got a ready task, to run it at once or behind another one.
     #[inline]
     pub fn hand_over(&mut self, tasks: &impl Tasks, task: u32, is_staged: bool) {
         self.outstanding += 1;
         tasks.set_state(task, if is_staged { TaskState::Staged } else { TaskState::Running });
     }
 
-    /// Somebody has given a task back, run or not; what became of it is said next.
+    /// A worker has given a task back, run or not; what became of it is said next.
     #[inline]
     pub fn take_back(&mut self) {
         self.outstanding -= 1;
@@ -114,7 +117,8 @@ impl Progress {
         self.end(tasks, task, TaskState::Cancelled);
     }
 
-    /// Cancels a task that nobody has; `false` if it is too late, or there is no such task. Otherwise as [`fail`](Self::fail).
+    /// Cancels a task that no worker has; `false` if it is too late, or there is no such task.
+    /// Otherwise as [`fail`](Self::fail).
     pub fn cancel_task(
         &mut self,
         tasks: &impl Tasks,
@@ -130,7 +134,7 @@ impl Progress {
         true
     }
 
-    /// Cancels all tasks that nobody has.
+    /// Cancels all tasks that no worker has.
     pub fn cut(&mut self, tasks: &impl Tasks) {
         if self.is_whole {
             return;
@@ -169,7 +173,7 @@ impl Progress {
     }
 }
 
-/// Tells whether nobody has got the task.
+/// Returns `true` if no worker has got the task.
 const fn is_open(state: TaskState) -> bool {
     matches!(state, TaskState::Waiting | TaskState::Ready)
 }
@@ -279,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leaves_what_somebody_has() {
+    fn a_cut_leaves_what_workers_have() {
         let (graph, mut progress) = diamond();
         hand_over(&mut progress, &graph, 1);
         progress.hand_over(&graph, 2, true);
         assert!(!progress.cancel_task(&graph, 1, |_| unreachable!()), "runs");
         progress.cut(&graph);
         assert_eq!(succeed(&mut progress, &graph, 1), [0_u32; 0]);
-        assert!(!progress.is_over(), "somebody has one");
+        assert!(!progress.is_over(), "a worker has one");
         assert_eq!(succeed(&mut progress, &graph, 2), [0_u32; 0]);
         let states = final_states(&graph, &progress);
         assert_eq!(states, [Complete, Complete, Complete, Cancelled, Cancelled]);

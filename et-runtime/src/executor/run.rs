@@ -1,25 +1,25 @@
 //! A launched graph.
 
-use crate::sync::Mutex;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use et_devapi::msg::ops::LaunchStatus;
 
 use super::driver::Pool;
+use super::engine::Request;
+use super::ids::{RunId, WorkerId};
 use super::progress::Tasks;
 use super::{Outcome, RunError, TaskFailure, TaskState};
 use crate::clock::Deadline;
 use crate::graph::{Graph, TaskContext, TaskId, Work};
-use crate::handshake::OneShot;
 use crate::kernel::{HartContext, LaunchFailure};
-use crate::sync::lock as locked;
+use crate::link::{OneShot, WakerKey};
+use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Mutex, Ordering, lock};
 
 /// Options of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl RunOptions {
         Self { deadline: None, trace: false }
     }
 
-    /// Ends the run this long after the launch: what runs then has failed, what does not is cancelled.
+    /// Ends the run this long after the launch: what runs then has failed, what does not is
+    /// cancelled.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
@@ -48,27 +49,81 @@ impl RunOptions {
     }
 }
 
+/// Where the tasks of a graph go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Route {
+    /// Place of its kernels and of its copies, in the order of the scheduler's places. Host
+    /// functions go to the first.
+    pub(super) kernels: u8,
+    pub(super) copies: u8,
+    name: &'static str,
+}
+
+impl Route {
+    /// For graphs of host functions.
+    pub(super) const HOST: Self = Self::new(0, 0, "cpu");
+
+    pub(super) const fn new(kernels: u8, copies: u8, name: &'static str) -> Self {
+        Self { kernels, copies, name }
+    }
+
+    /// The place for a task.
+    #[inline]
+    pub(super) fn place(self, graph: &Graph, task: u32) -> usize {
+        match graph.view().work(task) {
+            Work::Host(_) => 0,
+            Work::Kernel(_) => self.kernels.into(),
+            Work::CopyIn { .. } | Work::CopyOut { .. } => self.copies.into(),
+        }
+    }
+
+    /// What the place of a graph is called.
+    pub(super) fn name(self, graph: &Graph) -> &'static str {
+        if graph.view().has_kernels() { self.name } else { "cpu" }
+    }
+}
+
+/// The runs that have started, by slot, for workers.
+#[derive(Default)]
+pub(super) struct Runs(Mutex<Vec<Option<Arc<RunShared>>>>);
+
+impl Runs {
+    /// The run in a slot, if it is still this one.
+    pub(super) fn get(&self, slot: u32, number: RunId) -> Option<Arc<RunShared>> {
+        lock(&self.0).get(slot as usize)?.clone().filter(|run| run.number == number)
+    }
+
+    pub(super) fn set(&self, slot: usize, run: Option<Arc<RunShared>>) {
+        let mut runs = lock(&self.0);
+        if runs.len() <= slot {
+            runs.resize(slot + 1, None);
+        }
+        runs[slot] = run;
+    }
+}
+
 /// What the scheduler, the workers and the handle of a run share.
 pub(super) struct RunShared {
-    pub(super) number: u64,
+    pub(super) number: RunId,
+    pub(super) route: Route,
     pub(super) graph: Graph,
     pub(super) options: RunOptions,
     pub(super) launched: Duration,
     pub(super) deadline: Option<Deadline>,
-    /// A [`TaskState`] for each task, written by the scheduler. Relaxed: who needs what a task wrote waits for the result.
+    /// A [`TaskState`] for each task, written by the scheduler. Relaxed: who needs what a task
+    /// wrote waits for the result.
     pub(super) states: Box<[AtomicU8]>,
     pub(super) finished: AtomicUsize,
     pub(super) is_cancelled: AtomicBool,
     /// What workers say of tasks that failed, before they say that these are complete.
     pub(super) reports: Mutex<Vec<(u32, TaskFailure)>>,
     pub(super) result: OneShot<Arc<Outcome>>,
-    /// Whether single harts can run its kernels; found out when asked.
-    pub(super) can_be_tasks: OnceLock<bool>,
 }
 
 impl RunShared {
     pub(super) fn new(
-        number: u64,
+        number: RunId,
+        route: Route,
         graph: Graph,
         options: RunOptions,
         launched: Duration,
@@ -76,6 +131,7 @@ impl RunShared {
         let states = (0..graph.len()).map(|_| AtomicU8::new(TaskState::Waiting as u8)).collect();
         Arc::new(Self {
             number,
+            route,
             graph,
             options,
             launched,
@@ -85,7 +141,6 @@ impl RunShared {
             is_cancelled: AtomicBool::new(false),
             reports: Mutex::default(),
             result: OneShot::new(),
-            can_be_tasks: OnceLock::new(),
         })
     }
 
@@ -98,7 +153,13 @@ impl RunShared {
     }
 
     /// The failure of a task that ran on a hart which trapped.
-    pub(super) fn trapped(&self, task: u32, worker: u32, context: &HartContext) -> TaskFailure {
+    pub(super) fn trapped(
+        &self,
+        task: u32,
+        worker: WorkerId,
+        context: &HartContext,
+    ) -> TaskFailure {
+        let worker = worker.0;
         match self.graph.view().work(task) {
             Work::Kernel(kernel) => {
                 let mut failure = LaunchFailure::new(&kernel.inner, LaunchStatus::Exception, None);
@@ -114,12 +175,13 @@ impl RunShared {
         let view = self.graph.view();
         let Work::Host(function) = view.work(task) else {
             let failure = TaskFailure::Panicked("a worker got a task that is not its own".into());
-            locked(&self.reports).push((task, failure));
+            lock(&self.reports).push((task, failure));
             return 1;
         };
         let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
         let context = TaskContext::new(TaskId::from_index(task), view.args(task), &is_cancelled);
-        // The function may leave its own data half done; that is for those who use it after a failure to know.
+        // The function may leave its own data half done; that is for those who use it after a
+        // failure to know.
         let failure = match catch_unwind(AssertUnwindSafe(|| function(&context))) {
             Ok(Ok(())) => return 0,
             Ok(Err(error)) => TaskFailure::Function(error),
@@ -131,7 +193,7 @@ impl RunShared {
                     .unwrap_or_else(|| "with a value that is no text".into()),
             ),
         };
-        locked(&self.reports).push((task, failure));
+        lock(&self.reports).push((task, failure));
         1
     }
 }
@@ -169,7 +231,7 @@ impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (finished, tasks) = self.progress();
         f.debug_struct("Run")
-            .field("number", &self.shared.number)
+            .field("number", &self.shared.number.0)
             .field("finished", &finished)
             .field("tasks", &tasks)
             .finish()
@@ -177,8 +239,12 @@ impl fmt::Debug for Run {
 }
 
 impl Run {
-    /// Waits until the run has ended, and schedules meanwhile. Says nothing about whether it went well: that is
-    /// [`Outcome::check`].
+    pub(super) fn new(shared: Arc<RunShared>, pool: Arc<Pool>) -> Self {
+        Self { shared, pool }
+    }
+
+    /// Waits until the run has ended, and schedules meanwhile. Says nothing about whether it went
+    /// well: that is [`Outcome::check`].
     ///
     /// # Errors
     /// [`RunError::Timeout`], which says what is being worked on; the run goes on then.
@@ -202,7 +268,7 @@ impl Run {
         self.shared.result.get()
     }
 
-    /// Tells whether the run has ended.
+    /// Returns `true` if the run has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.shared.result.is_done()
@@ -214,7 +280,8 @@ impl Run {
         (self.shared.finished.load(Ordering::Relaxed), self.shared.graph.len())
     }
 
-    /// Returns where a task is; it may be further already.
+    /// Returns where a task is; it may be further already. A place that orders the tasks itself
+    /// says [`Delegated`](TaskState::Delegated) of what it does not report.
     ///
     /// # Panics
     /// If the graph has no such task.
@@ -223,17 +290,17 @@ impl Run {
         TaskState::from_u8(self.shared.states[task.index()].load(Ordering::Relaxed))
     }
 
-    /// Cancels what has not started. What runs is waited for, unless it is a host function that heeds
-    /// [`TaskContext::is_cancelled`].
+    /// Cancels what has not started. What runs is waited for, unless it is a host function that
+    /// heeds [`TaskContext::is_cancelled`].
     pub fn cancel(&self) {
         self.shared.is_cancelled.store(true, Ordering::Relaxed);
-        self.pool.request(super::driver::Request::Cancel(self.shared.number));
+        self.pool.request(Request::Cancel(self.shared.number));
     }
 
     /// Cancels one task, if it has not started, and so those that depend on it.
     pub fn cancel_task(&self, task: TaskId) {
         if let Ok(task) = u32::try_from(task.index()) {
-            self.pool.request(super::driver::Request::CancelTask(self.shared.number, task));
+            self.pool.request(Request::CancelTask(self.shared.number, task));
         }
     }
 
@@ -243,11 +310,36 @@ impl Run {
     }
 }
 
-impl Future for Run {
+/// The future of a [`Run`]. Dropping it forgets its waker, and leaves the run alone.
+#[derive(Debug)]
+pub struct RunFuture {
+    run: Run,
+    waker: Option<WakerKey>,
+}
+
+impl Future for RunFuture {
     type Output = Arc<Outcome>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arc<Outcome>> {
-        // Nobody waits here, so the background thread schedules when something comes.
-        self.shared.result.poll(context.waker(), &mut None).map_or(Poll::Pending, Poll::Ready)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Arc<Outcome>> {
+        // No thread waits here, so the background thread schedules when something comes.
+        let Self { run, waker } = &mut *self;
+        run.shared.result.poll(context.waker(), waker).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for RunFuture {
+    fn drop(&mut self) {
+        if let Some(waker) = self.waker {
+            self.run.shared.result.forget(waker);
+        }
+    }
+}
+
+impl IntoFuture for Run {
+    type Output = Arc<Outcome>;
+    type IntoFuture = RunFuture;
+
+    fn into_future(self) -> RunFuture {
+        RunFuture { run: self, waker: None }
     }
 }

@@ -1,180 +1,260 @@
 //! Kernels as launches, and copies, on streams.
 
-use crate::sync::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use et_hal::Hal;
 
 use super::TaskFailure;
-use super::driver::Pool;
-use super::port::{Done, Offer, Port, Unit};
-use crate::config::Drain;
+use super::access::{Access, Stop};
+use super::cores::Patience;
+use super::harts::{State, Tenant};
+use super::host::Desk;
+use super::ids::{RunId, TaskRef, WorkerId};
+use super::outcome::Cut;
+use super::place::{Done, Ended, Ending, Offer, Place, Unit};
+use super::run::RunShared;
 use crate::event::{Event, Transfer};
-use crate::graph::{HostData, Work};
+use crate::graph::{HostData, TaskId, Work};
 use crate::kernel::{KernelArgs, Launch};
-use crate::link::Link as Shared;
 use crate::stream::Stream;
-use crate::sync::lock as locked;
+use crate::sync::{AtomicBool, Ordering};
 
 /// Operations in flight at a time. More only fill queues.
 const ROOM: usize = 32;
-
-/// Time for an abort of a kernel that does not end.
-const ABORT: Duration = Duration::from_secs(5);
+/// How often to ask the device where nothing else does.
+const ASK: Duration = Duration::from_micros(100);
+/// How often to look at a launch that is to be stopped.
+const LOOK: Duration = Duration::from_millis(1);
 
 struct Operation<H: Hal> {
-    run: u64,
-    task: u32,
+    /// Keeps what it uses.
+    run: Arc<RunShared>,
+    task: TaskRef,
     name: String,
     event: Event,
     fetched: Option<(Transfer<H>, HostData)>,
-    is_launch: bool,
+    /// Its run is late.
+    late: Option<Late>,
 }
 
-pub(super) struct StreamPort<H: Hal> {
-    pub(super) shared: Arc<Shared<H>>,
-    pool: Weak<Pool>,
-    /// Kernels and copies do not wait for one another.
-    launches: Stream<H>,
-    copies: Stream<H>,
+struct Late {
+    after: Duration,
+    /// When it is reported at the latest, whether it has ended or not.
+    report_at: Duration,
+    is_reported: bool,
+    /// For launches; copies cannot be stopped.
+    stop: Option<Stop>,
+}
+
+/// The launches or the copies of graphs: kernels and copies do not wait for one another.
+pub(super) struct Streams<H: Hal> {
+    access: Access<H>,
+    desk: Weak<dyn Desk>,
+    stream: Stream<H>,
+    /// For launches.
+    harts: Option<Tenant>,
+    patience: Patience,
     operations: Vec<Operation<H>>,
     /// Some operation has ended.
-    news: Arc<Mutex<bool>>,
+    news: Arc<AtomicBool>,
 }
 
-impl<H: Hal> StreamPort<H> {
-    pub(super) fn new(shared: &Arc<Shared<H>>, pool: &Weak<Pool>) -> Self {
+impl<H: Hal> Streams<H> {
+    /// A place for launches, which need the harts, or for copies.
+    pub(super) fn new(
+        access: &Access<H>,
+        desk: &Weak<dyn Desk>,
+        harts: Option<Tenant>,
+        patience: Patience,
+    ) -> Self {
         Self {
-            shared: Arc::clone(shared),
-            pool: Weak::clone(pool),
-            launches: Stream::new(shared),
-            copies: Stream::new(shared),
+            access: access.clone(),
+            desk: Weak::clone(desk),
+            stream: access.stream(),
+            harts,
+            patience,
             operations: Vec::new(),
-            news: Arc::default(),
+            news: Arc::new(AtomicBool::new(false)),
         }
     }
 
-    fn start(&self, unit: &Unit<'_>) -> crate::Result<Operation<H>> {
+    /// A track of its own for each kind: as if there were one worker for kernels and one for
+    /// copies.
+    fn worker(&self) -> WorkerId {
+        WorkerId(u32::from(self.harts.is_none()))
+    }
+
+    fn start(&self, unit: Unit<'_>) -> crate::Result<Operation<H>> {
         let view = unit.run.graph.view();
-        let task = crate::graph::TaskId::from_index(unit.task);
-        let mut is_launch = false;
-        let (event, fetched) = match view.work(unit.task) {
+        let index = unit.task.index;
+        let (event, fetched) = match view.work(index) {
             Work::Kernel(kernel) => {
-                is_launch = true;
-                let bytes: Vec<u8> =
-                    view.args(unit.task).iter().flat_map(|word| word.to_le_bytes()).collect();
-                let bytes = &bytes[..view.args_len(unit.task)];
+                let words = view.args(index).iter();
+                let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+                let bytes = &bytes[..view.args_len(index)];
                 let mut launch = Launch::new(kernel).args(KernelArgs::new().bytes(bytes, 8));
-                if let Some(shires) = view.shires(unit.task) {
+                if let Some(shires) = view.shires(index) {
                     launch = launch.shires(shires);
                 }
-                (self.launches.launch(&launch)?, None)
+                (self.stream.launch(&launch)?, None)
             }
             Work::CopyIn { from, to } => {
-                let event = from.with(|bytes| self.copies.copy_to_device(bytes, to))?;
-                (event, None)
+                (from.with(|bytes| self.stream.copy_to_device(bytes, to))?, None)
             }
             Work::CopyOut { from, to } => {
-                let len = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
-                let buffer = self.shared.host_buffer(len, et_hal::DeviceAccess::Write)?;
-                let transfer = self.copies.copy_to_host_buffer(from, buffer)?;
+                let transfer = self.access.fetch(&self.stream, from.clone())?;
                 (transfer.event().clone(), Some((transfer, to.clone())))
             }
             Work::Host(_) => unreachable!("host functions are not offered to the device"),
         };
+        let task = TaskId::from_index(index);
         let name = unit.run.graph.name(task).map_or_else(|| task.to_string(), str::to_owned);
-        Ok(Operation { run: unit.run.number, task: unit.task, name, event, fetched, is_launch })
+        let run = Arc::clone(unit.run);
+        Ok(Operation { run, task: unit.task, name, event, fetched, late: None })
+    }
+
+    /// Says how an operation has ended, unless that was said.
+    fn finish(&self, operation: Operation<H>, outcome: Result<(), crate::Error>, done: &mut Done) {
+        let Operation { task, fetched, late, .. } = operation;
+        if late.as_ref().is_some_and(|late| late.is_reported) {
+            return;
+        }
+        let result = match (outcome, fetched) {
+            (Ok(()), Some((transfer, data))) => self.access.take_into(transfer, &data),
+            (outcome, _) => outcome,
+        };
+        let how = match (result, late) {
+            (Ok(()), _) => Ended::Complete,
+            (Err(_), Some(late)) => self.deadline(&late),
+            (Err(error), None) => Ended::failed(TaskFailure::Device(error)),
+        };
+        done.ended.push(Ending::new(task, how));
+    }
+
+    fn deadline(&self, late: &Late) -> Ended {
+        Ended::failed(TaskFailure::Deadline { after: late.after, worker: self.worker().0 })
+    }
+
+    fn has_late(&self) -> bool {
+        self.operations.iter().any(|operation| operation.late.is_some())
+    }
+
+    /// Stops launches of late runs, and reports what does not end. It stays until it does, because
+    /// it uses what it has.
+    fn look_at_late(&mut self, done: &mut Done) -> bool {
+        let before = done.ended.len();
+        let now = self.access.now();
+        let mut operations = std::mem::take(&mut self.operations);
+        operations.retain_mut(|operation| {
+            let Some(late) = &mut operation.late else { return true };
+            let is_given_up = late.stop.as_mut().is_some_and(|stop| stop.poll(&self.access));
+            if (is_given_up || now >= late.report_at) && !late.is_reported {
+                late.is_reported = true;
+                done.ended.push(Ending::new(operation.task, self.deadline(late)));
+            }
+            !is_given_up
+        });
+        self.operations = operations;
+        done.ended.len() != before
     }
 }
 
-impl<H: Hal> Port for StreamPort<H> {
-    fn name(&self, _: &crate::graph::Graph) -> &'static str {
-        "streams"
-    }
-
-    fn take(&mut self, _: &Arc<super::run::RunShared>) -> Result<bool, TaskFailure> {
-        Ok(false)
-    }
-
-    fn offer(&mut self, unit: &Unit<'_>) -> Result<Offer, TaskFailure> {
-        if self.operations.len() >= ROOM {
-            return Ok(Offer::Full);
+impl<H: Hal> Place for Streams<H> {
+    fn offer(&mut self, unit: Unit<'_>) -> Offer {
+        if self.operations.len() >= ROOM || !self.harts.as_mut().is_none_or(Tenant::claim) {
+            return Offer::Full;
         }
-        let operation = self.start(unit).map_err(TaskFailure::Device)?;
-        let (news, pool) = (Arc::clone(&self.news), Weak::clone(&self.pool));
+        let operation = match self.start(unit) {
+            Ok(operation) => operation,
+            Err(error) => {
+                if let (Some(harts), true) = (&self.harts, self.operations.is_empty()) {
+                    harts.gone();
+                }
+                return Offer::Failed(Box::new(TaskFailure::Device(error)));
+            }
+        };
+        if let Some(harts) = &self.harts
+            && harts.state() == State::Coming
+        {
+            harts.came();
+        }
+        let (news, desk) = (Arc::clone(&self.news), Weak::clone(&self.desk));
         operation.event.on_done(move |_| {
-            *locked(&news) = true;
-            if let Some(pool) = pool.upgrade() {
-                pool.notify();
+            // Release: pairs with the swap in `poll`.
+            news.store(true, Ordering::Release);
+            if let Some(desk) = desk.upgrade() {
+                desk.notify();
             }
         });
-        let is_staged = self.operations.iter().any(|other| other.is_launch == operation.is_launch);
-        // Tracks of their own: as if there were one worker for kernels and one for copies.
-        let worker = u32::from(!operation.is_launch);
+        let is_staged = !self.operations.is_empty();
         self.operations.push(operation);
-        Ok(Offer::Taken { worker, is_staged })
+        Offer::Taken { worker: self.worker(), is_staged }
     }
 
-    fn poll(&mut self, done: &mut Vec<Done>) -> bool {
+    fn poll(&mut self, done: &mut Done) -> bool {
+        if let Some(harts) = &mut self.harts {
+            harts.refresh();
+        }
         if self.operations.is_empty() {
             return false;
         }
-        if self.shared.config.drain == Drain::Caller {
-            self.shared.poll();
-        }
-        if !std::mem::take(&mut *locked(&self.news)) {
-            return false;
-        }
-        let mut at = 0;
-        while let Some(operation) = self.operations.get(at) {
-            let Some(outcome) = operation.event.outcome() else {
-                at += 1;
-                continue;
-            };
-            let Operation { run, task, fetched, .. } = self.operations.remove(at);
-            let mut result = outcome.map(drop).map_err(TaskFailure::Device);
-            if let (Ok(()), Some((transfer, data))) = (&result, fetched) {
-                result = transfer
-                    .wait(Duration::ZERO)
-                    .map_err(|error| error.error)
-                    .and_then(|buffer| data.with_mut(|into| buffer.copy_out(0, into)))
-                    .map_err(TaskFailure::Device);
+        self.access.poll();
+        let mut progress = self.has_late() && self.look_at_late(done);
+        if self.news.swap(false, Ordering::AcqRel) {
+            let mut at = 0;
+            while let Some(operation) = self.operations.get(at) {
+                let Some(outcome) = operation.event.outcome() else {
+                    at += 1;
+                    continue;
+                };
+                let operation = self.operations.remove(at);
+                self.finish(operation, outcome.map(drop), done);
+                progress = true;
             }
-            done.push(Done { run, task, ended: result.into(), span: None });
+            if progress && let Some(next) = self.operations.first() {
+                done.started.push(next.task);
+            }
         }
-        true
+        if self.operations.is_empty()
+            && let Some(harts) = &self.harts
+        {
+            harts.gone();
+        }
+        progress
+    }
+
+    fn abort(&mut self, run: RunId, why: Cut) {
+        let Cut::Deadline(after) = why else { return };
+        let Patience { grace, limit, .. } = self.patience;
+        let report_at = self.access.now().saturating_add(grace);
+        for operation in &mut self.operations {
+            if operation.run.number == run && operation.late.is_none() {
+                let stop = self.harts.is_some();
+                let stop = stop.then(|| Stop::new(&self.access, &operation.event, limit));
+                operation.late = Some(Late { after, report_at, is_reported: false, stop });
+            }
+        }
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        if self.operations.is_empty() {
+            None
+        } else if self.access.must_poll() {
+            Some(ASK)
+        } else {
+            self.has_late().then_some(LOOK)
+        }
+    }
+
+    fn describe(&self, parts: &mut Vec<String>) {
+        let names: Vec<&str> = self.operations.iter().take(4).map(|op| op.name.as_str()).collect();
+        if !names.is_empty() {
+            parts.push(format!("the device has {}", names.join(", ")));
+        }
     }
 
     fn is_busy(&self) -> bool {
         !self.operations.is_empty()
     }
-
-    fn nap(&self) -> Option<Duration> {
-        let must_poll = self.is_busy() && self.shared.config.drain == Drain::Caller;
-        must_poll.then_some(Duration::from_micros(100))
-    }
-
-    fn give_up(&mut self, run: u64, late: Option<Duration>, _: &mut Vec<Done>) {
-        if late.is_none() {
-            return;
-        }
-        for operation in self.operations.iter().filter(|op| op.run == run && op.is_launch) {
-            // If it has just ended, there is nothing to abort; its event says what happened.
-            if let Err(error) = crate::device::request_abort(&self.shared, &operation.event) {
-                tracing::debug!(%error, task = operation.name, "abort of a late kernel");
-            }
-        }
-    }
-
-    fn describe(&self) -> String {
-        let names: Vec<&str> = self.operations.iter().take(4).map(|op| op.name.as_str()).collect();
-        if names.is_empty() {
-            String::new()
-        } else {
-            format!("the device has {}", names.join(", "))
-        }
-    }
-
-    fn close(&mut self) {}
 }

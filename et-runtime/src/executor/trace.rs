@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::ids::count;
 use crate::graph::{Graph, TaskId};
 
 /// One task of a recorded run.
@@ -23,14 +24,18 @@ pub struct TaskSpan {
 
 /// When each task of a run ran, and where.
 ///
-/// Times are taken by the scheduler, once for all it does between two looks at the workers, after it has done it. That
-/// costs next to nothing, and makes spans longer than the tasks by what the hand-over takes. While tasks take less than
-/// some microseconds, one look at the clock serves some thirty of them, and what is between two looks is spread evenly.
+/// Times are taken by the scheduler, once for all it does between two looks at the workers, after
+/// it has done it. That costs next to nothing, and makes spans longer than the tasks by what the
+/// hand-over takes. While tasks take less than some microseconds, one look at the clock serves some
+/// thirty of them, and what is between two looks is spread evenly.
 #[derive(Clone, Debug)]
 pub struct RunTrace {
     recorder: Recorder,
     spans: OnceLock<Vec<TaskSpan>>,
 }
+
+/// The record of a task that has none.
+const NONE: u32 = u32::MAX;
 
 /// Start and end of a task as numbers of events.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,8 @@ struct Raw {
 pub(super) struct Recorder {
     launched: Duration,
     raw: Vec<Raw>,
+    /// By task, where its record is.
+    record_of: Vec<u32>,
     /// Tasks whose times the device took.
     timed: Vec<TaskSpan>,
     events: u32,
@@ -57,21 +64,25 @@ impl Recorder {
     /// A recorder for about `tasks` tasks, launched at this time.
     pub(super) fn new(tasks: usize, launched: Duration) -> Self {
         let marks = vec![(0, Duration::ZERO)];
-        Self { launched, raw: Vec::with_capacity(tasks), timed: Vec::new(), events: 0, marks }
+        let raw = Vec::with_capacity(tasks);
+        Self { launched, raw, record_of: vec![NONE; tasks], timed: Vec::new(), events: 0, marks }
     }
 
-    /// A task is handed out; returns the number of its record.
+    /// A task is handed out.
     #[inline]
-    pub(super) fn start(&mut self, task: u32, worker: u32) -> u32 {
+    pub(super) fn start(&mut self, task: u32, worker: u32) {
         self.events += 1;
+        if let Some(record) = self.record_of.get_mut(task as usize) {
+            *record = count(self.raw.len());
+        }
         self.raw.push(Raw { task, worker, start: self.events, end: 0 });
-        self.raw.len() as u32 - 1
     }
 
-    /// The task with this record has ended.
+    /// A task has ended.
     #[inline]
-    pub(super) fn end(&mut self, record: u32) {
+    pub(super) fn end(&mut self, task: u32) {
         self.events += 1;
+        let record = self.record_of.get(task as usize).copied().unwrap_or(NONE);
         if let Some(raw) = self.raw.get_mut(record as usize) {
             raw.end = self.events;
         }
@@ -122,7 +133,8 @@ impl Recorder {
     }
 }
 
-/// Over how long the events between two looks at the clock may be spread; after a longer pause all of them are at its end.
+/// Over how long the events between two looks at the clock may be spread; after a longer pause all
+/// of them are at its end.
 const SPREAD: Duration = Duration::from_micros(100);
 
 impl RunTrace {
@@ -132,7 +144,8 @@ impl RunTrace {
         self.spans.get_or_init(|| self.recorder.spans())
     }
 
-    /// Writes Chrome trace events, which Perfetto opens: a track for each worker and an arrow for each dependency.
+    /// Writes Chrome trace events, which Perfetto opens: a track for each worker and an arrow for
+    /// each dependency.
     ///
     /// # Errors
     /// Those of the writer.

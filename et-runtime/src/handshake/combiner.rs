@@ -6,26 +6,28 @@ use std::time::Duration;
 use super::Parker;
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, fence, lock, yield_now};
 
-/// Somebody schedules and will look again.
+/// A thread schedules and will look again.
 const AWAKE: u32 = 0;
 /// The scheduler sleeps.
 const ASLEEP: u32 = 1;
-/// Nobody schedules.
+/// No thread schedules.
 const NOBODY: u32 = 2;
 
-/// State that is worked on by one thread at a time: by one that waits for a result, or, if nobody does, by whoever has
-/// something for it.
+/// State that is worked on by one thread at a time: by one that waits for a result, or, if none
+/// does, by whoever has something for it.
 ///
-/// A thread that has published something [notifies](Combiner::notify). If the holder of the state is awake, that costs
-/// a fence and a load; if it sleeps, it is woken; if there is none, the notifier takes a turn itself.
+/// A thread that has published something [notifies](Combiner::notify). If the holder of the state
+/// is awake, that costs a fence and a load; if it sleeps, it is woken; if there is none, the
+/// notifier takes a turn itself.
 ///
-/// The holder says that it is going to sleep or leave, and looks once more then. A full fence on either side means that at
-/// least one of the two sees the other. One gap remains: a notifier that finds the state held by one that has
-/// looked for the last time. So who leaves looks once more, after it has let go, whether somebody notified.
+/// The holder says that it is going to sleep or leave, and looks once more then. A full fence on
+/// either side means that at least one of the two sees the other. One gap remains: a notifier that
+/// finds the state held by one that has looked for the last time. So who leaves looks once more,
+/// after it has let go, whether it was notified.
 #[derive(Debug)]
 pub struct Combiner<T> {
-    /// 1 while somebody holds the state. Taken before the lock, which is therefore never waited for: the holder may sleep, and the
-    /// model of a lock would make others wait who only try.
+    /// 1 while the state is held. Taken before the lock, which is therefore never waited
+    /// for: the holder may sleep, and the model of a lock would make others wait who only try.
     is_held: AtomicU32,
     state: Mutex<T>,
     scheduler: AtomicU32,
@@ -68,7 +70,7 @@ impl<T> Drop for Held<'_, T> {
 }
 
 impl<T> Combiner<T> {
-    /// Makes a combiner that nobody holds.
+    /// Creates a combiner that is not held.
     pub fn new(state: T) -> Self {
         Self {
             is_held: AtomicU32::new(0),
@@ -78,8 +80,8 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Makes sure that something published before is seen: by the holder, or by `turn`, which does all there is to
-    /// do.
+    /// Makes sure that something published before is seen: by the holder, or by `turn`, which does
+    /// all there is to do.
     pub fn notify(&self, turn: impl FnMut(&mut T)) {
         // Between the publication and the load; pairs with the fence in `say`.
         fence(Ordering::SeqCst);
@@ -90,7 +92,8 @@ impl<T> Combiner<T> {
         match self.scheduler.swap(AWAKE, Ordering::AcqRel) {
             ASLEEP => self.bed.unpark(),
             NOBODY => {
-                // Pairs with the fence in `leave`: either this sees the lock free, or the holder sees the swap.
+                // Pairs with the fence in `leave`: either this sees the lock free, or the holder
+                // sees the swap.
                 fence(Ordering::SeqCst);
                 if let Some(state) = self.try_hold() {
                     self.leave(state, turn);
@@ -117,7 +120,7 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Tells whether somebody holds the state at this moment.
+    /// Returns `true` if the state is held at this moment.
     pub fn is_held(&self) -> bool {
         self.is_held.load(Ordering::Relaxed) != 0
     }
@@ -139,7 +142,8 @@ impl<T> Combiner<T> {
             if self.scheduler.load(Ordering::Relaxed) == NOBODY {
                 return;
             }
-            // Somebody notified and may have found the lock taken. If it is taken now, its holder looks again.
+            // A notifier may have found the lock taken. If it is taken now, its holder
+            // looks again.
             match self.try_hold() {
                 Some(again) => state = again,
                 None => return,
@@ -147,8 +151,8 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Sleeps, as the holder, until somebody notifies or `timeout` is over, unless a last `turn` tells that there was something
-    /// to do.
+    /// Sleeps, as the holder, until it is notified or `timeout` is over, unless a last `turn`
+    /// tells that there was something to do.
     pub fn sleep(
         &self,
         state: &mut T,

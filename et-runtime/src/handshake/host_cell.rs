@@ -44,8 +44,8 @@ impl HostCell {
         Self { dispatch: Line::new(), status: Line::new(), parker: Parker::new() }
     }
 
-    /// Waits, as the worker, for a task; `None` if the worker shall leave. `before_sleep` is called each time it is
-    /// about to sleep.
+    /// Waits, as the worker, for a task; `None` if the worker shall leave. `before_sleep` is called
+    /// each time it is about to sleep.
     pub fn wait(
         &self,
         worker: &Worker,
@@ -58,7 +58,8 @@ impl HostCell {
                     Next::Task(assignment) => return Some(assignment),
                     Next::Leave => return None,
                     Next::Nothing if look < patience.looks() => relax(),
-                    // Gives the processor away once, which helps where there are fewer than threads that look.
+                    // Gives the processor away once, which helps where there are fewer than threads
+                    // that look.
                     Next::Nothing => give_way(),
                 }
             }

@@ -9,8 +9,9 @@ const GROWTH: u32 = 16;
 
 /// How often to look for something before sleeping, learned from how long sleeps are.
 ///
-/// Two threads that hand work to one another and both fall asleep just before the other is awake would pay for two wake-ups each
-/// time, for ever. So a short sleep doubles the number of looks, up to 16 times the base, and a long one halves it.
+/// Two threads that hand work to one another and both fall asleep just before the other is awake
+/// would pay for two wake-ups each time, for ever. So a short sleep doubles the number of looks, up
+/// to 16 times the base, and a long one halves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     base: u32,

@@ -37,14 +37,7 @@ fn suite(name: &'static str, text: &str) -> Suite<SimHal> {
 }
 
 fn main() -> ExitCode {
-    let bus = suite("non-coherent", "shires=1,dram=256MiB,coherent=no");
-    let bus = bus.skip("runtime::*", "the runtime does not synchronise every buffer yet");
+    let bus = suite("non-coherent", "shires=4,dram=1GiB,coherent=no");
     let asleep = suite("asleep", "shires=4,dram=1GiB,credit-abort=no,ack-timeout=100000");
-    let asleep = ["traps_fails_its_dependents_only", "never_ends_is_given_up_at_the_deadline"]
-        .map(|case| format!("runtime::graphs::a_kernel_that_{case}"))
-        .iter()
-        .map(String::as_str)
-        .chain(["runtime::graphs::a_wait_that_runs_out_says_what_it_waits_for"])
-        .fold(asleep, |suite, case| suite.skip(case, "resident graphs rely on the kernel abort"));
     harness(vec![suite("small", "shires=4,dram=1GiB"), suite("default", ""), bus, asleep])
 }

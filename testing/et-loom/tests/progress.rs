@@ -9,9 +9,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-const STATES: [TaskState; 9] = [
+const STATES: [TaskState; 10] = [
     TaskState::Waiting,
     TaskState::Ready,
+    TaskState::Delegated,
     TaskState::Staged,
     TaskState::Running,
     TaskState::Executed,

@@ -16,12 +16,17 @@
  * park and sleep until they get a credit. Credits come from rank 0, the relay, which does not sleep:
  * its tasks have task word 1 and the rank to be woken as argument word. So it is told to quit last.
  *
- * Mode 1. Rank 0 runs the graph that `struct image` describes, all harts sleep while they have
- * nothing to do, and nobody parks: each store to a dispatch word is followed by a credit to the
- * worker, each completion by one to rank 0. The launch ends when nothing is outstanding and nothing
- * is ready, or nothing is outstanding after a cancellation. A task with a negative outcome has
- * failed, and its successors do not become ready. A worker that traps is never heard of again: the
- * kernel then waits, until the host, which sees no progress, aborts the launch.
+ * Mode 1. Rank 0 runs the graph that `struct image` describes. Workers sleep while they have nothing
+ * to do and never park: each store to a dispatch word is followed by a credit to the worker, each
+ * completion by one to rank 0. The launch ends when nothing is outstanding and nothing is ready, or
+ * nothing is outstanding after a cancellation. A task with a negative outcome has failed, and its
+ * successors do not become ready.
+ *
+ * A worker that traps is never heard of again, and a task may never end. So rank 0 does not sleep
+ * while tasks are outstanding: it looks for credits and at the control line, where the host asks it
+ * to stop by an ordinary copy. Then it dismisses all workers, which leave when their task ends, and
+ * leaves itself. Whoever sleeps for a credit may not hear of an abort of the launch; after this
+ * nobody does but for a worker whose task goes on, and that one is awake.
  *
  * Memory. Before and after each task a worker evicts its caches: the first-level cache if the launch
  * has one shire and the scheduler is in it, else the second-level cache too. So a task sees what the
@@ -109,6 +114,12 @@ _Static_assert(sizeof(struct outcome) == 32, "documented layout");
 
 enum { STATE_NOT_STARTED = 0, STATE_RUNNING = 1, STATE_ENDED = 2 };
 
+/* What the host wants: FINISH, dispatch nothing more; STOP, also wait for nothing that is dispatched. */
+enum { GO_ON = 0, FINISH = 1, STOP = 2 };
+
+/* Looks for a credit between two looks at the control line. */
+enum { CONTROL_EVERY = 64 };
+
 /* Each line is written by one side only, and each table starts at a line. */
 struct image {
     /* By the host, before the launch. */
@@ -131,7 +142,7 @@ struct image {
     uint64_t reserved1[2];
 
     /* Control: by the host at any time. */
-    uint64_t cancel; /* not 0: dispatch nothing more */
+    uint64_t cancel; /* GO_ON, FINISH or STOP; it only grows */
     uint64_t depth;  /* tasks a worker may have, 1 or 2; 0 means 2; read once, at the start */
     uint64_t reserved2[6];
 };
@@ -361,14 +372,44 @@ static ET_NOINLINE struct worker **meet(cell_t cells, uint64_t harts, int has_de
     return idle;
 }
 
-static ET_NOINLINE void dismiss(uint64_t harts)
+/* `how` is QUIT, or ABORT for workers that shall not start what is staged. */
+static ET_NOINLINE void dismiss(uint64_t harts, uint64_t how)
 {
     for (uint64_t rank = 1; rank < harts; rank++)
         cell_store(workers[rank].cell + DISPATCH,
-                   cell_word(QUIT, (uint32_t)workers[rank].slot[0].word));
+                   cell_word(how, (uint32_t)workers[rank].slot[0].word));
     et_fence();
     for (uint64_t rank = 1; rank < harts; rank++)
         *workers[rank].credit = workers[rank].slot[0].credit_bit;
+}
+
+/* A fence without sets, which cores may take as a hint to let others go first. */
+ET_INLINE void pause(void)
+{
+    __asm__ volatile(".insn i 0x0f, 0, x0, x0, 0x010");
+}
+
+/*
+ * Waits for a credit without going to sleep, so that neither the host's word nor an abort of the
+ * launch is missed. Returns false if the host wants no more waiting; no credit is taken then.
+ */
+ET_INLINE int await_credit(const struct image *image)
+{
+    do {
+        unsigned looks = CONTROL_EVERY;
+        do {
+            /* First, because most of the time there is none yet. */
+            pause();
+            uint64_t both;
+            __asm__ volatile("csrr %0, " ET_STR(ET_CSR_FCCNB) : "=r"(both) : : "memory");
+            /* The counter is the lower half of the lower word. */
+            if (both << 48 != 0) {
+                et_fcc_consume(0);
+                return 1;
+            }
+        } while (--looks != 0);
+    } while (et_load_g64((uint64_t *)&image->cancel) != STOP);
+    return 0;
 }
 
 static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
@@ -376,7 +417,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
     struct image *image = (struct image *)args->image;
     struct worker **idle = meet(args->cells, harts, et_load_g64(&image->depth) != 1);
     if (image->magic != MAGIC || (image->roots != 0 && harts < 2)) {
-        dismiss(harts);
+        dismiss(harts, QUIT);
         return image->magic != MAGIC ? -1 : -2;
     }
 
@@ -388,6 +429,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
     /* The queue: those from `next` to `end` are ready, those before are dispatched. */
     uint32_t *next = image->ready;
     uint32_t *end = image->ready + image->roots;
+    uint64_t how = QUIT;
     uint64_t dispatched = 0;
     uint64_t ended = 0; /* how many have come back, with those that failed */
     volatile uint64_t failed = 0; /* rarely needed: not in a register */
@@ -461,7 +503,10 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
          * One credit for each task that comes back. When it is there, so is the bit of a worker
          * whose status says more than we know: here, or in memory.
          */
-        et_fcc_consume(0);
+        if (__builtin_expect(!await_credit(image), 0)) {
+            how = ABORT;
+            break;
+        }
         struct worker *worker;
         cell_t cell;
         uint64_t done, status, bit;
@@ -529,7 +574,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
         }
     }
 
-    dismiss(harts);
+    dismiss(harts, how);
     et_post_store_g64(&image->dispatched, dispatched);
     et_post_store_g64(&image->completed, ended - failed);
     et_post_store_g64(&image->ended_cycles, et_cycles());

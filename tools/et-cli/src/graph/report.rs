@@ -185,6 +185,7 @@ fn state_name(state: TaskState) -> &'static str {
     match state {
         TaskState::Waiting => "waiting",
         TaskState::Ready => "ready",
+        TaskState::Delegated => "delegated",
         TaskState::Staged => "staged",
         TaskState::Running => "running",
         TaskState::Executed => "executed",

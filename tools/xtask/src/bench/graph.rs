@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use anyhow::ensure;
-use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions};
+use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions, TaskState};
 use et::graph::{Graph, GraphBuilder, Task};
 
 use super::{Figure, repeat};
@@ -208,10 +208,12 @@ pub(super) fn figures(mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
         }
     }
     one_task(&tiny, &mut take)?;
+    speedup(&mut take)?;
     build(&mut take)?;
     million(&mut take)?;
     tracing_cost(&tiny, &mut take)?;
     on_cores(&mut take)?;
+    drop_executor(&mut take)?;
     idle(&mut take)?;
     Ok(())
 }
@@ -232,6 +234,54 @@ fn one_task(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
             let p99 = [sorted[sorted.len() * 99 / 100]];
             take(Figure::new(tail, "µs", &p99, (FLOOR, floor(1))));
         }
+    }
+    Ok(())
+}
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// How much sooner two workers are done than one, with tasks that take time and do not depend on one
+/// another.
+fn speedup(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    for (name, micros, tasks) in [
+        ("graph_speedup_2w", 20, 10_000),
+        ("graph_speedup_2w_200us", 200, 2000),
+        ("graph_speedup_2w_2us", 2, 10_000),
+    ] {
+        let time = Duration::from_micros(micros);
+        let mut builder = GraphBuilder::with_capacity(tasks, 0);
+        let function = builder.function(move |_| {
+            spin(time);
+            Ok(())
+        });
+        for _ in 0..tasks {
+            builder.add(Task::new(function))?;
+        }
+        let graph = builder.build()?;
+        let (one, two) = (pool(1)?, pool(2)?);
+        let run = |pool: &CpuPool| -> anyhow::Result<f64> {
+            let start = Instant::now();
+            pool.launch(&graph)?.finish(LIMIT)?;
+            Ok(start.elapsed().as_secs_f64())
+        };
+        // The same without a scheduler: what the machine gives at this moment.
+        let bare = |threads: usize| {
+            let start = Instant::now();
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| (0..tasks / threads).for_each(|_| spin(time)));
+                }
+            });
+            start.elapsed().as_secs_f64()
+        };
+        let floor = bare(1) / bare(2);
+        let runs = repeat(ROUNDS, || Ok(run(&one)? / run(&two)?))?;
+        take(Figure::new(name, "× one worker", &runs, ("two bare threads against one", floor)));
     }
     Ok(())
 }
@@ -378,6 +428,35 @@ fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
             }
         }
     }
+    device.close();
+    Ok(())
+}
+
+/// Dropping an executor while a kernel runs that never ends.
+fn drop_executor(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    const HANG: &[u8] = include_bytes!("../../../../testing/kernels/elf/task_hang.elf");
+    let device = et::open("sim:shires=1,dram=1GiB,threads=1")?;
+    let kernel = device.load_kernel("task_hang", HANG)?;
+    let release = device.alloc(64)?;
+    device.default_stream().fill(&release, 0)?.wait(LIMIT)?;
+    let mut builder = GraphBuilder::new();
+    let function = builder.kernel(&kernel);
+    let task = builder.add(Task::new(function).u64(1).in_out(&release))?;
+    let graph = builder.build()?;
+    let grace = Duration::from_millis(100);
+    let runs = repeat(5, || {
+        let config = ExecutorConfig::new().place(Place::Resident).close_grace(grace);
+        let executor = device.executor(&config)?;
+        let run = executor.launch(&graph)?;
+        while run.state(task) < TaskState::Delegated {
+            thread::yield_now();
+        }
+        let start = Instant::now();
+        drop(executor);
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    })?;
+    let floor = ("the time the kernel has to end by itself", grace.as_secs_f64() * 1e3);
+    take(Figure::new("drop_executor_ms", "ms", &runs, floor));
     device.close();
     Ok(())
 }

@@ -5,42 +5,36 @@ use std::thread::JoinHandle;
 
 use et_devapi::handshake::{Assignment, Scheduler, Worker, WorkerState};
 
-use super::driver::Pool;
-use super::run::RunShared;
+use super::super::ids::{RunId, TaskRef, WorkerId, high, low};
+use super::super::run::{RunShared, Runs};
+use super::Desk;
 use crate::handshake::{HostCell, Patience, sure};
 
 /// What the scheduler knows of one host thread.
 pub(super) struct WorkerSlot {
     cell: Arc<HostCell>,
     half: Scheduler,
-    /// Slot and task of the runs' tables, by the parity of the sequence number.
-    tasks: [(u32, u32); 2],
+    /// By the parity of the sequence number.
+    tasks: [TaskRef; 2],
     thread: Option<JoinHandle<()>>,
-}
-
-/// A task a worker has completed.
-pub(super) struct Taken {
-    pub(super) slot: u32,
-    pub(super) task: u32,
-    pub(super) is_success: bool,
-    /// Parity of its number.
-    pub(super) parity: usize,
 }
 
 impl WorkerSlot {
     /// Starts a thread. It announces itself when it runs.
     pub(super) fn start(
-        pool: &Weak<Pool>,
+        desk: &Weak<dyn Desk>,
+        runs: &Arc<Runs>,
         name: &str,
-        index: u32,
+        worker: WorkerId,
         spins: u32,
     ) -> std::io::Result<Self> {
+        const NONE: TaskRef = TaskRef { run: RunId(0), slot: 0, index: 0 };
         let cell = Arc::new(HostCell::new());
-        let (pool, its) = (Weak::clone(pool), Arc::clone(&cell));
+        let (desk, runs, its) = (Weak::clone(desk), Arc::clone(runs), Arc::clone(&cell));
         let thread = std::thread::Builder::new()
-            .name(format!("{name}-{index}"))
-            .spawn(move || work(&pool, &its, index, spins))?;
-        Ok(Self { cell, half: Scheduler::new(), tasks: [(0, 0); 2], thread: Some(thread) })
+            .name(format!("{name}-{worker}"))
+            .spawn(move || work(&desk, &runs, &its, worker, spins))?;
+        Ok(Self { cell, half: Scheduler::new(), tasks: [NONE; 2], thread: Some(thread) })
     }
 
     /// Opens the cell if the worker has come.
@@ -53,14 +47,14 @@ impl WorkerSlot {
         self.half.outstanding()
     }
 
-    /// Hands a task out; returns the parity of its number, `None` if there is no room.
+    /// Hands a task out; `false` if there is no room.
     #[inline]
-    pub(super) fn dispatch(&mut self, slot: u32, task: u32, run: u64) -> Option<usize> {
-        let word = u64::from(slot) << 32 | u64::from(task);
-        let sequence = self.half.dispatch(&*self.cell, Assignment { task: word, arg: run }).ok()?;
-        let parity = (sequence & 1) as usize;
-        self.tasks[parity] = (slot, task);
-        Some(parity)
+    pub(super) fn dispatch(&mut self, task: TaskRef) -> bool {
+        let word = u64::from(task.slot) << 32 | u64::from(task.index);
+        let assignment = Assignment { task: word, arg: task.run.0 };
+        let Ok(sequence) = self.half.dispatch(&*self.cell, assignment) else { return false };
+        self.tasks[(sequence & 1) as usize] = task;
+        true
     }
 
     /// Wakes the worker if it sleeps; after one or more dispatches.
@@ -71,24 +65,22 @@ impl WorkerSlot {
         }
     }
 
+    /// Takes a completed task, and whether it succeeded.
     #[inline]
-    pub(super) fn poll(&mut self) -> Option<Taken> {
+    pub(super) fn poll(&mut self) -> Option<(TaskRef, bool)> {
         let finished = self.half.poll(&*self.cell).ok()??;
-        let parity = (finished.sequence & 1) as usize;
-        let (slot, task) = self.tasks[parity];
-        Some(Taken { slot, task, is_success: finished.outcome == 0, parity })
+        Some((self.tasks[(finished.sequence & 1) as usize], finished.outcome == 0))
     }
 
     /// The first task it has that was not polled as complete.
     #[inline]
-    pub(super) fn first(&self) -> (u32, u32) {
+    pub(super) fn first(&self) -> TaskRef {
         self.tasks[(self.half.next_to_complete() & 1) as usize]
     }
 
-    /// The tasks it has, the running one first.
-    pub(super) fn holds(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let status = self.half.status(&*self.cell);
-        let first = status.map_or(0, |status| status.completed.wrapping_add(1));
+    /// The tasks it has that were not polled as complete, the running one first.
+    pub(super) fn holds(&self) -> impl Iterator<Item = TaskRef> + '_ {
+        let first = self.half.next_to_complete();
         (0..self.outstanding()).map(move |n| self.tasks[(first.wrapping_add(n) & 1) as usize])
     }
 
@@ -120,15 +112,15 @@ fn sure_told<E>(told: Result<(), E>) {
 }
 
 /// The life of a worker.
-fn work(pool: &Weak<Pool>, cell: &HostCell, index: u32, spins: u32) {
+fn work(desk: &Weak<dyn Desk>, table: &Runs, cell: &HostCell, index: WorkerId, spins: u32) {
     let mut worker = Worker::new();
-    sure(worker.announce(cell, u64::from(index)));
-    if let Some(pool) = pool.upgrade() {
-        pool.notify();
+    sure(worker.announce(cell, u64::from(index.0)));
+    if let Some(desk) = desk.upgrade() {
+        desk.notify();
     }
     // Runs it has tasks of, by slot; forgotten before it sleeps, so that it keeps nothing alive.
     let mut runs: Vec<Option<Arc<RunShared>>> = Vec::new();
-    let mut strong: Option<Arc<Pool>> = None;
+    let mut strong: Option<Arc<dyn Desk>> = None;
     let mut patience = Patience::new(spins);
     while let Some(Assignment { task: word, arg: number }) = {
         cell.wait(&worker, &mut patience, || {
@@ -136,26 +128,27 @@ fn work(pool: &Weak<Pool>, cell: &HostCell, index: u32, spins: u32) {
             strong = None;
         })
     } {
-        let (slot, task) = ((word >> 32) as usize, (word & 0xffff_ffff) as u32);
+        let (slot, task) = (high(word), low(word));
         if strong.is_none() {
-            strong = pool.upgrade();
+            strong = desk.upgrade();
         }
-        // A pool ends its workers before it goes.
-        let Some(pool) = &strong else { break };
-        let known = runs.get(slot).and_then(Option::as_ref).is_some_and(|run| run.number == number);
+        // An executor ends its workers before it goes.
+        let Some(desk) = &strong else { break };
+        let (at, number) = (slot as usize, RunId(number));
+        let known = runs.get(at).and_then(Option::as_ref).is_some_and(|run| run.number == number);
         if !known {
-            if runs.len() <= slot {
-                runs.resize(slot + 1, None);
+            if runs.len() <= at {
+                runs.resize(at + 1, None);
             }
-            runs[slot] = pool.run(slot, number);
+            runs[at] = table.get(slot, number);
         }
-        pool.picked_up();
-        let outcome = runs[slot].as_ref().map_or(1, |run| run.execute(task));
+        desk.picked_up();
+        let outcome = runs[at].as_ref().map_or(1, |run| run.execute(task));
         sure(worker.complete(cell, outcome));
-        pool.notify();
+        desk.notify();
     }
     sure(worker.exit(cell));
-    if let Some(pool) = pool.upgrade() {
-        pool.notify();
+    if let Some(desk) = desk.upgrade() {
+        desk.notify();
     }
 }

@@ -1,10 +1,11 @@
 //! A graph as the resident scheduler reads it, and what it leaves behind.
 //!
-//! The layout is that of `struct image` in `testing/kernels/src/graph.c`: 192 bytes of header, progress and control, then tables,
-//! each aligned to a line. All numbers are little-endian.
+//! The layout is that of `struct image` in `testing/kernels/src/graph.c`: 192 bytes of header,
+//! progress and control, then tables, each aligned to a line. All numbers are little-endian.
 
 use et_devapi::handshake::{CELL_BYTES, CELL_WORDS, LINE_BYTES};
 
+use super::super::ids::{Rank, count, high, low, size};
 use crate::graph::{Graph, Work};
 
 const MAGIC: u64 = 0x4850_4152_4754_4531;
@@ -14,8 +15,14 @@ const TASK_BYTES: u64 = 32;
 pub(super) const OUTCOME_BYTES: u64 = 32;
 /// Where the progress line starts.
 pub(super) const PROGRESS: u64 = 64;
-/// Where the word is by which the host cancels.
-pub(super) const CANCEL: u64 = 128;
+/// Where the word is by which the host ends the graph before its time.
+pub(super) const CONTROL: u64 = 128;
+/// In that word: nothing more is dispatched, what is dispatched is waited for.
+pub(super) const FINISH: u64 = 1;
+/// In that word: nothing is waited for, all leave.
+pub(super) const STOP: u64 = 2;
+/// State of a scheduler that has told its workers to leave.
+const ENDED: u64 = 2;
 
 /// Where things are in the image, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +69,14 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Writes the image of the kernels in `tasks`, to be loaded at device address `base`. What is not among them counts as
-    /// complete.
+    /// Writes the image of the kernels in `tasks`, to be loaded at device address `base`. What is
+    /// not among them counts as complete.
     pub(super) fn new(graph: &Graph, tasks: Vec<u32>, base: u64, harts: u32) -> Self {
         const NOT_HERE: u32 = u32::MAX;
         let view = graph.view();
         let mut index = vec![NOT_HERE; view.len()];
         for (here, &task) in tasks.iter().enumerate() {
-            index[task as usize] = here as u32;
+            index[task as usize] = count(here);
         }
         let successors_of = |task: u32| {
             let index = &index;
@@ -81,7 +88,7 @@ impl Image {
         let words = |task: u32| (view.args(task).len() as u64).max(1);
         let arg_words = tasks.iter().map(|&task| words(task)).sum();
         let at = Offsets::new(tasks.len() as u64, edges, arg_words, harts);
-        let mut image = Self { at, bytes: vec![0; at.len_bytes as usize], tasks, args: Vec::new() };
+        let mut image = Self { at, bytes: vec![0; size(at.len_bytes)], tasks, args: Vec::new() };
 
         let mut pending = vec![0_u32; image.tasks.len()];
         let (mut edge, mut arg) = (0_u64, at.args);
@@ -103,16 +110,16 @@ impl Image {
             let row = at.task_table + here as u64 * TASK_BYTES;
             image.put64(row, entry);
             image.put64(row + 8, base + arg);
-            image.put32(row + 16, first as u32);
-            image.put32(row + 20, (edge - first) as u32);
+            image.put32(row + 16, low(first));
+            image.put32(row + 20, low(edge - first));
             image.args.push(arg);
             arg += words(task) * 8;
         }
         let mut roots = 0;
-        for (here, &count) in pending.iter().enumerate() {
-            image.put32(at.pending + here as u64 * 4, count);
-            if count == 0 {
-                image.put32(at.ready + roots * 4, here as u32);
+        for (here, &before) in pending.iter().enumerate() {
+            image.put32(at.pending + here as u64 * 4, before);
+            if before == 0 {
+                image.put32(at.ready + roots * 4, count(here));
                 roots += 1;
             }
         }
@@ -138,17 +145,18 @@ impl Image {
     }
 
     fn put64(&mut self, at: u64, value: u64) {
-        self.bytes[at as usize..][..8].copy_from_slice(&value.to_le_bytes());
+        self.bytes[size(at)..][..8].copy_from_slice(&value.to_le_bytes());
     }
 
     fn put32(&mut self, at: u64, value: u32) {
-        self.bytes[at as usize..][..4].copy_from_slice(&value.to_le_bytes());
+        self.bytes[size(at)..][..4].copy_from_slice(&value.to_le_bytes());
     }
 }
 
 /// How far the scheduler is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
+    state: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
     pub(super) dispatched: u64,
@@ -157,8 +165,18 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn of(words: &[u64; 8]) -> Self {
-        let [_, completed, failed, dispatched, started_cycles, ..] = *words;
-        Self { completed, failed, dispatched, started_cycles }
+        let [state, completed, failed, dispatched, started_cycles, ..] = *words;
+        Self { state, completed, failed, dispatched, started_cycles }
+    }
+
+    /// Tasks that have come back; at most as many as there are, whatever the device says.
+    pub(super) fn ended(&self, tasks: usize) -> usize {
+        size(self.completed.saturating_add(self.failed)).min(tasks)
+    }
+
+    /// Returns `true` if the scheduler has told its workers to leave.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state == ENDED
     }
 
     /// Tasks that workers have.
@@ -171,17 +189,17 @@ impl Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     NotRun,
-    Dispatched { rank: u32 },
-    Complete { rank: u32, start: u64, end: u64 },
-    Failed { rank: u32, value: i64, start: u64, end: u64 },
+    Dispatched { rank: Rank },
+    Complete { rank: Rank, start: u64, end: u64 },
+    Failed { rank: Rank, value: i64, start: u64, end: u64 },
 }
 
 impl Left {
     pub(super) fn of(words: &[u64]) -> Self {
         let [state, value, start, end] = *words else { return Self::NotRun };
         // Ranks of workers start at 1; 0 would be the coordinator, which runs no tasks.
-        let rank = ((state >> 32) as u32).max(1);
-        match state & 0xffff_ffff {
+        let rank = Rank(high(state).max(1));
+        match low(state) {
             1 => Self::Dispatched { rank },
             2 => Self::Complete { rank, start, end },
             3 => Self::Failed { rank, value: value.cast_signed(), start, end },
@@ -204,8 +222,7 @@ impl Remains {
     pub(super) fn of(cell: &[u64]) -> Self {
         use et_devapi::handshake::{DISPATCH, IDENTITY, STATUS, slot};
         debug_assert_eq!(cell.len(), CELL_WORDS);
-        let completed = (cell[STATUS] & 0xffff_ffff) as u32;
-        let sent = (cell[DISPATCH] & 0xffff_ffff) as u32;
+        let (completed, sent) = (low(cell[STATUS]), low(cell[DISPATCH]));
         Self {
             hart: cell[IDENTITY],
             outstanding: sent.wrapping_sub(completed),

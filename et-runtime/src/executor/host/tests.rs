@@ -1,0 +1,162 @@
+//! The threads with a scheduler that does what the test says.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::*;
+use crate::executor::RunOptions;
+use crate::executor::run::{Route, RunShared};
+use crate::graph::{GraphBuilder, Task};
+
+#[derive(Debug, Default)]
+struct ManualClock(Mutex<Duration>);
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+}
+
+struct NoDesk;
+
+impl Desk for NoDesk {
+    fn notify(&self) {}
+    fn picked_up(&self) {}
+}
+
+struct Rig {
+    host: HostThreads,
+    run: Arc<RunShared>,
+    _desk: Arc<dyn Desk>,
+}
+
+impl Rig {
+    /// With `workers` threads and a run of `tasks` tasks that do the same.
+    fn new(workers: u32, tasks: u32, function: impl Fn(u32, bool) + Send + Sync + 'static) -> Self {
+        let mut builder = GraphBuilder::new();
+        let function = builder.function(move |task| {
+            function(count(task.task().index()), task.is_cancelled());
+            Ok(())
+        });
+        for _ in 0..tasks {
+            builder.add(Task::new(function)).unwrap();
+        }
+        let graph = builder.build().unwrap();
+        let options = RunOptions::new();
+        let run = RunShared::new(RunId(7), Route::HOST, graph, options, Duration::ZERO);
+        let runs = Arc::new(Runs::default());
+        runs.set(0, Some(Arc::clone(&run)));
+        let desk: Arc<dyn Desk> = Arc::new(NoDesk);
+        let threads = Threads {
+            name: "test".into(),
+            limit: workers,
+            spins: 10,
+            processors: 2,
+            start_limit: Duration::from_secs(1),
+        };
+        let clock = Arc::new(ManualClock::default());
+        let host = HostThreads::new(Arc::downgrade(&desk), runs, clock, threads);
+        Self { host, run, _desk: desk }
+    }
+
+    fn task(&self, index: u32) -> TaskRef {
+        TaskRef { run: self.run.number, slot: 0, index }
+    }
+
+    fn offer(&mut self, index: u32) -> Offer {
+        let task = self.task(index);
+        self.host.offer(Unit { run: &self.run, task, cores: None })
+    }
+
+    /// Offers until it is taken, and collects what ends meanwhile.
+    fn hand(&mut self, index: u32, done: &mut Done) {
+        while !matches!(self.offer(index), Offer::Taken { .. }) {
+            self.host.settle(1);
+            self.host.poll(done);
+            std::thread::yield_now();
+        }
+        self.host.settle(0);
+    }
+}
+
+#[test]
+fn each_task_comes_back_once() {
+    let ran = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&ran);
+    let mut rig = Rig::new(2, 200, move |_, _| {
+        its.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut done = Done::default();
+    for task in 0..200 {
+        rig.hand(task, &mut done);
+    }
+    while rig.host.is_busy() {
+        rig.host.poll(&mut done);
+        std::thread::yield_now();
+    }
+    let mut ended: Vec<u32> = done.ended.iter().map(|ending| ending.task.index).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, (0..200).collect::<Vec<_>>());
+    assert!(done.ended.iter().all(|ending| matches!(ending.how, Ended::Complete)));
+    assert_eq!((ran.load(Ordering::Relaxed), rig.host.completions()), (200, 200));
+    assert!(rig.host.dismiss().wait().ended.is_empty());
+}
+
+#[test]
+fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&is_over);
+    let mut rig = Rig::new(1, 2, move |_, _| {
+        while !its.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    });
+    let mut done = Done::default();
+    rig.hand(0, &mut done);
+    // With one worker the second task is staged behind the first.
+    assert!(matches!(rig.offer(1), Offer::Taken { is_staged: true, .. }));
+    rig.host.abort(RunId(8), Cut::Deadline(Duration::ZERO));
+    rig.host.abort(rig.run.number, Cut::Cancelled);
+    assert!(!rig.host.poll(&mut done) && done.is_empty(), "neither late nor done");
+    rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
+    assert!(rig.host.poll(&mut done));
+    let is_late = |ending: &Ending| match &ending.how {
+        Ended::Failed(failure) => matches!(**failure, TaskFailure::Deadline { worker: 0, .. }),
+        _ => false,
+    };
+    assert!(done.ended.len() == 2 && done.ended.iter().all(is_late), "{:?}", done.ended);
+    is_over.store(true, Ordering::Release);
+    // The worker completes its task, and nothing is said of it any more; another one takes its
+    // place.
+    let mut done = Done::default();
+    rig.hand(0, &mut done);
+    while rig.host.is_busy() {
+        rig.host.poll(&mut done);
+        std::thread::yield_now();
+    }
+    assert_eq!(done.ended.len(), 1);
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn more_workers_are_used_as_tasks_wait_that_take_time() {
+    let inside = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&inside);
+    // Two at a time, or none ends.
+    let mut rig = Rig::new(2, 6, move |_, _| {
+        let round = its.fetch_add(1, Ordering::AcqRel) / 2;
+        while its.load(Ordering::Acquire) < 2 * (round + 1) {
+            std::thread::yield_now();
+        }
+    });
+    let mut done = Done::default();
+    for task in 0..6 {
+        rig.hand(task, &mut done);
+    }
+    while done.ended.len() < 6 {
+        rig.host.poll(&mut done);
+        std::thread::yield_now();
+    }
+    assert!(rig.host.is_brisk() || rig.host.width == 2);
+    rig.host.dismiss().wait();
+}

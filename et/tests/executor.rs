@@ -1,0 +1,278 @@
+//! Executors on a simulated device: graphs that do not let one another go on, kernels that do not
+//! end, and what is said of tasks. What every device must do is in the conformance kit.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{LONG, load, open};
+use et::executor::{
+    DeviceExecutor, ExecutorConfig, Place, Run, RunError, RunOptions, TaskFailure, TaskState,
+};
+use et::graph::{CoreSet, Graph, GraphBuilder, HostData, Task, TaskId};
+use et::{AnyHal, Device, DeviceBuffer, Kernel};
+
+/// A device whose registers let the host use its memory.
+const MAPPED: &str = "shires=1,dram=1GiB";
+/// An executor that is dropped with an endless kernel may take this long.
+const DROP: Duration = Duration::from_secs(1);
+
+struct Rig {
+    hang: Kernel,
+    nop: Kernel,
+    trap: Kernel,
+    release: DeviceBuffer,
+    device: Device<AnyHal>,
+}
+
+impl Rig {
+    fn new(parameters: &str) -> Self {
+        let device = open(parameters);
+        let release = device.alloc(64).unwrap();
+        device.default_stream().fill(&release, 0).unwrap().wait(LONG).unwrap();
+        Self {
+            hang: load(&device, "task_hang"),
+            nop: load(&device, "task_nop"),
+            trap: load(&device, "task_trap"),
+            release,
+            device,
+        }
+    }
+
+    fn executor(&self, place: Place) -> DeviceExecutor<AnyHal> {
+        self.device.executor(&ExecutorConfig::new().place(place).cores(3)).unwrap()
+    }
+
+    /// An endless kernel, and a host function before it if the graph shall not be one for the
+    /// resident place.
+    fn endless(&self, with_host: bool) -> (Graph, TaskId) {
+        let mut builder = GraphBuilder::new();
+        if with_host {
+            let function = builder.function(|_| Ok(()));
+            builder.add(Task::new(function)).unwrap();
+        }
+        let hang = builder.kernel(&self.hang);
+        let task = builder.add(Task::new(hang).u64(1).in_out(&self.release).name("endless"));
+        (builder.build().unwrap(), task.unwrap())
+    }
+
+    fn nops(&self, count: usize) -> Graph {
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&self.nop);
+        for _ in 0..count {
+            builder.add(Task::new(nop)).unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    /// Lets endless kernels end.
+    fn let_go(&self) {
+        let word = self.release.slice(..8).unwrap();
+        self.device.stream().copy_to_device(&[1_u64], word).unwrap().wait(LONG).unwrap();
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LONG, "timeout: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn until_it_runs(run: &Run, task: TaskId) {
+    until("the task runs", || run.state(task) >= TaskState::Running);
+}
+
+#[test]
+fn a_graph_that_needs_the_harts_lets_the_other_one_end_first() {
+    // The first has its kernel on harts that the host schedules, the second wants them for a
+    // scheduler of their own.
+    let rig = Rig::new(MAPPED);
+    let executor = rig.executor(Place::Auto);
+    let (first, task) = rig.endless(true);
+    let first = executor.launch(&first).unwrap();
+    until_it_runs(&first, task);
+    let second = executor.launch(&rig.nops(20)).unwrap();
+    let third = executor.launch(&rig.nops(5)).unwrap();
+    let early = second.wait(Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(early, RunError::Timeout { .. }), "{early}");
+    assert!(!first.is_done() && !second.is_done());
+    rig.let_go();
+    for run in [first, second, third] {
+        assert!(run.finish(LONG).unwrap().is_success());
+    }
+}
+
+#[test]
+fn a_deadline_ends_its_run_whatever_other_runs_do() {
+    let rig = Rig::new(MAPPED);
+    for place in [Place::Cores, Place::Resident, Place::Streams] {
+        let executor = rig.executor(place);
+        let (endless, task) = rig.endless(false);
+        let other = executor.launch(&endless).unwrap();
+        if place == Place::Resident {
+            until("the launch", || other.state(task) == TaskState::Delegated);
+        } else {
+            until_it_runs(&other, task);
+        }
+        let options = RunOptions::new().deadline(Duration::from_millis(50));
+        let late = executor.launch_with(&rig.nops(3), options).unwrap();
+        let start = Instant::now();
+        let outcome = late.wait(LONG).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "{place}: {:?}", start.elapsed());
+        let is_late = matches!(outcome.check(), Err(RunError::Deadline { .. }));
+        // Where there is a hart for them the three have simply run.
+        assert!(is_late || place == Place::Cores && outcome.is_success(), "{place}: {outcome:?}");
+        assert!(!other.is_done(), "{place}: nothing has stopped the other run");
+        rig.let_go();
+        assert!(other.finish(LONG).unwrap().is_success(), "{place}");
+        rig.device.default_stream().fill(&rig.release, 0).unwrap().wait(LONG).unwrap();
+        assert!(executor.launch(&rig.nops(9)).unwrap().finish(LONG).unwrap().is_success());
+    }
+}
+
+#[test]
+fn an_endless_kernel_is_stopped_at_the_deadline_and_the_place_works_on() {
+    let rig = Rig::new(MAPPED);
+    for place in [Place::Cores, Place::Resident, Place::Streams] {
+        let executor = rig.executor(place);
+        let (endless, task) = rig.endless(false);
+        for _ in 0..3 {
+            let options = RunOptions::new().deadline(Duration::from_millis(20));
+            let outcome = executor.launch_with(&endless, options).unwrap().wait(LONG).unwrap();
+            assert_eq!(outcome.state(task), TaskState::Failed, "{place}");
+            let [(_, TaskFailure::Deadline { .. })] = outcome.failures() else {
+                panic!("{place}: {:?}", outcome.failures());
+            };
+            assert!(executor.launch(&rig.nops(9)).unwrap().finish(LONG).unwrap().is_success());
+        }
+    }
+}
+
+#[test]
+fn an_executor_with_an_endless_kernel_goes_soon() {
+    let rig = Rig::new(MAPPED);
+    for place in [Place::Cores, Place::Resident, Place::Streams] {
+        let executor = rig.executor(place);
+        let (endless, task) = rig.endless(false);
+        let run = executor.launch(&endless).unwrap();
+        until("the launch", || run.state(task) >= TaskState::Delegated);
+        let start = Instant::now();
+        drop(executor);
+        assert!(start.elapsed() < DROP, "{place}: {:?}", start.elapsed());
+        assert!(run.outcome().unwrap().check().is_err(), "{place}");
+        // Nothing is left on the device.
+        let next = rig.executor(place);
+        assert!(next.launch(&rig.nops(9)).unwrap().finish(LONG).unwrap().is_success(), "{place}");
+    }
+}
+
+#[test]
+fn harts_that_have_all_trapped_are_followed_by_new_ones() {
+    let rig = Rig::new(MAPPED);
+    for place in [Place::Cores, Place::Resident] {
+        let executor = rig.executor(place);
+        let mut builder = GraphBuilder::new();
+        let trap = builder.kernel(&rig.trap);
+        for _ in 0..3 {
+            builder.add(Task::new(trap).u64(1)).unwrap();
+        }
+        let traps = builder.build().unwrap();
+        for _ in 0..2 {
+            let outcome = executor.launch(&traps).unwrap().wait(LONG).unwrap();
+            assert_eq!(outcome.count(TaskState::Failed), 3, "{place}: {:?}", outcome.failures());
+            assert!(executor.launch(&rig.nops(9)).unwrap().finish(LONG).unwrap().is_success());
+        }
+    }
+}
+
+#[test]
+fn states_are_true_or_say_that_the_place_does_not_know() {
+    let rig = Rig::new(MAPPED);
+    for place in [Place::Cores, Place::Resident, Place::Streams] {
+        let executor = rig.executor(place);
+        let mut builder = GraphBuilder::new();
+        let (hang, nop) = (builder.kernel(&rig.hang), builder.kernel(&rig.nop));
+        let data = HostData::zeroed(64);
+        let target = rig.device.alloc(64).unwrap();
+        let copy = builder.copy_in(&data, &target).unwrap();
+        let first = builder.add(Task::new(hang).u64(1).in_out(&rig.release)).unwrap();
+        let behind = builder.add(Task::new(nop).after(first)).unwrap();
+        let run = executor.launch(&builder.build().unwrap()).unwrap();
+        let expected = if place == Place::Resident {
+            [TaskState::Complete, TaskState::Delegated, TaskState::Delegated]
+        } else {
+            [TaskState::Complete, TaskState::Running, TaskState::Waiting]
+        };
+        until("the states", || [copy, first, behind].map(|task| run.state(task)) == expected);
+        rig.let_go();
+        assert!(run.finish(LONG).unwrap().is_success(), "{place}");
+        assert_eq!([copy, first, behind].map(|task| run.state(task)), [TaskState::Complete; 3]);
+        rig.device.default_stream().fill(&rig.release, 0).unwrap().wait(LONG).unwrap();
+    }
+}
+
+#[test]
+fn progress_is_read_from_the_image_and_never_from_what_was_there_before() {
+    let rig = Rig::new("shires=1,dram=1GiB");
+    let executor = rig.executor(Place::Resident);
+    for _ in 0..20 {
+        let before = rig.device.alloc(1 << 20).unwrap();
+        rig.device.default_stream().fill(&before, 0xff).unwrap().wait(LONG).unwrap();
+        // The image comes to where this was.
+        drop(before);
+        // A copy on another stream of the same device makes the upload late.
+        let big = rig.device.alloc(16 << 20).unwrap();
+        let bytes = vec![1_u8; 16 << 20];
+        let stream = rig.device.stream();
+        let copies: Vec<_> = (0..2).map(|_| stream.copy_to_device(&bytes, &big).unwrap()).collect();
+        let run = executor.launch(&rig.nops(50)).unwrap();
+        let watched = run.clone();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&is_over);
+        let watcher = std::thread::spawn(move || {
+            while !its.load(Ordering::Relaxed) {
+                let (finished, tasks) = watched.progress();
+                assert!(finished <= tasks, "{finished} of {tasks}");
+                std::thread::yield_now();
+            }
+        });
+        assert!(run.finish(LONG).unwrap().is_success());
+        is_over.store(true, Ordering::Relaxed);
+        watcher.join().unwrap();
+        for copy in copies {
+            copy.wait(LONG).unwrap();
+        }
+    }
+}
+
+#[test]
+fn tasks_bound_to_harts_do_not_stand_in_the_way_of_others() {
+    let rig = Rig::new(MAPPED);
+    let executor = rig.executor(Place::Cores);
+    let mut builder = GraphBuilder::new();
+    let (hang, nop) = (builder.kernel(&rig.hang), builder.kernel(&rig.nop));
+    let mut bound = Vec::new();
+    for _ in 0..4 {
+        let task = Task::new(hang).u64(1).cores(CoreSet::of([0])).input(&rig.release);
+        bound.push(builder.add(task).unwrap());
+    }
+    let free: Vec<_> = (0..20).map(|_| builder.add(Task::new(nop)).unwrap()).collect();
+    let run = executor.launch(&builder.build().unwrap()).unwrap();
+    until("the free ones", || free.iter().all(|task| run.state(*task) == TaskState::Complete));
+    assert!(bound.iter().all(|task| !run.state(*task).is_final()));
+    rig.let_go();
+    assert!(run.finish(LONG).unwrap().is_success());
+}
+
+#[test]
+fn errors_of_the_device_say_what_is_wrong() {
+    let device = open("shires=1,dram=1GiB");
+    let error = device.executor(&ExecutorConfig::new().shires(1 << 9)).unwrap_err();
+    assert!(error.to_string().contains("shire"), "{error}");
+}
