@@ -659,15 +659,17 @@ fn callbacks_and_wakers_that_panic_harm_nothing_else() {
 
 #[test]
 fn tasks_that_take_time_use_all_workers_while_a_thread_waits() {
-    // All of them have to be there at the same time to go on.
     let pool = CpuPool::with_config(&PoolConfig::new(2).processors(2)).unwrap();
     let mut builder = GraphBuilder::new();
-    let inside = Arc::new(AtomicU32::new(0));
+    let (inside, most) = (AtomicU32::new(0), Arc::new(AtomicU32::new(0)));
+    let its = Arc::clone(&most);
     let function = builder.function(move |_| {
-        let round = inside.fetch_add(1, Ordering::AcqRel) / 2;
-        while inside.load(Ordering::Acquire) < 2 * (round + 1) {
-            std::thread::yield_now();
+        its.fetch_max(inside.fetch_add(1, Ordering::AcqRel) + 1, Ordering::AcqRel);
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_micros(200) {
+            std::hint::spin_loop();
         }
+        inside.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     });
     for _ in 0..200 {
@@ -677,4 +679,5 @@ fn tasks_that_take_time_use_all_workers_while_a_thread_waits() {
     for _ in 0..3 {
         assert!(pool.launch(&graph).unwrap().finish(LONG).unwrap().is_success());
     }
+    assert_eq!(most.load(Ordering::Acquire), 2, "tasks at the same time");
 }

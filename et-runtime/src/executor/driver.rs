@@ -166,7 +166,9 @@ impl Pool {
     /// A turn of a thread that will not stay.
     fn last_turn(&self, engine: &mut Engine, after: &mut After) {
         self.turn(engine);
-        after.callbacks.append(&mut engine.take_callbacks());
+        if engine.has_callbacks() {
+            after.callbacks.append(&mut engine.take_callbacks());
+        }
         after.look = [engine.next_look(), engine.next_deadline()].into_iter().flatten().min();
         after.has_backlog = engine.has_backlog();
     }
@@ -182,8 +184,10 @@ impl Pool {
 
     /// What a thread does that has stopped scheduling.
     fn settle(&self, after: After) {
-        for callback in after.callbacks {
-            self.call(callback);
+        if !after.callbacks.is_empty() {
+            for callback in after.callbacks {
+                self.call(callback);
+            }
         }
         if after.has_backlog {
             self.has_backlog.store(true, Ordering::Relaxed);

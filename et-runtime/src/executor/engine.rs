@@ -73,6 +73,69 @@ struct Ready {
     choosy: Vec<TaskRef>,
 }
 
+impl Ready {
+    /// Offers what is ready; returns how many tasks find no room, and the slots of runs with tasks
+    /// that could not run.
+    #[inline]
+    fn offer_to<P: Place + ?Sized>(
+        &mut self,
+        place: &mut P,
+        execs: &mut [Option<Exec>],
+        progress: &mut bool,
+    ) -> (usize, Vec<u32>) {
+        let mut failed = Vec::new();
+        while let Some(&task) = self.any.front() {
+            if offer(place, execs, task, false, &mut failed) == Offered::Waits {
+                break;
+            }
+            self.any.pop_front();
+            *progress = true;
+        }
+        let mut next = 0;
+        while let Some(&task) = self.choosy.get(next) {
+            if offer(place, execs, task, true, &mut failed) == Offered::Waits {
+                next += 1;
+            } else {
+                self.choosy.remove(next);
+                *progress = true;
+            }
+        }
+        (self.any.len(), failed)
+    }
+}
+
+/// Offers one task.
+#[inline]
+fn offer<P: Place + ?Sized>(
+    place: &mut P,
+    execs: &mut [Option<Exec>],
+    task: TaskRef,
+    is_choosy: bool,
+    failed: &mut Vec<u32>,
+) -> Offered {
+    let Some(exec) = &mut execs[task.slot as usize] else { return Offered::Gone };
+    let index = task.index;
+    if exec.run.number != task.run || exec.run.state(index) != TaskState::Ready {
+        return Offered::Gone;
+    }
+    let cores = if is_choosy { exec.run.graph.view().core_set(index) } else { None };
+    match place.offer(Unit { run: &exec.run, task, cores }) {
+        Offer::Full => return Offered::Waits,
+        Offer::Taken { worker, is_staged } => {
+            exec.progress.hand_over(&*exec.run, index, is_staged);
+            if let Some(recorder) = &mut exec.recorder {
+                recorder.start(index, worker.0);
+            }
+        }
+        Offer::Whole => exec.progress.take_whole(&*exec.run),
+        Offer::Failed(failure) => {
+            exec.fail(index, *failure);
+            failed.push(task.slot);
+        }
+    }
+    Offered::Gone
+}
+
 /// Ready tasks, by place.
 struct Queues(Vec<Ready>);
 
@@ -121,6 +184,8 @@ pub(super) struct Engine<F = HostThreads> {
     done: Done,
     /// Runs that are recorded.
     recorded: usize,
+    /// Runs that have not ended and have a deadline.
+    deadlines: usize,
     callbacks: Vec<Continuations<Arc<Outcome>>>,
     clock: Arc<dyn Clock>,
 }
@@ -144,6 +209,7 @@ impl<F: Place> Engine<F> {
             early: Vec::new(),
             done: Done::default(),
             recorded: 0,
+            deadlines: 0,
             callbacks: Vec::new(),
             clock,
         }
@@ -174,6 +240,9 @@ impl<F: Place> Engine<F> {
 
     /// The time left until the next deadline of a run.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
+        if self.deadlines == 0 {
+            return None;
+        }
         let started = self.execs.iter().flatten().filter(|exec| exec.cut.is_none());
         let deadlines =
             started.map(|exec| &exec.run).chain(&self.queue).filter_map(|run| run.deadline);
@@ -209,7 +278,10 @@ impl<F: Place> Engine<F> {
 
     fn handle(&mut self, request: Request) {
         match request {
-            Request::Launch(run) => self.launch(run),
+            Request::Launch(run) => {
+                self.deadlines += usize::from(run.deadline.is_some());
+                self.launch(run);
+            }
             Request::Cancel(number) => {
                 if let Some(at) = self.queue.iter().position(|run| run.number == number) {
                     if let Some(run) = self.queue.remove(at) {
@@ -235,12 +307,6 @@ impl<F: Place> Engine<F> {
     fn slot_of(&self, number: RunId) -> Option<u32> {
         let is_it = |exec: &Option<Exec>| exec.as_ref().is_some_and(|e| e.run.number == number);
         self.execs.iter().position(is_it).map(count)
-    }
-
-    /// The run of a task, unless it has ended without it.
-    #[inline]
-    fn exec_of(&mut self, task: TaskRef) -> Option<&mut Exec> {
-        self.execs[task.slot as usize].as_mut().filter(|exec| exec.run.number == task.run)
     }
 
     /// Starts a run, or puts it behind those whose buffers it uses.
@@ -293,10 +359,9 @@ impl<F: Place> Engine<F> {
     }
 
     fn take_done(&mut self) {
-        // Taken out for as long as it takes, and kept for their memory.
-        let mut ended = std::mem::take(&mut self.done.ended);
-        for Ending { task, how, span } in ended.drain(..) {
-            let Self { execs, ready, .. } = self;
+        let Self { done, execs, ready, .. } = self;
+        let mut over = Vec::new();
+        for Ending { task, how, span } in done.ended.drain(..) {
             let exec = &mut execs[task.slot as usize];
             let Some(exec) = exec.as_mut().filter(|exec| exec.run.number == task.run) else {
                 continue;
@@ -330,26 +395,28 @@ impl<F: Place> Engine<F> {
                 Ended::NotRun => exec.progress.skip(&*exec.run, index),
             }
             if exec.progress.is_over() {
-                self.conclude_if_done(task.slot);
+                over.push(task.slot);
             }
         }
-        self.done.ended = ended;
-        for at in 0..self.done.started.len() {
-            let task = self.done.started[at];
-            if let Some(exec) = self.exec_of(task)
+        for task in done.started.drain(..) {
+            let exec = execs[task.slot as usize].as_ref();
+            if let Some(exec) = exec.filter(|exec| exec.run.number == task.run)
                 && exec.run.state(task.index) < TaskState::Running
             {
                 exec.run.set_state(task.index, TaskState::Running);
             }
         }
-        self.done.started.clear();
+        self.conclude(&over);
     }
 
     /// Offers ready tasks to the first place.
+    #[inline]
     fn offer_to_first(&mut self) -> bool {
         let mut progress = false;
         loop {
-            let waiting = self.offer_all(0, &mut progress);
+            let Self { first, execs, ready, .. } = self;
+            let (waiting, failed) = ready.0[0].offer_to(first, execs, &mut progress);
+            self.conclude(&failed);
             if !self.first.settle(waiting) {
                 return progress;
             }
@@ -358,61 +425,20 @@ impl<F: Place> Engine<F> {
 
     fn offer_to(&mut self, at: usize) -> bool {
         let mut progress = false;
-        let waiting = self.offer_all(at, &mut progress);
-        self.others[at - 1].settle(waiting);
+        let Self { others, execs, ready, .. } = self;
+        let place = &mut *others[at - 1];
+        let (waiting, failed) = ready.0[at].offer_to(place, execs, &mut progress);
+        place.settle(waiting);
+        self.conclude(&failed);
         progress
     }
 
-    /// Offers what is ready for a place; returns how many tasks find no room.
-    fn offer_all(&mut self, at: usize, progress: &mut bool) -> usize {
-        while let Some(&task) = self.ready.0[at].any.front() {
-            if self.offer(at, task, false) == Offered::Waits {
-                break;
-            }
-            self.ready.0[at].any.pop_front();
-            *progress = true;
-        }
-        let mut next = 0;
-        while let Some(&task) = self.ready.0[at].choosy.get(next) {
-            if self.offer(at, task, true) == Offered::Waits {
-                next += 1;
-            } else {
-                self.ready.0[at].choosy.remove(next);
-                *progress = true;
-            }
-        }
-        self.ready.0[at].any.len()
-    }
-
+    /// Ends the runs in these slots that are over.
     #[inline]
-    fn offer(&mut self, at: usize, task: TaskRef, is_choosy: bool) -> Offered {
-        let Self { execs, first, others, .. } = self;
-        let Some(exec) = &mut execs[task.slot as usize] else { return Offered::Gone };
-        let index = task.index;
-        if exec.run.number != task.run || exec.run.state(index) != TaskState::Ready {
-            return Offered::Gone;
+    fn conclude(&mut self, slots: &[u32]) {
+        for &slot in slots {
+            self.conclude_if_done(slot);
         }
-        let cores = if is_choosy { exec.run.graph.view().core_set(index) } else { None };
-        let unit = Unit { run: &exec.run, task, cores };
-        let offer = match at {
-            0 => first.offer(unit),
-            _ => others[at - 1].offer(unit),
-        };
-        match offer {
-            Offer::Full => return Offered::Waits,
-            Offer::Taken { worker, is_staged } => {
-                exec.progress.hand_over(&*exec.run, index, is_staged);
-                if let Some(recorder) = &mut exec.recorder {
-                    recorder.start(index, worker.0);
-                }
-            }
-            Offer::Whole => exec.progress.take_whole(&*exec.run),
-            Offer::Failed(failure) => {
-                exec.fail(index, *failure);
-                self.conclude_if_done(task.slot);
-            }
-        }
-        Offered::Gone
     }
 
     fn cancel_task(&mut self, slot: u32, task: u32) {
@@ -498,6 +524,7 @@ impl<F: Place> Engine<F> {
         let Some(exec) = self.execs[slot as usize].take() else { return };
         self.table.set(slot as usize, None);
         self.recorded -= usize::from(exec.recorder.is_some());
+        self.deadlines -= usize::from(exec.run.deadline.is_some());
         if exec.was_cancelled {
             self.ready.forget(exec.run.number);
         }

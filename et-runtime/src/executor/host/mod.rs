@@ -170,6 +170,7 @@ impl HostThreads {
     }
 
     /// Takes completions.
+    #[inline]
     fn collect(&mut self, done: &mut Done) -> bool {
         let mut progress = false;
         let mut at = 0;
@@ -347,6 +348,7 @@ impl Place for HostThreads {
         Offer::Taken { worker, is_staged }
     }
 
+    #[inline]
     fn settle(&mut self, waiting: usize) -> bool {
         self.waiting = waiting;
         for worker in self.woken.drain(..) {
@@ -364,9 +366,12 @@ impl Place for HostThreads {
         task.saturating_mul(count(waiting)) >= WORTH && self.widen_to(most)
     }
 
+    #[inline]
     fn poll(&mut self, done: &mut Done) -> bool {
         let mut progress = !self.given_up.is_empty();
-        done.ended.append(&mut self.given_up);
+        if progress {
+            done.ended.append(&mut self.given_up);
+        }
         if !self.starting.is_empty() {
             progress |= self.welcome();
         }

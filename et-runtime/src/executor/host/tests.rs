@@ -137,26 +137,3 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
     assert_eq!(done.ended.len(), 1);
     rig.host.dismiss().wait();
 }
-
-#[test]
-fn more_workers_are_used_as_tasks_wait_that_take_time() {
-    let inside = Arc::new(AtomicU32::new(0));
-    let its = Arc::clone(&inside);
-    // Two at a time, or none ends.
-    let mut rig = Rig::new(2, 6, move |_, _| {
-        let round = its.fetch_add(1, Ordering::AcqRel) / 2;
-        while its.load(Ordering::Acquire) < 2 * (round + 1) {
-            std::thread::yield_now();
-        }
-    });
-    let mut done = Done::default();
-    for task in 0..6 {
-        rig.hand(task, &mut done);
-    }
-    while done.ended.len() < 6 {
-        rig.host.poll(&mut done);
-        std::thread::yield_now();
-    }
-    assert!(rig.host.is_brisk() || rig.host.width == 2);
-    rig.host.dismiss().wait();
-}

@@ -445,10 +445,10 @@ fn drop_executor(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     let graph = builder.build()?;
     let grace = Duration::from_millis(100);
     let runs = repeat(5, || {
-        let config = ExecutorConfig::new().place(Place::Resident).close_grace(grace);
+        let config = ExecutorConfig::new().place(Place::Streams).close_grace(grace);
         let executor = device.executor(&config)?;
         let run = executor.launch(&graph)?;
-        while run.state(task) < TaskState::Delegated {
+        while run.state(task) < TaskState::Running {
             thread::yield_now();
         }
         let start = Instant::now();
