@@ -1,5 +1,7 @@
 //! How the runtime moves commands, over devices that no simulator gives.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::VecDeque;
 use std::future::{Future, IntoFuture};
 use std::sync::atomic::{AtomicU64, Ordering};

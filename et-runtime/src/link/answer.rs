@@ -217,10 +217,7 @@ impl<H: Hal> Link<H> {
     ///
     /// # Errors
     /// Why nothing can be launched; why none can be made, if there is none at all.
-    pub(crate) fn fresh_context(
-        &self,
-        stream: StreamKey,
-    ) -> Result<Option<(Box<Load<H>>, FreshContext<'_, H>)>> {
+    pub(crate) fn fresh_context(&self, stream: StreamKey) -> Result<Option<Fresh<'_, H>>> {
         let (wants_more, is_clear) = {
             let mut core = lock(&self.core);
             if let Some(error) = core.health().compute_refusal() {
@@ -270,6 +267,9 @@ impl<H: Hal> Link<H> {
         Ok(pattern)
     }
 }
+
+/// A command that puts the pattern into a context, and the context.
+pub(crate) type Fresh<'a, H> = (Box<Load<H>>, FreshContext<'a, H>);
 
 /// A launch context that the state machine counts and does not have yet.
 pub(crate) struct FreshContext<'a, H: Hal> {

@@ -48,7 +48,7 @@ impl<H: Hal> Stream<H> {
         deadline: Deadline,
     ) -> Result<()> {
         let link = self.link();
-        let mut in_flight: VecDeque<(Arc<OneShot<Arrival<H>>>, &mut [u8])> = VecDeque::new();
+        let mut in_flight = VecDeque::new();
         let mut at = from.addr();
         let mut pieces = into.chunks_mut(Staging::<H>::largest()).peekable();
         loop {

@@ -189,7 +189,6 @@ impl<C: Load> Core<C> {
     }
 
     /// Gives a message to the sink and puts it in flight.
-    #[expect(clippy::type_complexity, reason = "what could not be sent goes back")]
     fn push(
         &mut self,
         mut sent: Sent<C>,
