@@ -162,8 +162,8 @@ impl IntoFuture for Event {
 pub struct Transfer<H: Hal> {
     event: Event,
     lease: Arc<Lease<H>>,
-    /// The device writes the buffer: what it wrote is made visible before it is given back.
-    reads_back: Option<Arc<H>>,
+    /// The device writes so many bytes of the buffer, which are made visible before it is given back.
+    reads_back: Option<(Arc<H>, usize)>,
 }
 
 impl<H: Hal> fmt::Debug for Transfer<H> {
@@ -222,7 +222,11 @@ impl<H: Hal> fmt::Display for TransferError<H> {
 }
 
 impl<H: Hal> Transfer<H> {
-    pub(crate) fn new(event: Event, lease: Arc<Lease<H>>, reads_back: Option<Arc<H>>) -> Self {
+    pub(crate) fn new(
+        event: Event,
+        lease: Arc<Lease<H>>,
+        reads_back: Option<(Arc<H>, usize)>,
+    ) -> Self {
         Self { event, lease, reads_back }
     }
 
@@ -238,13 +242,17 @@ impl<H: Hal> Transfer<H> {
     pub fn wait(self, timeout: Duration) -> Result<HostBuffer<H>, TransferError<H>> {
         match self.event.wait(timeout) {
             Ok(_) => match self.lease.take() {
-                Some(buffer) => match self
-                    .reads_back
-                    .map_or(Ok(()), |hal| buffer.sync_for_cpu(hal.dma(), 0..buffer.len_bytes()))
-                {
-                    Ok(()) => Ok(buffer),
-                    Err(error) => Err(TransferError { error, remains: Remains::Buffer(buffer) }),
-                },
+                Some(buffer) => {
+                    let synced = self
+                        .reads_back
+                        .map_or(Ok(()), |(hal, len)| buffer.sync_for_cpu(hal.dma(), 0..len));
+                    match synced {
+                        Ok(()) => Ok(buffer),
+                        Err(error) => {
+                            Err(TransferError { error, remains: Remains::Buffer(buffer) })
+                        }
+                    }
+                }
                 None => Err(TransferError { error: Error::Closed, remains: Remains::Nothing }),
             },
             Err(error @ Error::Timeout { .. }) if !self.event.operation.result.is_done() => {

@@ -16,7 +16,7 @@ use crate::config::{Config, Drain};
 use crate::event::Event;
 use crate::executor::{DeviceExecutor, ExecutorConfig, RunError};
 use crate::kernel::{Kernel, KernelImage, KernelInner};
-use crate::link::{Counters, Driver, Link, Parker, Wire};
+use crate::link::{Counters, Driver, Harm, Link, Parker, Wire};
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
@@ -208,7 +208,7 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`].
     pub fn request_abort(&self, event: &Event) -> Result<()> {
-        request_abort(&self.link, event)
+        request_abort(&self.link, event, Harm::Accept)
     }
 
     /// Takes what has arrived, without waiting; returns the number of messages. For [`Drain::Caller`].
@@ -345,11 +345,11 @@ impl<H: Hal> Drop for Device<H> {
 }
 
 /// Asks for the abort of an operation, if it is one of this link.
-pub(crate) fn request_abort<H: Hal>(link: &Link<H>, event: &Event) -> Result<()> {
+pub(crate) fn request_abort<H: Hal>(link: &Link<H>, event: &Event, harm: Harm) -> Result<()> {
     if event.link_address() != link.address() {
         return Err(Error::ForeignEvent);
     }
-    if event.outcome().is_none() && link.abort(event.operation().key)? {
+    if event.outcome().is_none() && link.abort(event.operation().key, harm)? {
         return Ok(());
     }
     Err(link.refusal().unwrap_or(Error::HasEnded { operation: event.id() }))

@@ -15,7 +15,7 @@ use crate::config::Drain;
 use crate::device;
 use crate::event::{Event, Transfer};
 use crate::graph::HostData;
-use crate::link::{Link, Wire};
+use crate::link::{Harm, Link, Wire};
 use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer};
 use crate::stream::Stream;
 use crate::sync::Arc;
@@ -170,7 +170,10 @@ pub(super) struct Stop {
 impl Stop {
     /// Asks for the abort, which may take as long as the limit.
     pub(super) fn new<H: Hal>(access: &Access<H>, launch: &Event, limit: Duration) -> Self {
-        let refusal = device::request_abort(&access.link, launch).err();
+        // One that has just ended needs none.
+        let refusal = device::request_abort(&access.link, launch, Harm::Avoid)
+            .err()
+            .filter(|error| !matches!(error, Error::HasEnded { .. }));
         let until = access.now().saturating_add(limit);
         Self { launch: launch.clone(), refusal, limit, until, is_given_up: false }
     }
@@ -180,6 +183,10 @@ impl Stop {
     pub(super) fn poll<H: Hal>(&mut self, access: &Access<H>) -> bool {
         if self.is_given_up || self.launch.outcome().is_some() {
             return self.is_given_up;
+        }
+        if access.link.waits_for_a_kernel(self.launch.operation().key) {
+            // Whatever has the cores is none of ours.
+            self.until = access.now().saturating_add(self.limit);
         }
         let why = match self.refusal.take() {
             Some(error) => error.to_string(),

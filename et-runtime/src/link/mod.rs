@@ -48,7 +48,7 @@ use crate::profile::Profiler;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::{Error, Result};
 
-pub(crate) use self::core::StreamKey;
+pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use driver::Driver;
 pub(crate) use load::{Arrival, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival};
 pub use one_shot::{Continuations, OneShot, WakerKey};
@@ -215,8 +215,13 @@ impl<H: Hal> Link<H> {
     }
 
     /// Asks for the abort of an operation, without waiting for it; `false` if it has ended.
-    pub(crate) fn abort(&self, key: OpKey) -> Result<bool> {
-        self.enter(|core, now| core.abort(key, now))
+    pub(crate) fn abort(&self, key: OpKey, harm: Harm) -> Result<bool> {
+        self.enter(|core, now| core.abort(key, harm, now))
+    }
+
+    /// Returns `true` while an abort that avoids harm waits for a kernel of another.
+    pub(crate) fn waits_for_a_kernel(&self, key: OpKey) -> bool {
+        lock(&self.core).waits_for_a_kernel(key)
     }
 
     pub(crate) fn abort_stream(&self, stream: StreamKey) -> Result<()> {

@@ -262,7 +262,8 @@ impl<H: Hal> Stream<H> {
             let read = |(bus, at, size): (u64, _, _)| DmaReadNode::new(bus.into(), at, size);
             Wire::DmaRead(Nodes::Many(nodes.map(read).collect()))
         })?;
-        Ok(Transfer::new(event, lease, Some(Arc::clone(&link.hal))))
+        let len = usize::try_from(device).unwrap_or(usize::MAX);
+        Ok(Transfer::new(event, lease, Some((Arc::clone(&link.hal), len))))
     }
 
     /// Between host buffer and device, in as few commands as the device allows.

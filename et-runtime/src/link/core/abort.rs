@@ -22,6 +22,15 @@ pub(super) enum Abort {
     Answered(u64),
 }
 
+/// Whether an abort may end a kernel of another operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// It may: the abort is asked for at once.
+    Accept,
+    /// It waits until no kernel of another runs before it in its queue.
+    Avoid,
+}
+
 impl<C: Load> Core<C> {
     pub(super) fn is_paused(&self, queue: usize) -> bool {
         self.queues[queue].abort != Abort::None
@@ -31,11 +40,11 @@ impl<C: Load> Core<C> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot abort what it has; what it does not have yet is.
-    pub(crate) fn abort(&mut self, key: OpKey, now: Duration) -> Result<bool> {
+    pub(crate) fn abort(&mut self, key: OpKey, harm: Harm, now: Duration) -> Result<bool> {
         if self.find(key).is_none() {
             return Ok(false);
         }
-        self.abort_slot(key.slot, now).map(|()| true)
+        self.abort_slot(key.slot, harm, now).map(|()| true)
     }
 
     /// Aborts all of a stream, and what it waits for is waited for no more.
@@ -61,13 +70,13 @@ impl<C: Load> Core<C> {
         let mut outcome = Ok(());
         for slot in self.ops.keys() {
             if self.ops.get(slot).is_some_and(|op| is_meant(op.stream)) {
-                outcome = self.abort_slot(slot, now).and(outcome);
+                outcome = self.abort_slot(slot, Harm::Accept, now).and(outcome);
             }
         }
         outcome
     }
 
-    fn abort_slot(&mut self, slot: u32, now: Duration) -> Result<()> {
+    fn abort_slot(&mut self, slot: u32, harm: Harm, now: Duration) -> Result<()> {
         let Some(op) = self.ops.get_mut(slot) else { return Ok(()) };
         op.is_aborted = true;
         let (id, stream) = (op.operation.key.id, op.stream);
@@ -96,6 +105,8 @@ impl<C: Load> Core<C> {
                     op: "abort",
                     why: "the queue has no high-priority queue beside it",
                 });
+            } else if harm == Harm::Avoid && self.is_behind_a_kernel(slot, queue) {
+                self.queues[queue as usize].has_patient = true;
             } else if self.queues[queue as usize].abort == Abort::None {
                 self.queues[queue as usize].abort = Abort::Wanted(id);
                 self.rouse();
@@ -104,6 +115,54 @@ impl<C: Load> Core<C> {
         self.advance(stream);
         self.end_if_done(slot, now);
         outcome
+    }
+
+    /// Returns `true` if a kernel of another operation is in the queue before all of this one.
+    fn is_behind_a_kernel(&self, slot: u32, queue: u32) -> bool {
+        let in_queue = || {
+            self.flights.iter().filter(move |sent| sent.queue == queue && sent.role == Role::Normal)
+        };
+        let own = in_queue().filter(|sent| sent.op == Some(slot)).map(|sent| sent.sequence).min();
+        let is_innocent = |sent: &&Sent<C>| {
+            let op = sent.op.and_then(|op| self.ops.get(op));
+            sent.load.is_launch() && op.is_none_or(|op| !op.is_aborted)
+        };
+        in_queue().filter(is_innocent).any(|sent| own.is_some_and(|own| sent.sequence < own))
+    }
+
+    /// Returns `true` while an abort that avoids harm waits for a kernel of another.
+    pub(crate) fn waits_for_a_kernel(&mut self, key: OpKey) -> bool {
+        if self.find(key).is_none() {
+            return false;
+        }
+        let queues = 0..u32::try_from(self.queues.len()).unwrap_or(u32::MAX);
+        queues.into_iter().any(|queue| self.is_behind_a_kernel(key.slot, queue))
+    }
+
+    /// Asks for the aborts that have waited for a kernel, when one has ended.
+    pub(super) fn look_for_patient(&mut self, queue: usize) {
+        if !std::mem::take(&mut self.queues[queue].has_patient) {
+            return;
+        }
+        let number = u32::try_from(queue).unwrap_or(u32::MAX);
+        let mut patient: Vec<u32> = self
+            .flights
+            .iter()
+            .filter(|sent| sent.queue == number && sent.role == Role::Normal)
+            .filter_map(|sent| sent.op)
+            .filter(|op| self.ops.get(*op).is_some_and(|op| op.is_aborted))
+            .collect();
+        patient.dedup();
+        for slot in patient {
+            if self.is_behind_a_kernel(slot, number) {
+                self.queues[queue].has_patient = true;
+            } else if self.queues[queue].abort == Abort::None
+                && let Some(op) = self.ops.get(slot)
+            {
+                self.queues[queue].abort = Abort::Wanted(op.operation.key.id);
+                self.rouse();
+            }
+        }
     }
 
     /// Puts the abort command that is wanted into the high-priority queue.

@@ -54,6 +54,7 @@ impl<C: Load> Core<C> {
             self.abort_answered(queue);
         }
         let answer = self.judge(sent, verdict, now);
+        self.look_for_patient(queue);
         self.resume_if_empty(queue);
         answer
     }

@@ -44,6 +44,7 @@ use crate::{Error, Result};
 #[cfg(test)]
 use self::answer::HeldOp;
 
+pub(crate) use abort::Harm;
 pub(crate) use answer::{Answer, Held};
 
 /// What the state machine has to know of a command.
@@ -260,6 +261,8 @@ struct Queue<C> {
     high: VecDeque<Extra<C>>,
     is_high_busy: bool,
     abort: Abort,
+    /// Something in it is to be aborted as soon as that harms no other.
+    has_patient: bool,
 }
 
 struct Extra<C> {
@@ -336,6 +339,7 @@ impl<C: Load> Core<C> {
             high: VecDeque::new(),
             is_high_busy: false,
             abort: Abort::None,
+            has_patient: false,
         };
         Self {
             ops: Slab::new(),

@@ -129,6 +129,7 @@ pub(super) enum Step {
     },
     Abort {
         op: usize,
+        gentle: bool,
     },
     AbortStream {
         stream: usize,
@@ -180,7 +181,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => stream().prop_map(|stream| Step::Wait { stream }),
         3 => (0usize..4).prop_map(|which| Step::Fire { which }),
         1 => stream().prop_map(|stream| Step::DropStream { stream }),
-        3 => (0usize..8).prop_map(|op| Step::Abort { op }),
+        3 => (0usize..8, any::<bool>()).prop_map(|(op, gentle)| Step::Abort { op, gentle }),
         1 => stream().prop_map(|stream| Step::AbortStream { stream }),
         1 => (0usize..8).prop_map(|op| Step::GiveUp { op }),
         2 => (0usize..8).prop_map(|op| Step::Want { op }),
@@ -496,11 +497,12 @@ impl World {
                     }
                 }
             }
-            Step::Abort { op } => {
+            Step::Abort { op, gentle } => {
                 if let Some(at) = self.pick(op) {
                     self.ops[at].touched = true;
                     let key = self.ops[at].key;
-                    let outcome = self.core.abort(key, self.now).unwrap();
+                    let harm = if gentle { Harm::Avoid } else { Harm::Accept };
+                    let outcome = self.core.abort(key, harm, self.now).unwrap();
                     assert!(!(outcome && self.ended_at.contains_key(&key.id)), "ended twice");
                 }
             }

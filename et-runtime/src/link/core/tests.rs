@@ -13,7 +13,7 @@ fn a_context_that_was_granted_comes_back_when_its_launch_is_aborted() {
         submit(0, 0, false),
         submit(0, 0, false),
         submit(0, 0, false),
-        Step::Abort { op: 4 },
+        Step::Abort { op: 4, gentle: false },
         submit(0, 0, false),
     ]);
 }
