@@ -11,7 +11,7 @@ use super::wait::{Source, Terms};
 use super::{Link, Load, OneShot, Parker, Whereabouts};
 use crate::Error;
 use crate::clock::Deadline;
-use crate::sync::{Arc, Ordering, lock, relax};
+use crate::sync::{Arc, Ordering, lock};
 
 /// Largest message of a completion queue that is looked at; the device's are much smaller.
 const MESSAGE_BYTES: usize = 1024;
@@ -219,19 +219,11 @@ impl<H: Hal> Link<H> {
     /// Polls for a while, once at least; `true` if it is done.
     fn spin(&self, is_done: &mut dyn FnMut() -> bool, left: &dyn Fn() -> Duration) -> bool {
         let until = self.deadline(self.config.spin);
+        let looks = if self.config.spin.is_zero() { 1 } else { SPINS };
         loop {
-            for _ in 0..SPINS {
-                let taken = self.waiters.poll(self);
-                if is_done() {
-                    self.run_errands();
-                    return true;
-                }
-                if taken == 0 {
-                    relax();
-                }
-                if self.config.spin.is_zero() {
-                    break;
-                }
+            if self.waiters.poll_until(self, looks, is_done) {
+                self.run_errands();
+                return true;
             }
             self.run_errands();
             if self.left(until).is_zero() || left().is_zero() {

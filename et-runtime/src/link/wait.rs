@@ -12,7 +12,7 @@ use std::time::Duration;
 use et_hal::Ticket;
 
 use super::Parker;
-use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock, relax};
 
 /// What waiters draw from.
 pub trait Source {
@@ -112,6 +112,27 @@ impl<T> Waiters<T> {
     /// Takes what has arrived, unless a leader is at it; returns how much it was.
     pub fn poll<S: Source<Tools = T>>(&self, source: &S) -> usize {
         self.lead().map_or(0, |mut lead| source.drain(&mut lead))
+    }
+
+    /// Looks several times, unless another leads; `true` as soon as it is done.
+    pub fn poll_until<S: Source<Tools = T>>(
+        &self,
+        source: &S,
+        looks: u32,
+        is_done: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        // Taking the lead costs more than a look.
+        let mut lead = self.lead();
+        for _ in 0..looks {
+            let taken = lead.as_mut().map_or(0, |lead| source.drain(lead));
+            if is_done() {
+                return true;
+            }
+            if taken == 0 {
+                relax();
+            }
+        }
+        false
     }
 
     /// Waits until `is_done`, or the deadline; `true` if it is done.
