@@ -1,6 +1,7 @@
 //! Finding out what a device has.
 //!
-//! Nothing here waits: the caller polls the status with its own clock and deadline, then reads the registers.
+//! Nothing here waits: the caller polls the status with its own clock and deadline, then reads the
+//! registers.
 //!
 //! Spec: §4
 
@@ -31,7 +32,8 @@ pub enum DiscoveryError<E> {
 
 /// Reads the boot status of the service processor.
 ///
-/// All ones is both "boot error" and what an untranslated read returns: treat it as "not ready" until the deadline.
+/// All ones is both "boot error" and what an untranslated read returns: treat it as "not ready"
+/// until the deadline.
 ///
 /// # Errors
 /// Those of the window.
@@ -119,9 +121,9 @@ impl Layout {
     /// Puts both DIRs together.
     ///
     /// # Errors
-    /// [`DirError::RegionOverlap`] across the DIRs; [`DirError::OutsideRegion`] for queues or doorbells outside
-    /// their regions; [`DirError::RegionInOtherBar`]; [`DirError::MemoryWraps`]; [`DirError::DoorbellSize`];
-    /// [`DirError::RegionMissing`].
+    /// [`DirError::RegionOverlap`] across the DIRs; [`DirError::OutsideRegion`] for queues or
+    /// doorbells outside their regions; [`DirError::RegionInOtherBar`]; [`DirError::MemoryWraps`];
+    /// [`DirError::DoorbellSize`]; [`DirError::RegionMissing`].
     pub fn new(mgmt: MgmtDir, ops: OpsDir) -> Result<Self, DirError> {
         check_overlap(mgmt.regions().chain(ops.regions()))?;
         let host = *need(ops.region(OpsRegion::HostManaged), OpsRegion::HostManaged as u8)?;

@@ -16,4 +16,5 @@ pub mod msg;
 pub mod options;
 pub mod pci;
 pub mod ring;
+mod sync;
 pub mod trace;

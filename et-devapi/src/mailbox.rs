@@ -1,7 +1,6 @@
 //! A mailbox made of rings, a doorbell and a signal.
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 
 use et_hal::{
@@ -11,6 +10,7 @@ use et_hal::{
 
 use crate::msg::completion_bytes;
 use crate::ring::{Consumer, Producer, Ring, RingError};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 
 /// Most queues of one kind.
 pub const MAX_QUEUES: usize = 8;
@@ -29,7 +29,8 @@ pub trait Signal: ErrorType {
     /// Makes every present wait return.
     fn wake(&self);
 
-    /// Looks whether the device is still there, after a queue was found corrupt: the reason may be that it is not.
+    /// Looks whether the device is still there, after a queue was found corrupt: the reason may be
+    /// that it is not.
     ///
     /// # Errors
     /// `Stale`; `Lost`.
@@ -225,7 +226,8 @@ where
     S: Signal<Error = M::Error>,
     E: From<MailboxError<M::Error>>,
 {
-    /// Passes an outcome on; a queue that is found corrupt may be that of a device that is gone, which is then the error.
+    /// Passes an outcome on; a queue that is found corrupt may be that of a device that is gone,
+    /// which is then the error.
     fn judged<T>(&self, outcome: Result<T, MailboxError<M::Error>>) -> Result<T, E> {
         if let Err(MailboxError::Ring(error)) = &outcome
             && is_fatal(error)

@@ -316,7 +316,7 @@ fn overlap_is_fatal_in_one_dir_and_across_both() {
     assert_eq!(layout(0xf2_2000, 0x0002_091c), Ok(()));
     let overlap = layout(0xf2_1000, 0x0002_091c);
     assert!(matches!(overlap, Err(DirError::RegionOverlap { bar: 0, .. })), "{overlap:?}");
-    // A region that nobody maps is not checked.
+    // A region that no one maps is not checked.
     assert_eq!(layout(0xf2_1000, 0x0000_091c), Ok(()));
 }
 

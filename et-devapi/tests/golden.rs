@@ -1,4 +1,5 @@
-//! Every layout and every message against the vectors taken from the vendor's definitions, in both directions.
+//! Every layout and every message against the vectors taken from the vendor's definitions, in both
+//! directions.
 //!
 //! A vector that no table here knows is a failure, and so is a table entry without a vector.
 //!

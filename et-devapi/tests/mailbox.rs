@@ -145,7 +145,7 @@ fn a_queue_takes_one_byte_less_than_it_has() {
     assert_eq!(mailbox.max_message_bytes(SQ0).unwrap(), 1055);
     assert_eq!(mailbox.max_message_bytes(HPSQ1).unwrap(), 31);
     assert_eq!(kind(mailbox.push(HPSQ1, &[0; 32])), ErrorKind::TooLarge);
-    // The caller's mistake harms nobody.
+    // The caller's mistake harms no one.
     assert_eq!(mailbox.push(HPSQ1, &[0; 31]).unwrap(), Push::Accepted);
     let none = QueueId::Submission(2);
     assert_eq!(kind(mailbox.max_message_bytes(none)), ErrorKind::OutOfBounds);
@@ -241,7 +241,8 @@ fn indices_continue_where_the_device_has_them() {
     assert_eq!(into[..24], answer(3));
 }
 
-/// Corrupts a queue, then shows that only this queue is unusable, and until the mailbox is reopened.
+/// Corrupts a queue, then shows that only this queue is unusable, and until the mailbox is
+/// reopened.
 fn poisons(first: ErrorKind, corrupt: impl Fn(&TestWindow), mend: impl Fn(&TestWindow)) {
     let window = window();
     let mailbox = attach(&window);
@@ -348,7 +349,8 @@ fn layouts_that_cannot_be_used_are_refused() {
     assert_eq!(attach(layout).unwrap_err().kind(), ErrorKind::Protocol);
 }
 
-/// A window that calls back into the mailbox while a message is being written: as a second thread would find it.
+/// A window that calls back into the mailbox while a message is being written: as a second thread
+/// would find it.
 struct Reentrant<'w> {
     inner: &'w TestWindow,
     mailbox: std::cell::OnceCell<&'w dyn Mailbox<Error = BackendError>>,

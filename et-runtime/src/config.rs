@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 
-/// Who takes responses from the completion queue when nobody waits for one.
+/// Who takes responses from the completion queue when no one waits for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
     /// A thread of the device's own. It sleeps while nothing is in flight.
@@ -71,15 +71,17 @@ impl Config {
         }
     }
 
-    /// How long the device may take to boot. Default 100 s, as long as the vendor's driver waits. Spec: §4.
+    /// How long the device may take to boot. Default 100 s, as long as the vendor's driver waits.
+    /// Spec: §4.
     #[must_use]
     pub fn boot_timeout(mut self, timeout: Duration) -> Self {
         self.boot_timeout = timeout;
         self
     }
 
-    /// How long a call may block for room — in a queue, in the staging pool, for a tag — while nothing of
-    /// its stream makes any progress. Also the limit of the runtime's own commands. Default 30 s.
+    /// How long a call may block for room — in a queue, in the staging pool, for a tag — while
+    /// nothing of its stream makes any progress. Also the limit of the runtime's own commands.
+    /// Default 30 s.
     #[must_use]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
@@ -93,9 +95,9 @@ impl Config {
         self
     }
 
-    /// How long the device may answer nothing at all, while it has commands, until it is asked whether it
-    /// is still there; and how long it may take to answer that. Then it is lost. Watched by the thread of
-    /// [`Drain::Thread`]. Default 10 s.
+    /// How long the device may answer nothing at all, while it has commands, until it is asked
+    /// whether it is still there; and how long it may take to answer that. Then it is lost. Watched
+    /// by the thread of [`Drain::Thread`]. Default 10 s.
     #[must_use]
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.watchdog = limit;

@@ -180,8 +180,8 @@ pub enum Error {
     /// The command was aborted, with its stream.
     #[error("aborted")]
     Aborted,
-    /// A kernel was ended by the abort of another operation, because the device can abort only a whole
-    /// queue. Spec: §10.1.
+    /// A kernel was ended by the abort of another operation, because the device can abort only a
+    /// whole queue. Spec: §10.1.
     #[error("aborted together with operation {operation}, which shares its queue")]
     AbortedWith {
         /// Number of the operation that was to be aborted; see [`Event::id`](crate::Event::id).

@@ -14,7 +14,8 @@ use crate::memory::{HostBuffer, Lease};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
-/// When an operation was queued, sent and completed. Host times are those of the device's clock object.
+/// When an operation was queued, sent and completed. Host times are those of the device's clock
+/// object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeline {
     /// The call was made.
@@ -23,8 +24,8 @@ pub struct Timeline {
     pub sent: Duration,
     /// The last response was taken from the completion queue.
     pub completed: Duration,
-    /// Times of the device in cycles, if it reports any for this kind of command; execution times of
-    /// several commands are added up. Spec: §11.
+    /// Times of the device in cycles, if it reports any for this kind of command; execution times
+    /// of several commands are added up. Spec: §11.
     pub device: Option<Times>,
 }
 
@@ -69,7 +70,7 @@ impl Event {
         self.operation.key.id
     }
 
-    /// Tells whether the operation has completed or failed, without waiting.
+    /// Returns `true` if the operation has completed or failed, without waiting.
     #[must_use]
     pub fn is_done(&self) -> bool {
         if !self.operation.result.is_done() {
@@ -97,8 +98,8 @@ impl Event {
 
     /// Has `callback` called when the operation is done, at once if it is already.
     ///
-    /// It runs in whichever thread sees the completion and must not block. If it panics, that is logged and
-    /// [counted](crate::Counters::callback_panics).
+    /// It runs in whichever thread sees the completion and must not block. If it panics, that is
+    /// logged and [counted](crate::Counters::callback_panics).
     pub fn on_done(&self, callback: impl FnOnce(&Result<Timeline>) + Send + 'static) {
         self.operation.result.call(callback);
         self.driver.want(&self.operation);
@@ -156,13 +157,14 @@ impl IntoFuture for Event {
 
 /// A copy that uses a caller's [`HostBuffer`] directly and gives it back at the end.
 ///
-/// The buffer belongs to the command until the device has answered, so it cannot be freed or changed
-/// under it, not even by forgetting this value.
+/// The buffer belongs to the command until the device has answered, so it cannot be freed or
+/// changed under it, not even by forgetting this value.
 #[must_use = "the buffer comes back through this value"]
 pub struct Transfer<H: Hal> {
     event: Event,
     lease: Arc<Lease<H>>,
-    /// The device writes so many bytes of the buffer, which are made visible before it is given back.
+    /// The device writes so many bytes of the buffer, which are made visible before it is given
+    /// back.
     reads_back: Option<(Arc<H>, usize)>,
 }
 
@@ -176,7 +178,8 @@ impl<H: Hal> fmt::Debug for Transfer<H> {
 pub struct TransferError<H: Hal> {
     /// Why.
     pub error: Error,
-    /// What is left to the caller: the buffer if the device is done with it, else the transfer, still running.
+    /// What is left to the caller: the buffer if the device is done with it, else the transfer,
+    /// still running.
     pub remains: Remains<H>,
 }
 
@@ -195,7 +198,8 @@ pub enum Remains<H: Hal> {
     Buffer(HostBuffer<H>),
     /// The copy goes on; wait again.
     Transfer(Transfer<H>),
-    /// The device went away while it might still reach the buffer, which is kept from it until it is closed.
+    /// The device went away while it might still reach the buffer, which is kept from it until it
+    /// is closed.
     Nothing,
 }
 

@@ -87,10 +87,12 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Writes the recording as Chrome trace events, which Perfetto opens: a track for each stream with the time
-    /// from call to completion, and one for the device with the time each command executed.
+    /// Writes the recording as Chrome trace events, which Perfetto opens: a track for each stream
+    /// with the time from call to completion, and one for the device with the time each command
+    /// executed.
     ///
-    /// `frequency_mhz` converts the device's cycles; the first command fixes where they are on the host's time line.
+    /// `frequency_mhz` converts the device's cycles; the first command fixes where they are on the
+    /// host's time line.
     ///
     /// # Errors
     /// Those of the writer.

@@ -20,8 +20,8 @@ mod imp {
     // A model has to be told that others must go on, or it explores a loop that never ends.
     pub(crate) use loom::thread::{yield_now as relax, yield_now};
 
-    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again, and old
-    /// values are what the models are about.
+    /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again,
+    /// and old values are what the models are about.
     pub(crate) fn give_way() {}
 }
 
@@ -44,8 +44,8 @@ pub(crate) use std::sync::Arc;
 
 use std::time::Duration;
 
-/// Locks, and goes on if another holder panicked: every critical section of this crate leaves its data
-/// consistent at each step, and a poisoned runtime could not shut down.
+/// Locks, and goes on if another holder panicked: every critical section of this crate leaves its
+/// data consistent at each step, and a poisoned runtime could not shut down.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,

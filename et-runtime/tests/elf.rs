@@ -1,4 +1,5 @@
-//! The loader of kernels against files made by hand, damaged files and the kernels of the test suite.
+//! The loader of kernels against files made by hand, damaged files and the kernels of the test
+//! suite.
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
 
 use std::path::Path;
@@ -555,8 +556,9 @@ fn the_kernels_of_the_test_suite_load() {
         let name = path.display();
         assert_eq!(image.link_base(), BASE, "{name}");
         assert_eq!(image.entry(None), image.entry(Some("_start")), "{name}");
-        // As the vendor's loader has it: the first segment is at file offset 0x1000, distances in memory are those in
-        // the file. So at the link address the image is the file, as far as that goes.
+        // As the vendor's loader has it: the first segment is at file offset 0x1000, distances in
+        // memory are those in the file. So at the link address the image is the file, as far as
+        // that goes.
         let placed = image.place(DeviceAddr::new(BASE));
         assert_eq!(placed.len() as u64, image.span_bytes());
         let code = usize::try_from(image.entry(None).unwrap()).unwrap();

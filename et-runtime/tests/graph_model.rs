@@ -97,7 +97,8 @@ fn the_three_hazards_become_edges() {
             &[&[(Write, 0..10)], &[(Write, 10..20)], &[(Read, 5..15)], &[(Write, 12..13)]],
             &[(0, 2, "raw"), (1, 2, "raw"), (2, 3, "war")],
         ),
-        // Reading and writing the same range in one task is an update, in whatever order it is said.
+        // Reading and writing the same range in one task is an update, in whatever order it is
+        // said.
         (
             &[&[(Write, 0..10)], &[(Write, 0..10), (Read, 0..10)], &[(Read, 3..5)]],
             &[(0, 1, "raw waw"), (1, 2, "raw")],
@@ -418,7 +419,8 @@ fn a_fan_of_a_hundred_thousand_needs_no_configuration() {
     let (mut builder, function) = builder();
     let resource = Resource::new(WIDTH as u64);
     builder.add(Task::new(function).writes(&resource)).unwrap();
-    // All read the same half; then the region is cut into parts, each with the same long list of readers.
+    // All read the same half; then the region is cut into parts, each with the same long list of
+    // readers.
     for _ in 0..WIDTH {
         builder.add(Task::new(function).reads(resource.range(0..WIDTH as u64 / 2))).unwrap();
     }
@@ -427,7 +429,7 @@ fn a_fan_of_a_hundred_thousand_needs_no_configuration() {
     }
     let last = builder.add(Task::new(function).writes(&resource)).unwrap();
     let graph = builder.build().unwrap();
-    // The last task waits for the first too, which wrote what nobody read.
+    // The last task waits for the first too, which wrote what no one read.
     let (fan_out, fan_in) = (graph.fan_out(id(0)), graph.fan_in(last));
     assert_eq!((fan_out, fan_in), (WIDTH + 1001, WIDTH + 1001));
 }

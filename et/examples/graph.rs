@@ -21,7 +21,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = 4 * ELEMENTS;
     let (x, y, z) = (device.alloc(bytes)?, device.alloc(bytes)?, device.alloc(bytes)?);
 
-    // Host data can be the source or the target of copies, and be read and written by host functions.
+    // Host data can be the source or the target of copies, and be read and written by host
+    // functions.
     let input = HostData::new(1.5f32.to_le_bytes().repeat(1024));
     let result = HostData::zeroed(4096);
 

@@ -34,8 +34,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if total == END * (END - 1) / 2 { Ok(()) } else { Err(TaskError::from("that is wrong")) }
     });
 
-    // The sums are no memory that the graph knows, so a resource stands for them: unit n is the sum of part n. The parts
-    // write different units and run at the same time; the total reads all units and waits.
+    // The sums are no memory that the graph knows, so a resource stands for them: unit n is the sum
+    // of part n. The parts write different units and run at the same time; the total reads all
+    // units and waits.
     let cells = Resource::new(PARTS);
     for number in 0..PARTS {
         builder.add(Task::new(part).u64(number).writes(cells.range(number..number + 1)))?;

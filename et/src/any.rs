@@ -275,7 +275,8 @@ impl ErrorType for AnyDma {
     type Error = AnyError;
 }
 
-/// Passes buffer and allocator of the same backend on; a buffer of another one is none of its memory.
+/// Passes buffer and allocator of the same backend on; a buffer of another one is none of its
+/// memory.
 macro_rules! sync {
     ($dma:expr, $buffer:expr, $range:expr, $sync:ident) => {
         match (&*$dma.hal, $buffer) {

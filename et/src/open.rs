@@ -98,7 +98,8 @@ fn options(address: &VfioAddress) -> VfioOptions {
     if address.mode == Mode::NoIommu { options.allow_unsafe_no_iommu() } else { options }
 }
 
-/// Lists the devices that can be opened: the simulator, which is always there, and the cards of this machine.
+/// Lists the devices that can be opened: the simulator, which is always there, and the cards of
+/// this machine.
 #[must_use]
 pub fn list() -> Vec<DeviceInfo> {
     let mut devices = Vec::new();

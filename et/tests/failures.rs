@@ -1,4 +1,5 @@
-//! Devices that misbehave: a clear error and no hang. What every device must do is in the conformance kit.
+//! Devices that misbehave: a clear error and no hang. What every device must do is in the
+//! conformance kit.
 
 mod common;
 

@@ -1,7 +1,8 @@
-//! `graph.elf`: graphs of tasks on resident harts, with a hart for a scheduler (mode 1) or with the host for one (mode 0).
+//! `graph.elf`: graphs of tasks on resident harts, with a hart for a scheduler (mode 1) or with the
+//! host for one (mode 0).
 //!
-//! Sequence numbers are not driven to their wrap-around here, which would take 2³² tasks; the models of the handshake do
-//! that.
+//! Sequence numbers are not driven to their wrap-around here, which would take 2³² tasks; the
+//! models of the handshake do that.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -21,8 +22,9 @@ const BAR0: u64 = 0x80_0400_1000;
 /// "1ETGRAPH".
 const MAGIC: u64 = 0x4850_4152_4754_4531;
 const LINE_WORDS: usize = 8;
-/// Fences and environment calls in the kernel, and how many of them a few seeds of weak memory find missing. Most fences are for
-/// schedulers on the host, which is not in this test, or order what accesses to one line order, too.
+/// Fences and environment calls in the kernel, and how many of them a few seeds of weak memory find
+/// missing. Most fences are for schedulers on the host, which is not in this test, or order what
+/// accesses to one line order, too.
 const FOUND: ([usize; 2], [usize; 2]) = ([20, 5], [2, 2]);
 
 /// A device with the kernel and the functions of tasks.
@@ -498,8 +500,8 @@ fn caches_of_shires_do_not_matter() {
     }
 }
 
-/// Runs a random graph with one instruction missing; tells whether that shows: in the data, in the outcomes, or because the graph
-/// does not end.
+/// Runs a random graph with one instruction missing; tells whether that shows: in the data, in the
+/// outcomes, or because the graph does not end.
 fn shows(mutant: &[u8], seed: u64) -> bool {
     let rig = Rig::with_graph(&format!("memory=weak,seed={seed},shires=2,dram=1GiB"), mutant);
     let mut random = Random(seed);
@@ -521,8 +523,9 @@ fn shows(mutant: &[u8], seed: u64) -> bool {
     !outcomes.iter().all(|outcome| outcome.state == State::Complete) || rig.read(&data) != memory
 }
 
-/// Fences and environment calls of the scheduler on the device and its workers, one missing at a time. Found within so many seeds:
-/// the fences between dispatch and credit and between dismissal and credit, the eviction after a task, the end of the kernel.
+/// Fences and environment calls of the scheduler on the device and its workers, one missing at a
+/// time. Found within so many seeds: the fences between dispatch and credit and between dismissal
+/// and credit, the eviction after a task, the end of the kernel.
 #[test]
 fn missing_fences_and_evictions_show_in_weak_memory() {
     const SEEDS: u64 = 5;

@@ -45,7 +45,8 @@ impl Random {
     }
 }
 
-/// One task: changes the words of one range depending on those of another, as `task_rmw` of the test kernels does.
+/// One task: changes the words of one range depending on those of another, as `task_rmw` of the
+/// test kernels does.
 #[derive(Clone, Debug)]
 struct Step {
     read: Range<u64>,
@@ -114,7 +115,7 @@ impl Program {
         }
     }
 
-    /// Tells whether a task is behind one that is not complete.
+    /// Returns `true` if a task is behind one that is not complete.
     fn is_lost(&self, task: usize, ends: &[TaskState]) -> bool {
         let before = self.tasks[..task].iter().zip(ends);
         before
@@ -122,7 +123,7 @@ impl Program {
             .any(|(before, _)| before.conflicts(&self.tasks[task]))
     }
 
-    /// What becomes of each task if nobody cancels any.
+    /// What becomes of each task if no one cancels any.
     fn ends(&self) -> Vec<TaskState> {
         let mut ends = Vec::new();
         for (task, step) in self.tasks.iter().enumerate() {
@@ -135,7 +136,8 @@ impl Program {
         ends
     }
 
-    /// Checks what does not depend on what was cancelled when: nothing has run behind something that has not.
+    /// Checks what does not depend on what was cancelled when: nothing has run behind something
+    /// that has not.
     fn check_ends(&self, ends: &[TaskState]) {
         for (task, step) in self.tasks.iter().enumerate() {
             let is_right = match ends[task] {
@@ -149,7 +151,8 @@ impl Program {
     }
 }
 
-/// The words after the tasks have run one after the other, without those that fail and those behind them.
+/// The words after the tasks have run one after the other, without those that fail and those behind
+/// them.
 fn oracle(program: &Program) -> Vec<u64> {
     let mut words = program.start();
     program.replay(&mut words, &program.ends());
@@ -213,7 +216,8 @@ fn build(program: &Program, shared: &Shared, workers: u64, random: &mut Random) 
             task = task.u64(word);
         }
         task = task.u64(read.start).u64(read.end - read.start);
-        // For the order it is the same whether a write looks at what was there, and whether a range is declared in parts.
+        // For the order it is the same whether a write looks at what was there, and whether a range
+        // is declared in parts.
         let written = shared.resource.range(write.clone());
         task = if random.one_in(3) { task.writes(written) } else { task.updates(written) };
         let middle = read.start + random.below(read.end - read.start + 1);

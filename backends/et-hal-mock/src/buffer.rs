@@ -44,7 +44,8 @@ unsafe impl WriteBuffer for VecBuffer {
     }
 }
 
-// SAFETY: the memory lives as long as the buffer; no device exists, so nothing is reachable by the bus address.
+// SAFETY: the memory lives as long as the buffer; no device exists, so nothing is reachable by the
+// bus address.
 unsafe impl DmaBuffer for VecBuffer {
     fn bus_addr(&self) -> BusAddr {
         self.bus

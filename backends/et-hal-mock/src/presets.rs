@@ -204,7 +204,8 @@ pub fn corrupt_after(healthy: usize) -> MockMailbox {
     mailbox
 }
 
-/// A mailbox that answers the first `healthy` commands; for each later one, `push` returns what `then` does.
+/// A mailbox that answers the first `healthy` commands; for each later one, `push` returns what
+/// `then` does.
 #[must_use]
 pub fn pushes_after(
     healthy: usize,

@@ -131,7 +131,7 @@ fn responses_to_nothing_are_counted_and_ignored() {
     let mailbox = presets::answering_mailbox(|header, command| {
         let mut answers = presets::success(header, command);
         if let Command::DmaWriteList { .. } = command {
-            // The answer, once more, and one to a tag nobody has.
+            // The answer, once more, and one to a tag no one has.
             answers.push(answers[0]);
             answers.push(Completion::Echo {
                 tag: Tag::new(0x1234),

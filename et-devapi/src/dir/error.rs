@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirError {
-    /// The total size is below the header or above the space for the DIR. The vendor's driver misses this one
-    /// (Spec: §21, 20).
+    /// The total size is below the header or above the space for the DIR. The vendor's driver
+    /// misses this one (Spec: §21, 20).
     #[error("total size {total_size} is not between {min} and {max}")]
     TotalSize {
         /// What the header says.

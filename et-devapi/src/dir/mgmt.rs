@@ -54,7 +54,8 @@ const RULES: [Rule; 8] = [
 /// Checked management registers. Spec: §3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MgmtDir {
-    /// Everything the header says; sizes, count and CRC in it are recomputed by [`encode`](Self::encode).
+    /// Everything the header says; sizes, count and CRC in it are recomputed by
+    /// [`encode`](Self::encode).
     pub header: MgmtHeader,
     queues: MgmtQueues,
     regions: [Option<Region>; RULES.len()],
@@ -62,7 +63,8 @@ pub struct MgmtDir {
 }
 
 impl MgmtDir {
-    /// Reads and checks a DIR by all rules of the vendor's driver, and its total size, which that misses.
+    /// Reads and checks a DIR by all rules of the vendor's driver, and its total size, which that
+    /// misses.
     ///
     /// # Errors
     /// [`DirError`], one variant for each rule.
@@ -96,8 +98,8 @@ impl MgmtDir {
         Ok(Self { header: *header, queues: *queues, regions, warnings: blocks.warnings })
     }
 
-    /// Describes a device as current firmware does, given what depends on the card. Sizes of scratchpad, L2 and L3 in
-    /// KiB. Spec: §3.4, §3.6.
+    /// Describes a device as current firmware does, given what depends on the card. Sizes of
+    /// scratchpad, L2 and L3 in KiB. Spec: §3.4, §3.6.
     #[must_use]
     pub fn firmware(
         cm_shires_mask: u32,
@@ -164,8 +166,8 @@ impl MgmtDir {
         Self { header, queues, regions, warnings: Warnings::default() }
     }
 
-    /// Writes the DIR, CRC included; the inverse of [`parse`](Self::parse). Returns its length in bytes, or `None` if
-    /// `out` is too small.
+    /// Writes the DIR, CRC included; the inverse of [`parse`](Self::parse). Returns its length in
+    /// bytes, or `None` if `out` is too small.
     #[must_use]
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
         let count = self.regions().count();

@@ -1,7 +1,7 @@
 //! Device interface registers (DIR): what the device says about itself.
 //!
-//! A DIR is a header, one queue block and region records, packed. Each block begins with its own size: a larger
-//! block is newer firmware, a smaller one an error.
+//! A DIR is a header, one queue block and region records, packed. Each block begins with its own
+//! size: a larger block is newer firmware, a smaller one an error.
 //!
 //! Spec: §3
 

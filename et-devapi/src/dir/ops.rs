@@ -47,7 +47,8 @@ pub struct OpsDir {
 }
 
 impl OpsDir {
-    /// Reads and checks a DIR by all rules of the vendor's driver, and its total size, which that misses.
+    /// Reads and checks a DIR by all rules of the vendor's driver, and its total size, which that
+    /// misses.
     ///
     /// # Errors
     /// [`DirError`], one variant for each rule.
@@ -128,8 +129,8 @@ impl OpsDir {
         }
     }
 
-    /// Writes the DIR, CRC included; the inverse of [`parse`](Self::parse). Returns its length in bytes, or `None` if
-    /// `out` is too small.
+    /// Writes the DIR, CRC included; the inverse of [`parse`](Self::parse). Returns its length in
+    /// bytes, or `None` if `out` is too small.
     #[must_use]
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
         let count = self.regions().count();

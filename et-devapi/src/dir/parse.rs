@@ -126,7 +126,8 @@ pub(crate) fn check_nonzero(fields: &[(&'static str, u64)]) -> Result<(), DirErr
     }
 }
 
-/// Writes a DIR: header with the CRC set by `seal`, queue block, regions. Returns its length; `None` if it does not fit.
+/// Writes a DIR: header with the CRC set by `seal`, queue block, regions. Returns its length;
+/// `None` if it does not fit.
 pub(crate) fn write<'o, H, Q>(
     header: &H,
     queues: &Q,

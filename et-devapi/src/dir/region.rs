@@ -15,7 +15,8 @@ impl AccessAttr {
         Self(bits)
     }
 
-    /// Makes attributes of a region that the host maps, for the nodes given (0 none, 1 management, 2 operations, 3 both).
+    /// Makes attributes of a region that the host maps, for the nodes given (0 none, 1 management,
+    /// 2 operations, 3 both).
     #[must_use]
     pub const fn io(nodes: u32) -> Self {
         Self(1 | (nodes & 3) << 1)
@@ -27,7 +28,7 @@ impl AccessAttr {
         self.0
     }
 
-    /// Tells whether the host maps the region.
+    /// Returns `true` if the host maps the region.
     #[must_use]
     pub const fn is_io(self) -> bool {
         self.0 & 1 != 0
@@ -57,7 +58,7 @@ impl AccessAttr {
         self.0 >> 9 & 0xff
     }
 
-    /// Tells whether other devices may reach the region.
+    /// Returns `true` if other devices may reach the region.
     #[must_use]
     pub const fn is_p2p(self) -> bool {
         self.0 >> 17 & 1 != 0
@@ -151,7 +152,7 @@ impl Region {
         Ok(())
     }
 
-    /// Regions that nobody maps are not checked against others. Spec: §3.8.
+    /// Regions that no one maps are not checked against others. Spec: §3.8.
     fn is_mapped(&self) -> bool {
         self.access.is_io() || self.access.is_p2p()
     }

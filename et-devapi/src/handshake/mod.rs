@@ -1,26 +1,29 @@
 //! How a scheduler hands tasks to workers: one cell of two cache lines for each worker.
 //!
-//! The *dispatch line* is written by the scheduler only, the *status line* by the worker only. Tasks of a worker carry
-//! sequence numbers, counted from 1, which wrap around; the one with number `n` is in slot `n & 1`. Two may be outstanding:
-//! one runs, the other is staged, so a worker need not wait for the next.
+//! The *dispatch line* is written by the scheduler only, the *status line* by the worker only.
+//! Tasks of a worker carry sequence numbers, counted from 1, which wrap around; the one with number
+//! `n` is in slot `n & 1`. Two may be outstanding: one runs, the other is staged, so a worker need
+//! not wait for the next.
 //!
 //! | byte | word | writer | content |
 //! |---|---|---|---|
 //! | 0 | [`DISPATCH`] | scheduler | low half: number of the newest task; high half: [`Control`] |
 //! | 16, 32 | slot 0, slot 1 | scheduler | task word, argument word |
-//! | 64 | [`STATUS`] | worker | low half: number of the last completed task; high half: [`WorkerState`] |
+//! | 64 | [`STATUS`] | worker | number of the last completed task, [`WorkerState`] above |
 //! | 72 | [`IDENTITY`] | worker | who it is, for messages; the hart number on a device |
 //! | 80, 88 | outcome 0, 1 | worker | outcome of the last task of each slot, 0 is success |
-//! | 96, 112 | times 0, 1 | worker | when that task started and ended, in cycles, where there is a counter |
+//! | 96, 112 | times 0, 1 | worker | start and end of that task in cycles, if counted |
 //!
-//! The words `DISPATCH` and `STATUS` publish what was written before them: they are stored with release order and loaded
-//! with acquire order, and nothing else in the protocol needs more, but for one place. Before a worker sleeps it
-//! stores [`WorkerState::Parked`] and looks at `DISPATCH` once more; the scheduler stores `DISPATCH` and then looks
-//! whether the worker is parked. A full fence between the store and the load on either side means that at least one of them sees the
+//! The words `DISPATCH` and `STATUS` publish what was written before them: they are stored with
+//! release order and loaded with acquire order, and nothing else in the protocol needs more, but
+//! for one place. Before a worker sleeps it stores [`WorkerState::Parked`] and looks at `DISPATCH`
+//! once more; the scheduler stores `DISPATCH` and then looks whether the worker is parked. A full
+//! fence between the store and the load on either side means that at least one of them sees the
 //! other.
 //!
-//! [`Scheduler`] and [`Worker`] are the two halves, as state machines without threads: they never wait. They are generic over
-//! [`Words`], so that host threads, device memory behind a BAR and the models run the same source.
+//! [`Scheduler`] and [`Worker`] are the two halves, as state machines without threads: they never
+//! wait. They are generic over [`Words`], so that host threads, device memory behind a BAR and the
+//! models run the same source.
 
 mod scheduler;
 mod worker;
@@ -120,7 +123,8 @@ impl WorkerState {
     }
 }
 
-/// What is handed to a worker; the meaning of the words is a matter between those who use the handshake.
+/// What is handed to a worker; the meaning of the words is a matter between those who use the
+/// handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Assignment {
     /// Which task.
@@ -201,7 +205,8 @@ pub struct MappedCell<'a, M> {
 }
 
 impl<'a, M: Mmio> MappedCell<'a, M> {
-    /// A cell at `at`, which is aligned to [`LINE_BYTES`]; accesses outside the window are errors of the window.
+    /// A cell at `at`, which is aligned to [`LINE_BYTES`]; accesses outside the window are errors
+    /// of the window.
     #[must_use]
     pub const fn new(mmio: &'a M, at: BarOffset) -> Self {
         Self { mmio, at }
@@ -233,7 +238,7 @@ impl<M: Mmio> Words for MappedCell<'_, M> {
     }
 
     fn fence(&self) -> Result<(), M::Error> {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        crate::sync::fence(crate::sync::Ordering::SeqCst);
         // Posted writes reach the device before a read that follows them.
         self.mmio.flush()
     }

@@ -102,13 +102,13 @@ impl Scheduler {
         self.done.wrapping_add(1)
     }
 
-    /// Tells whether a task can be dispatched.
+    /// Returns `true` if a task can be dispatched.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.outstanding() < DEPTH && matches!(self.control, Control::Run)
     }
 
-    /// Tells whether the worker was told to leave.
+    /// Returns `true` if the worker was told to leave.
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         matches!(self.control, Control::Quit | Control::Abort)
@@ -130,7 +130,8 @@ impl Scheduler {
         }
     }
 
-    /// Opens the cell to a worker that has announced itself; returns who it is, `None` if it has not come yet.
+    /// Opens the cell to a worker that has announced itself; returns who it is, `None` if it has
+    /// not come yet.
     ///
     /// This is the whole start-up: the worker's announcement and this answer.
     ///
@@ -145,8 +146,8 @@ impl Scheduler {
         Ok(Some(identity))
     }
 
-    /// Hands a task to the worker; returns its number. If [`must_wake`](Self::must_wake) says so afterwards, the worker
-    /// has to be woken.
+    /// Hands a task to the worker; returns its number. If [`must_wake`](Self::must_wake) says so
+    /// afterwards, the worker has to be woken.
     ///
     /// # Errors
     /// [`HandshakeError::Full`], [`HandshakeError::Leaving`], [`HandshakeError::Access`].
@@ -169,7 +170,8 @@ impl Scheduler {
         let put = |word: usize, value| cell.store(word, value).map_err(HandshakeError::Access);
         put(at, assignment.task)?;
         put(at.wrapping_add(1), assignment.arg)?;
-        // Release: the slot, and all the scheduler knows of the task, is visible to who sees the number.
+        // Release: the slot, and all the scheduler knows of the task, is visible to who sees the
+        // number.
         cell.store_release(DISPATCH, word(Control::Run as u32, next))
             .map_err(HandshakeError::Access)?;
         self.sent = next;
@@ -181,7 +183,8 @@ impl Scheduler {
     /// # Errors
     /// [`HandshakeError::Access`], [`HandshakeError::Corrupt`].
     pub fn must_wake<W: Words>(&self, cell: &W) -> Result<bool, HandshakeError<W::Error>> {
-        // Between the store of `DISPATCH` and the load of `STATUS`; pairs with the fence in `Worker::park`.
+        // Between the store of `DISPATCH` and the load of `STATUS`; pairs with the fence in
+        // `Worker::park`.
         cell.fence().map_err(HandshakeError::Access)?;
         Ok(self.status(cell)?.state == WorkerState::Parked)
     }
@@ -209,7 +212,8 @@ impl Scheduler {
         Ok(Some(Finished { sequence: next, outcome }))
     }
 
-    /// Reads when the worker started and ended a task just taken with [`poll`](Self::poll), in cycles of its counter.
+    /// Reads when the worker started and ended a task just taken with [`poll`](Self::poll), in
+    /// cycles of its counter.
     ///
     /// # Errors
     /// [`HandshakeError::Access`].
@@ -235,7 +239,8 @@ impl Scheduler {
         }
     }
 
-    /// Tells the worker to leave without starting what is staged. Also for a worker that has not come yet.
+    /// Tells the worker to leave without starting what is staged. Also for a worker that has not
+    /// come yet.
     ///
     /// # Errors
     /// [`HandshakeError::Access`].

@@ -32,7 +32,7 @@ fn started(after: u32) -> (Plain, Scheduler, Worker) {
         (Plain::default(), Scheduler::after(after), Worker::after(after));
     cell.0[DISPATCH].set(after.into());
     cell.0[STATUS].set(after.into());
-    assert_eq!(scheduler.open(&cell), Ok(None), "nobody is there yet");
+    assert_eq!(scheduler.open(&cell), Ok(None), "no one is there yet");
     worker.announce(&cell, 42).unwrap();
     assert_eq!(worker.next(&cell), Ok(Next::Nothing), "the cell is closed");
     assert_eq!(scheduler.open(&cell), Ok(Some(42)));

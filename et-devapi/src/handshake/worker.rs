@@ -79,7 +79,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Says when the running task started and ended; to be called before [`complete`](Self::complete).
+    /// Says when the running task started and ended; to be called before
+    /// [`complete`](Self::complete).
     ///
     /// # Errors
     /// As the memory says.
@@ -89,9 +90,11 @@ impl Worker {
         cell.store(at.wrapping_add(1), end)
     }
 
-    /// Says that the worker is going to sleep, and tells whether it may: `false` if something came meanwhile.
+    /// Says that the worker is going to sleep, and tells whether it may: `false` if something came
+    /// meanwhile.
     ///
-    /// After `true` it sleeps until it is woken; in both cases it calls [`unpark`](Self::unpark) then.
+    /// After `true` it sleeps until it is woken; in both cases it calls [`unpark`](Self::unpark)
+    /// then.
     ///
     /// # Errors
     /// As the memory says.

@@ -27,8 +27,8 @@ pub fn command_bytes(header: &Header) -> Result<usize, FramingError> {
     counting_header(header)
 }
 
-/// Returns the bytes of a whole message of a completion queue: `size` counts what follows the header, except in
-/// management events 256 to 511, where it counts the header too.
+/// Returns the bytes of a whole message of a completion queue: `size` counts what follows the
+/// header, except in management events 256 to 511, where it counts the header too.
 ///
 /// # Errors
 /// If `size` is 0, or counts the header and is less than one.

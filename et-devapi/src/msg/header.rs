@@ -115,7 +115,7 @@ impl CommandFlags {
         Self(self.0 | other.0)
     }
 
-    /// Tells whether all flags of `other` are set.
+    /// Returns `true` if all flags of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -146,7 +146,8 @@ impl Consumer {
         let buffer = out.len();
         let place = out.get_mut(..len).ok_or(RingError::BufferTooSmall { len, buffer })?;
         self.peek(mmio, 0, place)?;
-        // The header that was framed is the one the caller sees, even if the producer changed it meanwhile.
+        // The header that was framed is the one the caller sees, even if the producer changed it
+        // meanwhile.
         if let Some(head) = place.get_mut(..HEADER_BYTES) {
             head.copy_from_slice(&bytes);
         }

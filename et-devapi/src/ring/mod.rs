@@ -1,11 +1,12 @@
 //! The circular buffer of a queue, over any [`Mmio`].
 //!
-//! A control block of 32 bytes (head, tail, length), then the data. The producer owns `head`, the next byte to write; the
-//! consumer owns `tail`, the next byte to read; one byte stays empty, so that head = tail means empty. Each side
-//! keeps its own index privately and believes the other's only after checking it against the length.
+//! A control block of 32 bytes (head, tail, length), then the data. The producer owns `head`, the
+//! next byte to write; the consumer owns `tail`, the next byte to read; one byte stays empty, so
+//! that head = tail means empty. Each side keeps its own index privately and believes the other's
+//! only after checking it against the length.
 //!
-//! The same source runs in the host, in the simulated firmware and in the loom models, which give it a window of
-//! their own; it has no atomics of its own.
+//! The same source runs in the host, in the simulated firmware and in the loom models, which give
+//! it a window of their own; it has no atomics of its own.
 //!
 //! Spec: §5.2
 
@@ -73,7 +74,8 @@ pub enum RingError<E> {
         /// Bytes in the ring, as last seen.
         available: u32,
     },
-    /// The next message claims more bytes than the ring can ever hold; the queue is unusable until reset.
+    /// The next message claims more bytes than the ring can ever hold; the queue is unusable until
+    /// reset.
     #[error("message claims {len} bytes, the ring holds at most {max}")]
     Oversized {
         /// Length it claims.
@@ -105,8 +107,8 @@ impl Ring {
     /// Makes the ring that occupies `size_bytes` at `at`, control block included.
     ///
     /// # Errors
-    /// [`RingError::Place`] unless there is room for two bytes of data, the sum fits the address space and `at` is a
-    /// multiple of 8.
+    /// [`RingError::Place`] unless there is room for two bytes of data, the sum fits the address
+    /// space and `at` is a multiple of 8.
     pub fn new<E>(at: BarOffset, size_bytes: u32) -> Result<Self, RingError<E>> {
         let place = RingError::Place { at, size_bytes };
         let length = size_bytes.checked_sub(CONTROL_BYTES).filter(|&length| length >= 2);

@@ -10,7 +10,8 @@ pub struct Producer {
     ring: Ring,
     /// Next byte to write.
     head: u32,
-    /// The consumer's index, as last seen. It only moves on, so an old value hides room but never invents it.
+    /// The consumer's index, as last seen. It only moves on, so an old value hides room but never
+    /// invents it.
     tail: u32,
 }
 
@@ -61,7 +62,8 @@ impl Producer {
     /// Writes one message, or nothing if there is no room now.
     ///
     /// # Errors
-    /// [`RingError::TooLarge`] if it can never fit; [`RingError::CorruptIndex`]; [`RingError::Access`].
+    /// [`RingError::TooLarge`] if it can never fit; [`RingError::CorruptIndex`];
+    /// [`RingError::Access`].
     ///
     /// # Ordering
     /// The consumer that sees the new head sees the message.
@@ -88,7 +90,8 @@ impl Producer {
             mmio.write_bytes(self.ring.data(0), second).map_err(RingError::Access)?;
         }
         let head = self.ring.advance(self.head, len);
-        // Release: publishes the bytes copied above; pairs with the consumer's acquire load of the head.
+        // Release: publishes the bytes copied above; pairs with the consumer's acquire load of the
+        // head.
         mmio.store_release_u64(self.ring.control(HEAD), u64::from(head))
             .map_err(RingError::Access)?;
         self.head = head;

@@ -26,15 +26,17 @@ use crate::{Error, Result};
 
 /// An open device.
 ///
-/// It owns the drain thread and what belongs to the device as a whole; memory, streams and kernels come from here and stay
-/// usable from any thread. There are no globals: a process may open as many devices as it has.
+/// It owns the drain thread and what belongs to the device as a whole; memory, streams and kernels
+/// come from here and stay usable from any thread. There are no globals: a process may open as many
+/// devices as it has.
 ///
 /// # Life
 ///
-/// Opening waits for boot, checks the registers and the firmware's version, and aborts what a previous user left.
-/// Closing, by [`close`](Device::close) or by dropping, refuses new work, gives work in flight
-/// [`Config::shutdown_timeout`] to end, aborts the rest, and joins the thread. Handles that outlive the device answer
-/// [`Error::Closed`]; those from before a [`reset`](Device::reset), [`Error::Stale`].
+/// Opening waits for boot, checks the registers and the firmware's version, and aborts what a
+/// previous user left. Closing, by [`close`](Device::close) or by dropping, refuses new work, gives
+/// work in flight [`Config::shutdown_timeout`] to end, aborts the rest, and joins the thread.
+/// Handles that outlive the device answer [`Error::Closed`]; those from before a
+/// [`reset`](Device::reset), [`Error::Stale`].
 pub struct Device<H: Hal> {
     link: Arc<Link<H>>,
     thread: Option<JoinHandle<()>>,
@@ -184,14 +186,15 @@ impl<H: Hal> Device<H> {
         Ok(Kernel { inner: Arc::new(inner) })
     }
 
-    /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that ran fails
-    /// with [`Error::Launch`] and the state of every hart, anything else with [`Error::Aborted`].
+    /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that
+    /// ran fails with [`Error::Launch`] and the state of every hart, anything else with
+    /// [`Error::Aborted`].
     ///
     /// Other work goes on: see [`Stream::abort`].
     ///
     /// # Errors
-    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; [`Error::Timeout`], after which
-    /// the abort may still come true.
+    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; [`Error::Timeout`],
+    /// after which the abort may still come true.
     ///
     /// Spec: §10.1
     pub fn abort(&self, event: &Event, timeout: Duration) -> Result<()> {
@@ -211,7 +214,8 @@ impl<H: Hal> Device<H> {
         request_abort(&self.link, event, Harm::Accept)
     }
 
-    /// Takes what has arrived, without waiting; returns the number of messages. For [`Drain::Caller`].
+    /// Takes what has arrived, without waiting; returns the number of messages. For
+    /// [`Drain::Caller`].
     pub fn poll(&self) -> usize {
         self.link.poll()
     }
@@ -246,8 +250,8 @@ impl<H: Hal> Device<H> {
         &self.link.hal
     }
 
-    /// Resets the compute cores: aborts everything, then restarts them. Memory and kernels stay; work in flight fails
-    /// with an abort.
+    /// Resets the compute cores: aborts everything, then restarts them. Memory and kernels stay;
+    /// work in flight fails with an abort.
     ///
     /// # Errors
     /// [`Error::Refused`] if they did not come back; [`Error::Timeout`].
@@ -272,13 +276,15 @@ impl<H: Hal> Device<H> {
         }
     }
 
-    /// Resets the whole device through the bus and opens it again. Works on a device that does not answer any more.
+    /// Resets the whole device through the bus and opens it again. Works on a device that does not
+    /// answer any more.
     ///
-    /// Every stream, buffer, kernel and event of before is stale; work in flight fails with [`Error::Stale`].
+    /// Every stream, buffer, kernel and event of before is stale; work in flight fails with
+    /// [`Error::Stale`].
     ///
     /// # Errors
-    /// [`Error::Hal`] if the backend cannot reset; [`Error::Timeout`]; those of [`open`](Device::open). After an error the
-    /// device is closed, but a reset may be tried again.
+    /// [`Error::Hal`] if the backend cannot reset; [`Error::Timeout`]; those of
+    /// [`open`](Device::open). After an error the device is closed, but a reset may be tried again.
     pub fn reset(&mut self, timeout: Duration) -> Result<()> {
         let link = Arc::clone(&self.link);
         self.stop(&Error::Stale, Duration::ZERO);

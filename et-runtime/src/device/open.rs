@@ -78,7 +78,7 @@ fn poll(
         if left.is_zero() {
             return Err(Error::Boot { endpoint, status, after: config.boot_timeout });
         }
-        // Nobody gives the token: this only passes the time.
+        // No one gives the token: this only passes the time.
         parker.park_timeout(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -156,8 +156,8 @@ impl<H: Hal> Window<H> {
     }
 }
 
-/// A launch that is told to end: by an abort, and if that does not end it in time, by a reset of the
-/// cores.
+/// A launch that is told to end: by an abort, and if that does not end it in time, by a reset of
+/// the cores.
 pub(super) struct Stop {
     launch: Event,
     /// Why the device could not even be asked.

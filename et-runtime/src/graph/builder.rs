@@ -20,12 +20,12 @@ pub(super) const MAX: u32 = u32::MAX - 1;
 
 /// Collects tasks and edges.
 ///
-/// Tasks are in program order: a task waits for the earlier ones that write what it declares to read or write (RAW, WAW), and
-/// for those that read what it declares to write (WAR). A call that fails adds nothing, except that after
-/// [`GraphError::TooMany`] edges the builder can only fail.
+/// Tasks are in program order: a task waits for the earlier ones that write what it declares to
+/// read or write (RAW, WAW), and for those that read what it declares to write (WAR). A call that
+/// fails adds nothing, except that after [`GraphError::TooMany`] edges the builder can only fail.
 ///
-/// An edge that others imply is left out where that costs nothing: a writer waits for the readers before it, and through them for the
-/// writer before those.
+/// An edge that others imply is left out where that costs nothing: a writer waits for the readers
+/// before it, and through them for the writer before those.
 #[derive(Default)]
 pub struct GraphBuilder {
     pub(super) functions: Vec<Function>,
@@ -86,7 +86,7 @@ impl GraphBuilder {
         self.nodes.len()
     }
 
-    /// Tells whether there are no tasks.
+    /// Returns `true` if there are no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
@@ -111,7 +111,8 @@ impl GraphBuilder {
         id
     }
 
-    /// Fixes the length of the arguments, in bytes with padding, of the tasks that are added for a function from now on.
+    /// Fixes the length of the arguments, in bytes with padding, of the tasks that are added for a
+    /// function from now on.
     ///
     /// # Errors
     /// [`GraphError::UnknownFunction`].
@@ -125,12 +126,15 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// [`GraphError::UnknownFunction`], [`UnknownTask`](GraphError::UnknownTask),
-    /// [`ArgumentsTooLarge`](GraphError::ArgumentsTooLarge), [`ArgumentsMismatch`](GraphError::ArgumentsMismatch),
-    /// [`OverlappingWrites`](GraphError::OverlappingWrites), [`OutsideResource`](GraphError::OutsideResource),
+    /// [`ArgumentsTooLarge`](GraphError::ArgumentsTooLarge),
+    /// [`ArgumentsMismatch`](GraphError::ArgumentsMismatch),
+    /// [`OverlappingWrites`](GraphError::OverlappingWrites),
+    /// [`OutsideResource`](GraphError::OutsideResource),
     /// [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
-    /// [`KernelOfAnotherDevice`](GraphError::KernelOfAnotherDevice), [`CopyLength`](GraphError::CopyLength),
-    /// [`EmptyCoreSet`](GraphError::EmptyCoreSet), [`EmptyShireMask`](GraphError::EmptyShireMask),
-    /// [`TooMany`](GraphError::TooMany); nothing is added then.
+    /// [`KernelOfAnotherDevice`](GraphError::KernelOfAnotherDevice),
+    /// [`CopyLength`](GraphError::CopyLength), [`EmptyCoreSet`](GraphError::EmptyCoreSet),
+    /// [`EmptyShireMask`](GraphError::EmptyShireMask), [`TooMany`](GraphError::TooMany); nothing is
+    /// added then.
     pub fn add(&mut self, task: Task) -> Result<TaskId, GraphError> {
         let Task { function, args, mut declared, after, extra, .. } = task;
         let extra = extra.map(|extra| *extra);
@@ -188,7 +192,8 @@ impl GraphBuilder {
         Ok(id)
     }
 
-    /// Registers a host function and adds a task for it, without arguments and regions; order it with [`edge`](Self::edge).
+    /// Registers a host function and adds a task for it, without arguments and regions; order it
+    /// with [`edge`](Self::edge).
     ///
     /// # Errors
     /// [`GraphError::TooMany`].
@@ -228,8 +233,8 @@ impl GraphBuilder {
     /// Runs `after` after `before`, in whatever order they were added and whatever they declare.
     ///
     /// # Errors
-    /// [`GraphError::UnknownTask`], [`SelfEdge`](GraphError::SelfEdge), [`TooMany`](GraphError::TooMany). A cycle is found by
-    /// [`build`](Self::build).
+    /// [`GraphError::UnknownTask`], [`SelfEdge`](GraphError::SelfEdge),
+    /// [`TooMany`](GraphError::TooMany). A cycle is found by [`build`](Self::build).
     pub fn edge(&mut self, before: TaskId, after: TaskId) -> Result<(), GraphError> {
         if let Some(&unknown) = [before, after].iter().find(|task| task.index() >= self.len()) {
             return Err(self.unknown(unknown));

@@ -22,7 +22,8 @@ impl GraphBuilder {
         known.ok_or(GraphError::UnknownFunction { function, functions })
     }
 
-    /// Returns the name of the task after `before` others, if there is room for `more` tasks from it on.
+    /// Returns the name of the task after `before` others, if there is room for `more` tasks from
+    /// it on.
     pub(super) fn next_id(&self, before: usize, more: usize) -> Result<TaskId, GraphError> {
         if let Some(error) = &self.overflow {
             return Err(error.clone());

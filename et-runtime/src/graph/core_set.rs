@@ -44,7 +44,7 @@ impl CoreSet {
         Self { runs: Box::new([(workers.start, workers.end - 1)]) }
     }
 
-    /// Tells whether a worker is in the set.
+    /// Returns `true` if a worker is in the set.
     #[must_use]
     pub fn contains(&self, worker: u32) -> bool {
         let after = self.runs.partition_point(|&(first, _)| first <= worker);
@@ -57,7 +57,7 @@ impl CoreSet {
         self.runs.iter().map(|&(first, last)| u64::from(last - first) + 1).sum()
     }
 
-    /// Tells whether there are none.
+    /// Returns `true` if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

@@ -95,7 +95,8 @@ pub enum GraphError {
         /// Bytes possible.
         max: usize,
     },
-    /// The arguments of a task have another length than its function expects, or than those they replace.
+    /// The arguments of a task have another length than its function expects, or than those they
+    /// replace.
     #[error("{task} has {found} bytes of arguments where {expected} are expected")]
     ArgumentsMismatch {
         /// The task.
@@ -105,7 +106,8 @@ pub enum GraphError {
         /// Bytes given.
         found: usize,
     },
-    /// New arguments have another address where the task declared a region by its argument; rebind the region instead.
+    /// New arguments have another address where the task declared a region by its argument; rebind
+    /// the region instead.
     #[error(
         "{task} has address {found:#x} in argument word {word}, the region declared there is at {expected:#x}"
     )]
@@ -193,7 +195,8 @@ pub enum GraphError {
         /// What it would cut.
         region: Range<u64>,
     },
-    /// After the patch two regions would share bytes that they did not share when the edges were derived.
+    /// After the patch two regions would share bytes that they did not share when the edges were
+    /// derived.
     #[error(
         "after the patch {:#x}..{:#x} and {:#x}..{:#x} would overlap, which no edge accounts for",
         first.start, first.end, second.start, second.end
@@ -204,7 +207,8 @@ pub enum GraphError {
         /// The other.
         second: Range<u64>,
     },
-    /// After the patch two copies would share host data that they did not share when the edges were derived.
+    /// After the patch two copies would share host data that they did not share when the edges were
+    /// derived.
     #[error("the new data of {task} is used by {other} too, which no edge accounts for")]
     DataInUse {
         /// One copy.
@@ -223,7 +227,8 @@ impl GraphError {
     }
 }
 
-/// The tasks along a cycle, each once; an edge leads from each to the next and from the last to the first.
+/// The tasks along a cycle, each once; an edge leads from each to the next and from the last to the
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CyclePath {
     tasks: Box<[TaskId]>,

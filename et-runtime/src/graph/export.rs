@@ -8,7 +8,8 @@ use super::{Graph, TaskId};
 const SMALL: usize = 50;
 
 impl Graph {
-    /// Returns the graph in the DOT language of Graphviz: node `t7` is task 7, edges are labelled with their reasons.
+    /// Returns the graph in the DOT language of Graphviz: node `t7` is task 7, edges are labelled
+    /// with their reasons.
     #[must_use]
     pub fn to_dot(&self) -> String {
         let mut out = String::new();
@@ -17,9 +18,10 @@ impl Graph {
         out
     }
 
-    /// Returns the graph as JSON: `tasks` with `id`, `name` (if any), `function`, `args` (if any; words as hexadecimal strings),
-    /// `accesses` (`access`, `kind`, `space`, `start`, `end`), `cores` and `shires` (if any); `edges` with `from`, `to` and `reasons`
-    /// (of `raw`, `waw`, `war`, `explicit`).
+    /// Returns the graph as JSON: `tasks` with `id`, `name` (if any), `function`, `args` (if any;
+    /// words as hexadecimal strings), `accesses` (`access`, `kind`, `space`, `start`, `end`),
+    /// `cores` and `shires` (if any); `edges` with `from`, `to` and `reasons` (of `raw`, `waw`,
+    /// `war`, `explicit`).
     ///
     /// Spaces are numbered: regions of different spaces never overlap.
     #[must_use]

@@ -11,7 +11,8 @@ impl GraphBuilder {
     /// Makes the graph.
     ///
     /// # Errors
-    /// [`GraphError::Cycle`], with its path; [`GraphError::TooMany`] if an earlier call failed with it for edges.
+    /// [`GraphError::Cycle`], with its path; [`GraphError::TooMany`] if an earlier call failed with
+    /// it for edges.
     pub fn build(mut self) -> Result<Graph, GraphError> {
         if let Some(error) = self.overflow.take() {
             return Err(error);

@@ -15,7 +15,8 @@ pub(crate) struct Footprint {
 type Place = (usize, Span);
 
 impl Graph {
-    /// Returns what a launch of the graph reads and writes. Comparable between graphs while both exist.
+    /// Returns what a launch of the graph reads and writes. Comparable between graphs while both
+    /// exist.
     pub(crate) fn footprint(&self) -> &Footprint {
         let compute = || Footprint::new(&self.shape, &self.places);
         self.places.footprint.get_or_init(compute)
@@ -39,7 +40,7 @@ impl Footprint {
         Self { reads: merged(1), writes: merged(2) }
     }
 
-    /// Tells whether one writes what the other reads or writes.
+    /// Returns `true` if one writes what the other reads or writes.
     pub(crate) fn conflicts(&self, other: &Self) -> bool {
         intersect(&self.writes, &other.writes)
             || intersect(&self.writes, &other.reads)

@@ -42,14 +42,16 @@ impl<'a> TaskContext<'a> {
         self.task
     }
 
-    /// Returns the arguments as a kernel would see them in memory, in words of 8 bytes, the last one filled with zeros: a `u64` is
-    /// one word, two `u32` in a row share one, the first in the low half.
+    /// Returns the arguments as a kernel would see them in memory, in words of 8 bytes, the last
+    /// one filled with zeros: a `u64` is one word, two `u32` in a row share one, the first in the
+    /// low half.
     #[must_use]
     pub fn args(&self) -> &'a [u64] {
         self.args
     }
 
-    /// Tells whether the launch was cancelled; a long function then returns early, with any result.
+    /// Returns `true` if the launch was cancelled; a long function then returns early, with any
+    /// result.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         (self.is_cancelled)()

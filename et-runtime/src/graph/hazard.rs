@@ -1,11 +1,13 @@
 //! Which earlier tasks a new task must wait for, from what all of them declare.
 //!
-//! Per space an interval map of disjoint segments; each segment knows the last task that wrote it and those that have read it
-//! since. A task that touches part of a segment splits it. Lists of readers are chains in one arena that only grow at their heads, so
-//! the two halves of a split segment share a chain, and a split costs the same however many readers there are.
+//! Per space an interval map of disjoint segments; each segment knows the last task that wrote it
+//! and those that have read it since. A task that touches part of a segment splits it. Lists of
+//! readers are chains in one arena that only grow at their heads, so the two halves of a split
+//! segment share a chain, and a split costs the same however many readers there are.
 //!
-//! What the maps lose is implied by what they keep: once a segment is written, its earlier writer and readers are ordered before
-//! the new writer. For the same reason a writer that waits for readers of a segment needs no edge from the writer before them.
+//! What the maps lose is implied by what they keep: once a segment is written, its earlier writer
+//! and readers are ordered before the new writer. For the same reason a writer that waits for
+//! readers of a segment needs no edge from the writer before them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -65,8 +67,8 @@ impl Hazards {
         self.readers.len().max(self.spans.len())
     }
 
-    /// Records that `task`, later than all others, uses a range; adds the tasks it must wait for to `edges` and returns the range's
-    /// span. Reads of a task come before its writes.
+    /// Records that `task`, later than all others, uses a range; adds the tasks it must wait for to
+    /// `edges` and returns the range's span. Reads of a task come before its writes.
     pub(super) fn record(
         &mut self,
         space: u32,
@@ -206,7 +208,7 @@ fn touch(
     segment.readers = NONE;
 }
 
-/// A hash for addresses and small numbers, which nobody chooses to do harm.
+/// A hash for addresses and small numbers, which no one chooses to do harm.
 #[derive(Default)]
 struct Mix(u64);
 

@@ -17,8 +17,8 @@ impl TaskId {
         self.0 as usize
     }
 
-    /// Names the task of this index, to talk about a graph whose builder is gone. Whether there is such a task shows when it is
-    /// used.
+    /// Names the task of this index, to talk about a graph whose builder is gone. Whether there is
+    /// such a task shows when it is used.
     #[must_use]
     pub const fn from_index(index: u32) -> Self {
         Self(index)
@@ -31,7 +31,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// A kernel or host function that was registered with a graph: its index in order of registration, from 0.
+/// A kernel or host function that was registered with a graph: its index in order of registration,
+/// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub(super) u32);
 

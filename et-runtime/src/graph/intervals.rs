@@ -1,7 +1,9 @@
-//! A map of disjoint segments: sorted arrays of bounded length, found through an array of their first starts.
+//! A map of disjoint segments: sorted arrays of bounded length, found through an array of their
+//! first starts.
 //!
-//! A tree with a handful of keys per node was measured first: with a million segments a lookup waited for memory on nearly every level.
-//! Here the first starts stay in the caches, and appending, the common order, moves nothing.
+//! A tree with a handful of keys per node was measured first: with a million segments a lookup
+//! waited for memory on nearly every level. Here the first starts stay in the caches, and
+//! appending, the common order, moves nothing.
 
 use super::hazard::{NONE, Span};
 
@@ -217,7 +219,8 @@ impl Intervals {
         self.insert(span.start, segment);
     }
 
-    /// Returns the first segment that starts inside `span`, or a place in its chunk where it would be.
+    /// Returns the first segment that starts inside `span`, or a place in its chunk where it would
+    /// be.
     fn first_in(&self, span: Span) -> Option<Position> {
         match self.find(span.start) {
             Some((chunk, at)) => {
@@ -231,7 +234,8 @@ impl Intervals {
 
 /// Returns the index of the last of `starts`, ascending, that is at most `start`.
 ///
-/// Tries first where it is if the distances are equal, as those of tiles are, counting `steps` from `low` to `high`.
+/// Tries first where it is if the distances are equal, as those of tiles are, counting `steps` from
+/// `low` to `high`.
 fn last_before(starts: &[u64], start: u64, low: u64, high: u64, steps: usize) -> Option<usize> {
     let distance = start.checked_sub(low)?;
     let guess = match distance.checked_mul(steps as u64) {

@@ -1,9 +1,10 @@
 //! Task graphs: what runs after what, and with what.
 //!
-//! A graph is described to a [`GraphBuilder`]: tasks that run kernels or host functions, copies, the regions of memory that each of
-//! them reads and writes, and edges where that does not say enough. The builder derives the order that the regions demand, refuses
-//! what cannot be right with a [`GraphError`], and makes an immutable [`Graph`], to be launched any number of times, with other
-//! arguments, buffers and data by a [`Patch`].
+//! A graph is described to a [`GraphBuilder`]: tasks that run kernels or host functions, copies,
+//! the regions of memory that each of them reads and writes, and edges where that does not say
+//! enough. The builder derives the order that the regions demand, refuses what cannot be right with
+//! a [`GraphError`], and makes an immutable [`Graph`], to be launched any number of times, with
+//! other arguments, buffers and data by a [`Patch`].
 //!
 //! There are no fixed limits: indices are 32 bits wide, and a million tasks are not many.
 //!

@@ -2,7 +2,8 @@
 
 use super::shape::View;
 
-/// Returns the tasks in an order in which each comes after all it waits for; shorter than the graph if there is a cycle.
+/// Returns the tasks in an order in which each comes after all it waits for; shorter than the graph
+/// if there is a cycle.
 pub(super) fn topological(view: View<'_>) -> Vec<u32> {
     let mut missing: Vec<u32> = (0..).take(view.len()).map(|task| view.fan_in(task)).collect();
     let mut order = Vec::with_capacity(view.len());
@@ -21,13 +22,15 @@ pub(super) fn topological(view: View<'_>) -> Vec<u32> {
     order
 }
 
-/// Returns the tasks along a cycle, in the direction of the edges, given the tasks that [`topological`] could order.
+/// Returns the tasks along a cycle, in the direction of the edges, given the tasks that
+/// [`topological`] could order.
 pub(super) fn cycle(view: View<'_>, ordered: &[u32]) -> Vec<u32> {
     let mut is_ordered = vec![false; view.len()];
     for &task in ordered {
         is_ordered[task as usize] = true;
     }
-    // A task that was not ordered waits for another one that was not; going back from one to the next must come round.
+    // A task that was not ordered waits for another one that was not; going back from one to the
+    // next must come round.
     let mut waits_for = vec![None; view.len()];
     for task in (0..).take(view.len()).filter(|&task: &u32| !is_ordered[task as usize]) {
         for &successor in view.successors(task) {

@@ -29,21 +29,24 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Replaces the arguments of a task by others of the same length. Where the task has the address of a region it declared by
-    /// [`input`](super::Task::input) and the like, the new arguments must have it too, before or after [`rebind`](Self::rebind).
+    /// Replaces the arguments of a task by others of the same length. Where the task has the
+    /// address of a region it declared by [`input`](super::Task::input) and the like, the new
+    /// arguments must have it too, before or after [`rebind`](Self::rebind).
     pub fn args(mut self, task: TaskId, args: KernelArgs) -> Self {
         self.args.push((task, args));
         self
     }
 
-    /// Replaces a range of device memory by another one of the same length, in every declared region, in every argument that came from
-    /// [`input`](super::Task::input) and the like, and in every copy. Regions are inside `old` or apart from it.
+    /// Replaces a range of device memory by another one of the same length, in every declared
+    /// region, in every argument that came from [`input`](super::Task::input) and the like, and in
+    /// every copy. Regions are inside `old` or apart from it.
     pub fn rebind(mut self, old: impl Into<DeviceSlice>, new: impl Into<DeviceSlice>) -> Self {
         self.rebinds.push((old.into(), new.into()));
         self
     }
 
-    /// Replaces the host data of a copy by other data of the same length, wherever the graph uses this data.
+    /// Replaces the host data of a copy by other data of the same length, wherever the graph uses
+    /// this data.
     pub fn data(mut self, copy: TaskId, data: &HostData) -> Self {
         self.data.push((copy, data.clone()));
         self
@@ -53,10 +56,12 @@ impl Patch {
     ///
     /// # Errors
     /// [`GraphError::UnknownTask`]; [`ArgumentsMismatch`](GraphError::ArgumentsMismatch),
-    /// [`AddressMismatch`](GraphError::AddressMismatch); [`RebindLength`](GraphError::RebindLength),
-    /// [`RebindUnused`](GraphError::RebindUnused), [`RebindSplits`](GraphError::RebindSplits),
-    /// [`RebindOverlaps`](GraphError::RebindOverlaps), [`RebindToAnotherDevice`](GraphError::RebindToAnotherDevice);
-    /// [`NotACopy`](GraphError::NotACopy), [`CopyLength`](GraphError::CopyLength), [`DataInUse`](GraphError::DataInUse).
+    /// [`AddressMismatch`](GraphError::AddressMismatch);
+    /// [`RebindLength`](GraphError::RebindLength), [`RebindUnused`](GraphError::RebindUnused),
+    /// [`RebindSplits`](GraphError::RebindSplits), [`RebindOverlaps`](GraphError::RebindOverlaps),
+    /// [`RebindToAnotherDevice`](GraphError::RebindToAnotherDevice);
+    /// [`NotACopy`](GraphError::NotACopy), [`CopyLength`](GraphError::CopyLength),
+    /// [`DataInUse`](GraphError::DataInUse).
     pub fn build(self) -> Result<Graph, GraphError> {
         let Self { graph, args, rebinds, data } = self;
         let mut words = (!args.is_empty() || !rebinds.is_empty()).then(|| graph.words.to_vec());
@@ -113,7 +118,8 @@ fn replace_args(
     Ok(())
 }
 
-/// Checks that new arguments have the addresses that the graph's edges rely on, and puts in those that moved.
+/// Checks that new arguments have the addresses that the graph's edges rely on, and puts in those
+/// that moved.
 fn check_addresses(
     graph: &Graph,
     words: &mut [u64],
@@ -257,7 +263,8 @@ fn check_overlaps(graph: &Graph, places: &Places, groups: &[usize]) -> Result<()
     let mut spans: Vec<usize> = (0..places.spans.len()).filter(is_device).collect();
     spans.retain(|&at| places.spans[at].start < places.spans[at].end);
     spans.sort_unstable_by_key(|&at| places.spans[at].start);
-    // Of the spans so far, all and those written: the one that ends last, and the one that does so among other groups.
+    // Of the spans so far, all and those written: the one that ends last, and the one that does so
+    // among other groups.
     let mut latest = [[None::<usize>; 2]; 2];
     for at in spans {
         let span = places.spans[at];

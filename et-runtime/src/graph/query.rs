@@ -13,7 +13,7 @@ impl Graph {
         self.view().len()
     }
 
-    /// Tells whether there are no tasks.
+    /// Returns `true` if there are no tasks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -56,13 +56,15 @@ impl Graph {
         }
     }
 
-    /// Returns the arguments of a task, in words of 8 bytes, as [`TaskContext::args`](super::TaskContext::args) has them.
+    /// Returns the arguments of a task, in words of 8 bytes, as
+    /// [`TaskContext::args`](super::TaskContext::args) has them.
     #[must_use]
     pub fn args(&self, task: TaskId) -> &[u64] {
         self.view().args(self.check(task))
     }
 
-    /// Returns what a task uses: kind of space (`device`, `host` or `resource`), range (device addresses, bytes or units) and access.
+    /// Returns what a task uses: kind of space (`device`, `host` or `resource`), range (device
+    /// addresses, bytes or units) and access.
     pub fn accesses(
         &self,
         task: TaskId,
@@ -107,7 +109,8 @@ impl Graph {
         self.view().roots().iter().map(|&task| TaskId(task))
     }
 
-    /// Returns the tasks that are ready once these have completed, ascending, themselves not included.
+    /// Returns the tasks that are ready once these have completed, ascending, themselves not
+    /// included.
     #[must_use]
     pub fn ready(&self, completed: impl IntoIterator<Item = TaskId>) -> Vec<TaskId> {
         let view = self.view();
@@ -123,7 +126,8 @@ impl Graph {
         self.tasks().filter(|task| !is_done[task.index()] && missing[task.index()] == 0).collect()
     }
 
-    /// Returns all tasks in an order in which each comes after those it waits for; order of creation, if that is one.
+    /// Returns all tasks in an order in which each comes after those it waits for; order of
+    /// creation, if that is one.
     #[must_use]
     pub fn topological_order(&self) -> Vec<TaskId> {
         if self.shape.is_forward {
@@ -132,8 +136,9 @@ impl Graph {
         order::topological(self.view()).into_iter().map(TaskId).collect()
     }
 
-    /// Returns the path whose tasks have the largest sum of weights, and this sum: the least time that a launch takes on any number of
-    /// workers, if the weights are the times that the tasks take. Sums saturate.
+    /// Returns the path whose tasks have the largest sum of weights, and this sum: the least time
+    /// that a launch takes on any number of workers, if the weights are the times that the tasks
+    /// take. Sums saturate.
     ///
     /// ```
     /// # use et_runtime::graph::{GraphBuilder, Task};

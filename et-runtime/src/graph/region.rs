@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use crate::sync::{Mutex, MutexGuard, lock};
 
 use crate::memory::{DeviceBuffer, DeviceSlice};
 
-/// Bytes on the host that copies of a graph read or write. Clones are the same bytes; the length is fixed.
+/// Bytes on the host that copies of a graph read or write. Clones are the same bytes; the length is
+/// fixed.
 #[derive(Clone)]
 pub struct HostData {
     inner: Arc<HostBytes>,
@@ -43,13 +46,14 @@ impl HostData {
         self.inner.len
     }
 
-    /// Tells whether there are no bytes.
+    /// Returns `true` if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `look` with the bytes. Waits for a copy or another caller that uses them; `look` must not use the same data again.
+    /// Calls `look` with the bytes. Waits for a copy or another caller that uses them; `look` must
+    /// not use the same data again.
     pub fn with<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
         look(&lock_bytes(&self.inner.bytes))
     }
@@ -71,12 +75,13 @@ impl HostData {
 }
 
 /// Bytes stay usable when a closure panicked: they are only bytes.
-fn lock_bytes(bytes: &Mutex<Vec<u8>>) -> std::sync::MutexGuard<'_, Vec<u8>> {
-    bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock_bytes(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    lock(bytes)
 }
 
-/// Something that tasks share and that is not device memory, such as an array on the host or a file: a range of units of the
-/// caller's choice, so that its tasks are ordered like those that share a buffer. Clones are the same resource.
+/// Something that tasks share and that is not device memory, such as an array on the host or a
+/// file: a range of units of the caller's choice, so that its tasks are ordered like those that
+/// share a buffer. Clones are the same resource.
 ///
 /// ```
 /// use et_runtime::graph::Resource;
@@ -125,13 +130,13 @@ pub enum Access {
 }
 
 impl Access {
-    /// Tells whether it sees what was there.
+    /// Returns `true` if it sees what was there.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::Write)
     }
 
-    /// Tells whether it changes what was there.
+    /// Returns `true` if it changes what was there.
     #[must_use]
     pub const fn writes(self) -> bool {
         !matches!(self, Self::Read)
@@ -146,7 +151,8 @@ impl Access {
     }
 }
 
-/// A range of device memory, of host data or of a [`Resource`]; keeps it alive. An empty one overlaps nothing.
+/// A range of device memory, of host data or of a [`Resource`]; keeps it alive. An empty one
+/// overlaps nothing.
 #[derive(Clone, Debug)]
 pub struct Region(Kind);
 

@@ -1,7 +1,7 @@
 //! How a graph is stored.
 //!
-//! What every launch shares is in [`Shape`], what a patch may replace beside it. Rows are compressed: a node has the start of each of
-//! its rows, the next node their ends.
+//! What every launch shares is in [`Shape`], what a patch may replace beside it. Rows are
+//! compressed: a node has the start of each of its rows, the next node their ends.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -69,7 +69,8 @@ pub(super) struct Ends {
 #[derive(Default)]
 pub(super) struct Accesses {
     pub(super) spans: Vec<u32>,
-    /// Low 2 bits: the access; the rest: 0 if the address is no argument, [`FAR`](Self::FAR), or the argument word plus 1.
+    /// Low 2 bits: the access; the rest: 0 if the address is no argument, [`FAR`](Self::FAR), or
+    /// the argument word plus 1.
     meta: Vec<u16>,
     /// By index of the access: argument words that are too large for `meta`.
     far: Vec<(u32, u32)>,
@@ -161,8 +162,8 @@ pub(super) struct Places {
 
 /// An immutable task graph: what runs, with which arguments, after what.
 ///
-/// Made by [`GraphBuilder::build`](super::GraphBuilder::build). Clones are cheap and share everything. A graph keeps its buffers,
-/// kernels and functions alive.
+/// Made by [`GraphBuilder::build`](super::GraphBuilder::build). Clones are cheap and share
+/// everything. A graph keeps its buffers, kernels and functions alive.
 #[derive(Clone)]
 pub struct Graph {
     pub(super) shape: Arc<Shape>,
@@ -202,9 +203,11 @@ impl Graph {
         View { shape: &self.shape, words: &self.words, copies: &self.copies }
     }
 
-    /// Returns the bytes that the graph occupies: at most 64 per task and 8 per edge for tasks with few arguments and regions.
+    /// Returns the bytes that the graph occupies: at most 64 per task and 8 per edge for tasks with
+    /// few arguments and regions.
     ///
-    /// Not counted are buffers, kernels, host data and what closures and names refer to; shared with patched graphs is most of it.
+    /// Not counted are buffers, kernels, host data and what closures and names refer to; shared
+    /// with patched graphs is most of it.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
         fn bytes<T>(vector: &Vec<T>) -> usize {
@@ -316,22 +319,23 @@ impl<'a> View<'a> {
         self.shape.shires.get(task as usize).copied().filter(|&mask| mask != 0)
     }
 
-    /// Returns the memory that all buffers and kernels of the graph are in; `None` if it has neither.
+    /// Returns the memory that all buffers and kernels of the graph are in; `None` if it has
+    /// neither.
     pub(crate) fn device_memory(self) -> Option<&'a Arc<DeviceMemory>> {
         self.shape.memory.as_ref()
     }
 
-    /// Tells whether there are tasks that run host functions.
+    /// Returns `true` if there are tasks that run host functions.
     pub(crate) fn has_host_work(self) -> bool {
         self.shape.kinds.host
     }
 
-    /// Tells whether there are tasks that run kernels.
+    /// Returns `true` if there are tasks that run kernels.
     pub(crate) fn has_kernels(self) -> bool {
         self.shape.kinds.kernel
     }
 
-    /// Tells whether there are copies.
+    /// Returns `true` if there are copies.
     pub(crate) fn has_copies(self) -> bool {
         !self.copies.is_empty()
     }

@@ -8,7 +8,8 @@ use crate::memory::DeviceSlice;
 
 /// The description of one task, for [`GraphBuilder::add`](super::GraphBuilder::add).
 ///
-/// What it declares orders it after the earlier tasks that it conflicts with; what it does not declare is unordered.
+/// What it declares orders it after the earlier tasks that it conflicts with; what it does not
+/// declare is unordered.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Task {
@@ -80,8 +81,8 @@ impl Task {
         self
     }
 
-    /// Replaces the arguments, those of [`input`](Self::input), [`output`](Self::output) and [`in_out`](Self::in_out) too; what
-    /// they declared stays.
+    /// Replaces the arguments, those of [`input`](Self::input), [`output`](Self::output) and
+    /// [`in_out`](Self::in_out) too; what they declared stays.
     pub fn args(mut self, args: KernelArgs) -> Self {
         self.args = args;
         self.is_foreign = true;
@@ -116,7 +117,8 @@ impl Task {
         self.declare(region.into(), Access::Read)
     }
 
-    /// Declares that the task writes a region, without reading it. A task that both reads and writes a region updates it.
+    /// Declares that the task writes a region, without reading it. A task that both reads and
+    /// writes a region updates it.
     pub fn writes(self, region: impl Into<Region>) -> Self {
         self.declare(region.into(), Access::Write)
     }
@@ -128,8 +130,8 @@ impl Task {
 
     fn pass(mut self, slice: DeviceSlice, access: Access) -> Self {
         let address = slice.addr();
-        // Unless they were made elsewhere, arguments are aligned to at most 8 bytes, so the padding ends no later than where the
-        // address goes.
+        // Unless they were made elsewhere, arguments are aligned to at most 8 bytes, so the padding
+        // ends no later than where the address goes.
         let start = if self.is_foreign {
             let probe = self.args.clone().u64(u64::MAX);
             let end = probe.as_bytes().iter().rposition(|&byte| byte != 0);
@@ -138,7 +140,8 @@ impl Task {
             self.args.len().next_multiple_of(8)
         };
         self.args = self.args.addr(address);
-        // Arguments of 32 GiB do not exist: `add` refuses far shorter ones for kernels, and memory ends before for closures.
+        // Arguments of 32 GiB do not exist: `add` refuses far shorter ones for kernels, and memory
+        // ends before for closures.
         let word = u32::try_from(start / 8).ok();
         self.declared.push(Declared { region: slice.into(), access, word });
         self
@@ -154,7 +157,8 @@ impl Task {
         self.pass(buffer.into(), Access::Write)
     }
 
-    /// Appends the address of a buffer to the arguments and declares that the task reads and writes it.
+    /// Appends the address of a buffer to the arguments and declares that the task reads and writes
+    /// it.
     pub fn in_out(self, buffer: impl Into<DeviceSlice>) -> Self {
         self.pass(buffer.into(), Access::Update)
     }
@@ -177,15 +181,16 @@ impl Task {
         self
     }
 
-    /// Copies `data` to `slice` before the task, which thereby reads `slice`. The copy is a task of its own.
+    /// Copies `data` to `slice` before the task, which thereby reads `slice`. The copy is a task of
+    /// its own.
     pub fn stage_in(mut self, data: &HostData, slice: impl Into<DeviceSlice>) -> Self {
         let stage = Stage { is_in: true, data: data.clone(), slice: slice.into() };
         self.extra().stages.push(stage);
         self
     }
 
-    /// Copies `slice` to `data` after the task, which thereby writes `slice`, unless it declares a write that overlaps it. The copy
-    /// is a task of its own.
+    /// Copies `slice` to `data` after the task, which thereby writes `slice`, unless it declares a
+    /// write that overlaps it. The copy is a task of its own.
     pub fn stage_out(mut self, slice: impl Into<DeviceSlice>, data: &HostData) -> Self {
         let stage = Stage { is_in: false, data: data.clone(), slice: slice.into() };
         self.extra().stages.push(stage);

@@ -2,15 +2,14 @@
 //!
 //! | Piece | What it guarantees |
 //! |---|---|
-//! | [`Table`] | a wire tag is not given out again until its response came; a response is delivered once |
-//! | [`Gate`] | the drain thread never sleeps while a command is in flight |
-//! | [`Cell`] | a result is set once and every waiter sees it |
-//! | [`Leader`] | while somebody waits, somebody drains |
-//! | [`HostCell`] | a task handed to a worker is run once, and its outcome arrives whole; nobody sleeps on work |
-//! | [`Combiner`] | somebody sees each completion, whether anybody schedules or not |
+//! | [`Waiters`] | while a thread waits, a thread drains |
+//! | [`OneShot`] | a result is set once, and whoever waits for it hears of it |
+//! | [`Parker`] | a token is not lost |
+//! | [`HostCell`] | a task is run once, its outcome arrives whole, no worker sleeps on work |
+//! | [`Combiner`] | each completion is seen, whether any thread schedules or not |
 //!
-//! They are public for the models in `testing/et-loom` and for people who read them; the interface is
-//! not stable.
+//! They are public for the models in `testing/et-loom` and for people who read them; the interface
+//! is not stable.
 
 mod combiner;
 mod host_cell;

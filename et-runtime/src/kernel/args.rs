@@ -2,8 +2,8 @@
 
 use et_hal::DeviceAddr;
 
-/// Builds the arguments of a kernel as a C compiler lays out a struct: each value at a multiple of its size, the whole
-/// a multiple of the largest alignment, everything little-endian, gaps zero.
+/// Builds the arguments of a kernel as a C compiler lays out a struct: each value at a multiple of
+/// its size, the whole a multiple of the largest alignment, everything little-endian, gaps zero.
 ///
 /// # Examples
 /// The arguments `struct { float *values; uint32_t count; uint64_t seed; }`:
@@ -82,7 +82,8 @@ impl KernelArgs {
     /// Appends bytes at a multiple of `align` bytes, such as a nested struct or an array.
     ///
     /// # Panics
-    /// If `align` is not a power of two, or above 4096, the alignment at which arguments are placed.
+    /// If `align` is not a power of two, or above 4096, the alignment at which arguments are
+    /// placed.
     #[must_use]
     pub fn bytes(mut self, value: &[u8], align: usize) -> Self {
         assert!(
@@ -110,7 +111,7 @@ impl KernelArgs {
         self.bytes.len()
     }
 
-    /// Tells whether there are no arguments.
+    /// Returns `true` if there are no arguments.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes.is_empty()

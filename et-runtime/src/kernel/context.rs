@@ -8,13 +8,15 @@ use crate::Result;
 use crate::memory::{DeviceBuffer, DeviceMemory, DeviceSlice, HostBuffer};
 use crate::sync::Arc;
 
-/// Room for arguments inside the launch message, which firmware copies here; the exception buffer follows.
+/// Room for arguments inside the launch message, which firmware copies here; the exception buffer
+/// follows.
 const ARGS_BYTES: usize = 4096;
 
 /// Arguments and exception buffer of one launch.
 ///
-/// Two launches in flight never share one: firmware copies embedded arguments before the first kernel has
-/// ended (Spec: §9.1), and writes the state of failed harts without asking whether the last one was read.
+/// Two launches in flight never share one: firmware copies embedded arguments before the first
+/// kernel has ended (Spec: §9.1), and writes the state of failed harts without asking whether the
+/// last one was read.
 #[derive(Debug)]
 pub(crate) struct LaunchContext {
     buffer: DeviceBuffer,

@@ -220,7 +220,8 @@ enum Value {
     Addend(u64),
 }
 
-/// The defined symbols. Names stay in one piece, because entries of a string table may share their bytes.
+/// The defined symbols. Names stay in one piece, because entries of a string table may share their
+/// bytes.
 #[derive(Clone, Debug, Default)]
 struct Names {
     strings: Vec<u8>,
@@ -237,9 +238,9 @@ struct Name {
 impl KernelImage {
     /// Reads a kernel file: a statically linked 64-bit little-endian RISC-V executable.
     ///
-    /// Files that are linked to a fixed address need their relocations kept (`--emit-relocs`) if they hold absolute
-    /// addresses in data; without them they can still be loaded, but those words stay as they are. Position-independent
-    /// executables bring what they need.
+    /// Files that are linked to a fixed address need their relocations kept (`--emit-relocs`) if
+    /// they hold absolute addresses in data; without them they can still be loaded, but those words
+    /// stay as they are. Position-independent executables bring what they need.
     ///
     /// # Errors
     /// [`ElfError`] says what is wrong with the file.
@@ -275,7 +276,8 @@ impl KernelImage {
         self.align_bytes
     }
 
-    /// Returns the link address of the image's first byte, a multiple of [`align_bytes`](Self::align_bytes).
+    /// Returns the link address of the image's first byte, a multiple of
+    /// [`align_bytes`](Self::align_bytes).
     #[must_use]
     pub const fn link_base(&self) -> u64 {
         self.link_base
@@ -306,8 +308,8 @@ impl KernelImage {
         Ok(offset)
     }
 
-    /// Returns the [`span_bytes`](Self::span_bytes) bytes of the image as they must be at `load`, which should be a
-    /// multiple of [`align_bytes`](Self::align_bytes).
+    /// Returns the [`span_bytes`](Self::span_bytes) bytes of the image as they must be at `load`,
+    /// which should be a multiple of [`align_bytes`](Self::align_bytes).
     #[must_use]
     pub fn place(&self, load: DeviceAddr) -> Vec<u8> {
         let bias = load.as_u64().wrapping_sub(self.link_base);
@@ -382,7 +384,8 @@ impl KernelImage {
             elf::R_RISCV_64 if !is_dynamic => {
                 let symbol = entry.symbol(ENDIAN, false);
                 let symbol = symbol.and_then(|index| symbols?.symbol(index).ok());
-                // A number stays what it is, and so does the zero of a weak symbol that nobody defines.
+                // A number stays what it is, and so does the zero of a weak symbol that no one
+                // defines.
                 if symbol.is_some_and(|symbol| {
                     symbol.is_undefined(ENDIAN) || symbol.st_shndx(ENDIAN) == elf::SHN_ABS
                 }) {
@@ -479,7 +482,8 @@ impl Layout {
                     .data(ENDIAN, bytes)
                     .map_err(|()| ElfError::malformed("content of a segment"))?,
             };
-            // Segments that share bytes of the file could ask for more memory than the file is long.
+            // Segments that share bytes of the file could ask for more memory than the file is
+            // long.
             allowed = allowed.checked_sub(data.len()).ok_or(ElfError::Overlap { address })?;
             let is_executable = header.p_flags(ENDIAN).contains(elf::PF_X);
             let access = if is_executable { Access::Executable } else { Access::Data };
@@ -581,7 +585,7 @@ fn check_header(bytes: &[u8]) -> Result<&Header, ElfError> {
     Ok(header)
 }
 
-/// Tells whether a section relocates memory that is loaded.
+/// Returns `true` if a section relocates memory that is loaded.
 fn is_for_memory(
     section: &elf::SectionHeader64<LittleEndian>,
     sections: &Sections<'_>,

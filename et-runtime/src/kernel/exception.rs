@@ -66,8 +66,8 @@ pub enum ExceptionKind {
     Hang,
     /// The tensor unit reported an error. No known firmware reports it.
     TensorError,
-    /// A type that is not in the specification. No [`HartContext`] has it, since such an entry is taken
-    /// for memory that firmware did not write.
+    /// A type that is not in the specification. No [`HartContext`] has it, since such an entry is
+    /// taken for memory that firmware did not write.
     Unknown(u64),
 }
 
@@ -244,7 +244,7 @@ impl ExceptionKind {
         }
     }
 
-    /// Tells whether firmware saves program counter and registers.
+    /// Returns `true` if firmware saves program counter and registers.
     const fn has_registers(self) -> bool {
         matches!(self, Self::Trap { .. } | Self::SystemAbort | Self::SelfAbort)
     }
@@ -320,8 +320,8 @@ impl fmt::Display for Registers<'_> {
 
 /// Reads the state of the failed harts from an exception buffer, in the order of their ids.
 ///
-/// Firmware writes only the entries of failed harts and marks nothing; an entry counts if it has its
-/// hart's id and a type of the specification.
+/// Firmware writes only the entries of failed harts and marks nothing; an entry counts if it has
+/// its hart's id and a type of the specification.
 pub(crate) fn decode(buffer: &[u8]) -> Vec<HartContext> {
     (0u32..)
         .map_while(hart_of_index)

@@ -20,8 +20,8 @@ pub struct LaunchFailure {
     pub status: LaunchStatus,
     /// Shires with an exception or a system abort.
     pub shire_mask: u64,
-    /// State of the failed harts, in the order of their ids. Empty if the device rejected the launch or the state
-    /// could not be fetched.
+    /// State of the failed harts, in the order of their ids. Empty if the device rejected the
+    /// launch or the state could not be fetched.
     pub contexts: Vec<HartContext>,
     /// Why there are no contexts, if they could not be fetched.
     pub contexts_error: Option<Arc<str>>,

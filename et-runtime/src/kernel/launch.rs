@@ -16,8 +16,8 @@ pub const MAX_ARGS: usize = 1 << 20;
 /// Where a kernel traces to.
 #[derive(Clone, Debug)]
 pub struct UserTrace {
-    /// The buffer; its address and length are multiples of 64. Each traced hart gets an equal part of at least
-    /// 64 bytes.
+    /// The buffer; its address and length are multiples of 64. Each traced hart gets an equal part
+    /// of at least 64 bytes.
     pub buffer: DeviceSlice,
     /// Bytes of a part at which it counts as full, 0 for all.
     pub threshold: u32,
@@ -58,7 +58,8 @@ impl Launch {
         }
     }
 
-    /// Adds the device address of a buffer to the arguments; the buffer stays alive until the launch has ended.
+    /// Adds the device address of a buffer to the arguments; the buffer stays alive until the
+    /// launch has ended.
     pub fn buffer(mut self, buffer: impl Into<DeviceSlice>) -> Self {
         let slice = buffer.into();
         self.args = self.args.addr(slice.addr());
@@ -96,8 +97,8 @@ impl Launch {
         self
     }
 
-    /// Replaces the arguments. Buffers whose addresses are in them are kept alive by [`keep`](Self::keep) or by the
-    /// caller.
+    /// Replaces the arguments. Buffers whose addresses are in them are kept alive by
+    /// [`keep`](Self::keep) or by the caller.
     pub fn args(mut self, args: KernelArgs) -> Self {
         self.args = args;
         self
@@ -149,7 +150,8 @@ impl Launch {
         MAX_LAUNCH_PAYLOAD - trace - stack
     }
 
-    /// Checks the trace configuration by the rules of the firmware, which answers only "unexpected error".
+    /// Checks the trace configuration by the rules of the firmware, which answers only "unexpected
+    /// error".
     pub(crate) fn checked_trace(&self) -> Result<Option<TraceConfig>> {
         let Some(trace) = &self.trace else {
             return Ok(None);
@@ -193,8 +195,8 @@ pub(crate) struct StackPlan {
 impl StackPlan {
     /// Plans stacks of `bytes` for every hart of `mask`.
     ///
-    /// Stacks are placed by the index of the hart among all compute harts, not among those of the launch, so there must be room
-    /// for the highest one below the end of the configured area.
+    /// Stacks are placed by the index of the hart among all compute harts, not among those of the
+    /// launch, so there must be room for the highest one below the end of the configured area.
     pub(crate) fn new(bytes: u64, mask: u64) -> Result<Self> {
         let invalid = |why: String| Error::LaunchOption { option: "stack", why };
         let per_hart = bytes

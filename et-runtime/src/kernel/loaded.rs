@@ -39,8 +39,8 @@ impl Program {
     }
 }
 
-/// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args *, const struct
-/// kernel_environment *, uint64_t part, uint64_t parts)`.
+/// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args
+/// *, const struct kernel_environment *, uint64_t part, uint64_t parts)`.
 const TASK_SYMBOL: &str = "et_task";
 
 #[derive(Debug)]
@@ -78,7 +78,8 @@ impl KernelInner {
 
 /// A kernel in device memory, ready to be launched.
 ///
-/// Clones are the same kernel. Its memory is freed when the last clone is gone and no launch is in flight.
+/// Clones are the same kernel. Its memory is freed when the last clone is gone and no launch is in
+/// flight.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(crate) inner: Arc<KernelInner>,
@@ -97,8 +98,8 @@ impl Kernel {
         self.inner.entry
     }
 
-    /// Returns the device address of its function `et_task`, by which a single hart runs it as a task of a graph; `None` if it has
-    /// none, and can only be launched.
+    /// Returns the device address of its function `et_task`, by which a single hart runs it as a
+    /// task of a graph; `None` if it has none, and can only be launched.
     #[must_use]
     pub fn task_entry(&self) -> Option<DeviceAddr> {
         self.inner.task

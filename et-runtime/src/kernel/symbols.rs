@@ -1,7 +1,9 @@
 //! From an address in a kernel to a function and a source line.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use crate::sync::{Mutex, lock};
 
 use addr2line::Context;
 use gimli::{Dwarf, EndianArcSlice, SectionId};
@@ -34,7 +36,8 @@ pub struct Symbols {
     functions: Vec<Function>,
     /// Names of the functions, in one piece because they may share their bytes.
     strings: Vec<u8>,
-    /// It fills its caches while it is asked, so it needs the lock; it is only asked when something went wrong.
+    /// It fills its caches while it is asked, so it needs the lock; it is only asked when something
+    /// went wrong.
     lines: Option<Mutex<Context<Reader>>>,
 }
 
@@ -68,7 +71,8 @@ impl fmt::Debug for Symbols {
 impl Symbols {
     /// Reads the symbols and line numbers of a kernel file.
     ///
-    /// Never fails: what is missing or damaged is left out. Compressed debug sections are left out too.
+    /// Never fails: what is missing or damaged is left out. Compressed debug sections are left out
+    /// too.
     #[must_use]
     pub fn parse(elf: &[u8]) -> Self {
         let empty = Self { functions: Vec::new(), strings: Vec::new(), lines: None };
@@ -101,7 +105,7 @@ impl Symbols {
         // The library looks at the byte behind the address, too.
         address.checked_add(1)?;
         // Nothing is half done when a lookup panics: its caches are filled in one step.
-        let lines = self.lines.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = lock(self.lines.as_ref()?);
         let location = lines.find_location(address).ok()??;
         // Line 0 marks code that belongs to no line.
         let line = location.line.filter(|&line| line != 0)?;
@@ -139,7 +143,8 @@ fn read_functions(sections: &Sections<'_>, elf: &[u8]) -> (Vec<Function>, Vec<u8
             continue;
         }
         let (start, size) = (symbol.st_value(ENDIAN), symbol.st_size(ENDIAN));
-        // A label in assembly has no size; it goes on to the next symbol, at most to the end of its section.
+        // A label in assembly has no size; it goes on to the next symbol, at most to the end of its
+        // section.
         let section_end = section.sh_addr(ENDIAN).saturating_add(section.sh_size(ENDIAN));
         let end = if size == 0 { section_end } else { start.saturating_add(size) };
         let rank = match (size == 0, symbol.st_bind() == elf::STB_LOCAL) {

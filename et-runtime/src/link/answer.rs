@@ -117,7 +117,8 @@ impl<H: Hal> Link<H> {
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
                 match self.diagnosis(launched, failure, instead) {
                     Ok(command) => self.enter(|core, now| {
-                        // The queue of the launch may be blocked by the next kernel; another is not.
+                        // The queue of the launch may be blocked by the next kernel; another is
+                        // not.
                         let queue = core.quietest();
                         core.follow(op, queue, command, now);
                     }),
@@ -160,7 +161,8 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    /// The command that fetches the exception buffer of a failed launch; its operation ends when it is here.
+    /// The command that fetches the exception buffer of a failed launch; its operation ends when it
+    /// is here.
     fn diagnosis(
         &self,
         launched: Launched,
@@ -212,8 +214,9 @@ impl<H: Hal> Link<H> {
 
     /// Makes one more launch context, if launches may need one.
     ///
-    /// A stream that has nothing else to wait for gets it together with the command that puts the pattern
-    /// into it. Others must not hold one while they wait, so it is made ready for whoever is next.
+    /// A stream that has nothing else to wait for gets it together with the command that puts the
+    /// pattern into it. Others must not hold one while they wait, so it is made ready for whoever
+    /// is next.
     ///
     /// # Errors
     /// Why nothing can be launched; why none can be made, if there is none at all.

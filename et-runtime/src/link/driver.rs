@@ -17,7 +17,8 @@ use crate::sync::{Arc, Ordering, lock};
 const MESSAGE_BYTES: usize = 1024;
 /// Messages whose effects are worked out in one go.
 const BATCH: usize = 64;
-/// Batches taken in one go, so that a device that never stops talking cannot hold a thread for ever.
+/// Batches taken in one go, so that a device that never stops talking cannot hold a thread for
+/// ever.
 const BATCHES: usize = 64;
 /// Longest sleep on the notification; one that got lost costs this much.
 const TICK: Duration = Duration::from_millis(20);

@@ -6,9 +6,9 @@ use et_devapi::msg::Tag;
 
 /// A fixed number of slots, each owning what one command in flight needs.
 ///
-/// A tag is `round × capacity + slot`, where the round counts the uses of the slot: a late or duplicate
-/// response carries an old round and matches nothing. Slots are reused in turn, so that it takes
-/// `rounds × capacity` commands until a tag comes back.
+/// A tag is `round × capacity + slot`, where the round counts the uses of the slot: a late or
+/// duplicate response carries an old round and matches nothing. Slots are reused in turn, so that
+/// it takes `rounds × capacity` commands until a tag comes back.
 #[derive(Debug)]
 pub(crate) struct Flights<T> {
     slots: Box<[Slot<T>]>,

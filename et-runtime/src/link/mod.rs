@@ -1,8 +1,8 @@
 //! The link to a device: everything between an accepted operation and its end.
 //!
-//! [`core`] decides, without threads, clock or input and output. The link drives it: it puts commands into
-//! the mailbox, takes answers out, and tells whoever waits. There is one lock around the state machine,
-//! held for the time of a few messages and never while anything is waited for.
+//! [`core`] decides, without threads, clock or input and output. The link drives it: it puts
+//! commands into the mailbox, takes answers out, and tells whoever waits. There is one lock around
+//! the state machine, held for the time of a few messages and never while anything is waited for.
 //!
 //! | File | What |
 //! |---|---|
@@ -84,7 +84,8 @@ struct Counts {
 
 /// See the [module](self).
 pub(crate) struct Link<H: Hal> {
-    // These two go first when all is dropped: the backend stops the device before its DMA memory goes.
+    // These two go first when all is dropped: the backend stops the device before its DMA memory
+    // goes.
     mailbox: H::Mailbox,
     pub(crate) hal: Arc<H>,
     pub(crate) layout: Layout,
@@ -164,7 +165,8 @@ impl<H: Hal> Link<H> {
         lock(&self.core).health().compute_refusal().cloned()
     }
 
-    /// Shires that kernels can run on. Spec: §9.3; the master shire cannot be expressed in the mask.
+    /// Shires that kernels can run on. Spec: §9.3; the master shire cannot be expressed in the
+    /// mask.
     pub(crate) fn available_shires(&self) -> u64 {
         self.layout.mgmt.header.cm_shires_mask.get().into()
     }

@@ -138,8 +138,8 @@ impl<R: Clone> OneShot<R> {
         lock(&self.inner).result.clone()
     }
 
-    /// Sets the result and has `tell` wake the threads that wait; `None` if there was one already, which
-    /// stays.
+    /// Sets the result and has `tell` wake the threads that wait; `None` if there was one already,
+    /// which stays.
     ///
     /// Callbacks and wakers are handed back, to be run where they can do no harm.
     pub fn set(&self, result: R, mut tell: impl FnMut(&Parker)) -> Option<Continuations<R>> {
@@ -184,8 +184,8 @@ impl<R: Clone> OneShot<R> {
         lock(&self.inner).parkers.retain(|other| !Arc::ptr_eq(other, parker));
     }
 
-    /// Returns the result, or has `waker` woken when it comes. `key` is where the same future left its
-    /// waker the last time.
+    /// Returns the result, or has `waker` woken when it comes. `key` is where the same future left
+    /// its waker the last time.
     pub fn poll(&self, waker: &Waker, key: &mut Option<WakerKey>) -> Option<R> {
         let mut inner = lock(&self.inner);
         if inner.result.is_none() {

@@ -6,8 +6,8 @@ use crate::sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 /// A token that one thread waits for and any thread can give; giving it twice is giving it once.
 ///
-/// The thread may also sleep elsewhere, where the token does not wake it: it says so before, and who gives
-/// the token then is told to wake it there.
+/// The thread may also sleep elsewhere, where the token does not wake it: it says so before, and
+/// who gives the token then is told to wake it there.
 #[derive(Debug, Default)]
 pub struct Parker {
     state: Mutex<State>,
@@ -77,7 +77,8 @@ impl Parker {
         lock(&self.state).is_given
     }
 
-    /// Says that the thread is going to sleep elsewhere; `false` if it must not, because the token is there.
+    /// Says that the thread is going to sleep elsewhere; `false` if it must not, because the token
+    /// is there.
     #[must_use]
     pub fn go_abroad(&self) -> bool {
         let mut state = lock(&self.state);

@@ -12,11 +12,13 @@ use crate::memory::Chunk;
 use crate::sync::{Arc, Ordering, lock};
 use crate::{Error, Result};
 
-/// Commands between two looks at the completion queue while sending; it holds about 37 responses. A full
-/// one would stop the device (Spec: §5.6), and one that is emptied little by little stays in the cache.
+/// Commands between two looks at the completion queue while sending; it holds about 37 responses. A
+/// full one would stop the device (Spec: §5.6), and one that is emptied little by little stays in
+/// the cache.
 const DRAIN_EVERY: u32 = 8;
 
-/// An operation whose commands are still being made. It has its place in the stream, and holds no lock.
+/// An operation whose commands are still being made. It has its place in the stream, and holds no
+/// lock.
 pub(crate) struct Submission<'a, H: Hal> {
     link: &'a Link<H>,
     operation: Arc<Operation>,
@@ -55,8 +57,8 @@ impl<'a, H: Hal> Submission<'a, H> {
 
     /// Waits for a chunk of staging memory.
     ///
-    /// Only an operation that is not blocked waits in the line of those who want one: what it gets comes
-    /// back without anything else having to happen before. The others take what is left over.
+    /// Only an operation that is not blocked waits in the line of those who want one: what it gets
+    /// comes back without anything else having to happen before. The others take what is left over.
     pub(crate) fn chunk_until(
         &self,
         len: usize,
@@ -130,8 +132,8 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    /// Holds a submitter up while there is no room for what it has submitted, so that the host's own
-    /// queues stay short. What waits for an event holds nobody up.
+    /// Holds a submitter up while there is no room for what it has submitted, so that the host's
+    /// own queues stay short. What waits for an event holds no one up.
     pub(crate) fn admit(&self, operation: Arc<Operation>) -> Result<Arc<Operation>> {
         self.drain_sometimes();
         let key = operation.key;
@@ -148,7 +150,8 @@ impl<H: Hal> Link<H> {
     }
 
     /// Waits on behalf of an operation, as long as its stream makes progress at least once in each
-    /// [`command_timeout`](crate::Config::command_timeout). The operation has failed if it does not.
+    /// [`command_timeout`](crate::Config::command_timeout). The operation has failed if it does
+    /// not.
     fn wait_in_stream(
         &self,
         key: OpKey,
@@ -171,8 +174,8 @@ impl<H: Hal> Link<H> {
         Err(error)
     }
 
-    /// Waits until all operations of a stream have ended, or of all streams; `false` if the deadline
-    /// comes first.
+    /// Waits until all operations of a stream have ended, or of all streams; `false` if the
+    /// deadline comes first.
     pub(crate) fn wait_idle(&self, stream: Option<StreamKey>, deadline: Deadline) -> bool {
         let is_idle = || {
             let core = lock(&self.core);

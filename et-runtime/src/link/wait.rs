@@ -1,9 +1,9 @@
 //! The way to wait for anything that a device does.
 //!
-//! Nothing drains the completion queue but those who want something of it. Of the threads that wait one
-//! *leads*: it takes what arrives, for all, and sleeps at the mailbox. The others *follow*: they sleep at
-//! their parkers until what they wait for has come, or until they are called to lead. So while anyone
-//! waits, someone drains, and a single waiter is woken by the device itself.
+//! Nothing drains the completion queue but those who want something of it. Of the threads that wait
+//! one *leads*: it takes what arrives, for all, and sleeps at the mailbox. The others *follow*:
+//! they sleep at their parkers until what they wait for has come, or until they are called to lead.
+//! So while anyone waits, someone drains, and a single waiter is woken by the device itself.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -50,8 +50,8 @@ pub struct Terms<'a> {
 /// The threads that wait at one [`Source`].
 #[derive(Debug)]
 pub struct Waiters<T> {
-    /// 1 while there is a leader. Taken before the lock, which is therefore never waited for: the leader
-    /// sleeps with it, and the models' kind of lock makes others wait who only try.
+    /// 1 while there is a leader. Taken before the lock, which is therefore never waited for: the
+    /// leader sleeps with it, and the models' kind of lock makes others wait who only try.
     is_led: AtomicU32,
     tools: Mutex<T>,
     line: Mutex<Vec<Arc<Parker>>>,
@@ -87,7 +87,8 @@ impl<T> DerefMut for Lead<'_, T> {
 
 impl<T> Drop for Lead<'_, T> {
     fn drop(&mut self) {
-        // First the end of the lead, then the look at the line: whoever joins it tries to lead afterwards.
+        // First the end of the lead, then the look at the line: whoever joins it tries to lead
+        // afterwards.
         drop(self.tools.take());
         // Release: pairs with the Acquire in `lead`.
         self.waiters.is_led.store(0, Ordering::Release);

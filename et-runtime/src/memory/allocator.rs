@@ -1,8 +1,9 @@
 //! The allocator of device memory: two-level segregated fit.
 //!
-//! It only keeps books on the host; device memory itself is never touched. Free blocks are held in lists by size
-//! class, and two levels of bitmaps find a fitting class in constant time. Blocks know their neighbours, so a freed
-//! block is merged with the free ones beside it at once, and no two free blocks are ever adjacent.
+//! It only keeps books on the host; device memory itself is never touched. Free blocks are held in
+//! lists by size class, and two levels of bitmaps find a fitting class in constant time. Blocks
+//! know their neighbours, so a freed block is merged with the free ones beside it at once, and no
+//! two free blocks are ever adjacent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -98,8 +99,8 @@ pub struct MemoryStats {
 /// An allocator of device memory.
 ///
 /// Lengths are rounded up to 64 bytes. Allocating and freeing take constant time, except that an
-/// allocation which finds no class of large enough blocks looks at every free block that might still
-/// do: it fails only if there is none.
+/// allocation which finds no class of large enough blocks looks at every free block that might
+/// still do: it fails only if there is none.
 ///
 /// A call that returns an error has changed nothing.
 ///
@@ -175,8 +176,8 @@ struct Class {
 }
 
 impl Class {
-    /// Returns the class of blocks of `len` granules: one for each length below [`SPLIT`], then [`SPLIT`] for each
-    /// power of two.
+    /// Returns the class of blocks of `len` granules: one for each length below [`SPLIT`], then
+    /// [`SPLIT`] for each power of two.
     const fn of(len: u32) -> Self {
         if len < 1 << SPLIT_LOG2 {
             return Self { row: 0, column: len as usize };
@@ -188,7 +189,8 @@ impl Class {
         }
     }
 
-    /// Returns the first class of which every block has at least `len` granules; `None` if there is none.
+    /// Returns the first class of which every block has at least `len` granules; `None` if there is
+    /// none.
     fn at_least(len: u64) -> Option<Self> {
         let len = u32::try_from(len).ok()?;
         if len < 1 << SPLIT_LOG2 {
@@ -205,8 +207,8 @@ impl Allocator {
     /// Bytes at both ends that do not fill a unit of 64 bytes are left out.
     ///
     /// # Errors
-    /// [`AllocError::ZeroLength`] if no unit is left; [`AllocError::BadRange`] if the memory does not
-    /// fit the address space or is larger than 256 GiB.
+    /// [`AllocError::ZeroLength`] if no unit is left; [`AllocError::BadRange`] if the memory does
+    /// not fit the address space or is larger than 256 GiB.
     pub fn new(base: DeviceAddr, len_bytes: u64) -> Result<Self, AllocError> {
         let bad_range = AllocError::BadRange { base, len_bytes };
         let end = base.as_u64().checked_add(len_bytes).ok_or_else(|| bad_range.clone())?;
@@ -325,11 +327,12 @@ impl Allocator {
         index != NONE && self.node(index).state == State::Free
     }
 
-    /// Finds a free block for `len` granules at an address that is a multiple of `align` bytes, and the granules to skip
-    /// at its start.
+    /// Finds a free block for `len` granules at an address that is a multiple of `align` bytes, and
+    /// the granules to skip at its start.
     fn find(&self, len: u32, align: u64) -> Option<(u32, u32)> {
-        // A block of the same class may be a tighter fit than any of the next one; the first of them
-        // was freed last, which is the common case of a buffer replaced by one of the same size.
+        // A block of the same class may be a tighter fit than any of the next one; the first of
+        // them was freed last, which is the common case of a buffer replaced by one of the same
+        // size.
         let own = Class::of(len);
         let head = self.heads[own.row][own.column];
         if let Some(pad) = self.fits(head, len, align) {
@@ -366,8 +369,8 @@ impl Allocator {
         None
     }
 
-    /// Returns the granules to skip at the start of a free block so that `len` granules at a multiple of `align` bytes
-    /// fit; `None` if they do not.
+    /// Returns the granules to skip at the start of a free block so that `len` granules at a
+    /// multiple of `align` bytes fit; `None` if they do not.
     fn fits(&self, index: u32, len: u32, align: u64) -> Option<u32> {
         let node = self.nodes.get(index as usize)?;
         let addr = self.base + bytes(node.start);
@@ -404,8 +407,8 @@ impl Allocator {
         largest
     }
 
-    /// Makes a free block live, after splitting off `pad` granules before and whatever is left after `len`; returns its
-    /// start.
+    /// Makes a free block live, after splitting off `pad` granules before and whatever is left
+    /// after `len`; returns its start.
     fn carve(&mut self, index: u32, pad: u32, len: u32) -> u32 {
         self.remove_free(index);
         let Node { start, len: whole, before, after, .. } = *self.node(index);
@@ -504,7 +507,8 @@ const fn bytes(granules: u32) -> u64 {
     granules as u64 * GRANULE_BYTES
 }
 
-/// Hash of one 32-bit position. The positions are the allocator's own, so nobody can choose them to collide.
+/// Hash of one 32-bit position. The positions are the allocator's own, so no one can choose them to
+/// collide.
 #[derive(Clone, Copy, Debug, Default)]
 struct GranuleHasher(u64);
 
@@ -520,7 +524,8 @@ impl Hasher for GranuleHasher {
     }
 
     fn write_u32(&mut self, value: u32) {
-        // 2^64 divided by the golden ratio; the product's high bits are well mixed, and the table uses both ends.
+        // 2^64 divided by the golden ratio; the product's high bits are well mixed, and the table
+        // uses both ends.
         let product = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ product >> 32;
     }

@@ -185,8 +185,8 @@ impl DeviceSlice {
         Arc::ptr_eq(&self.allocation.memory, memory)
     }
 
-    /// Bytes from the start of the slice that belong to nobody else: up to the end of the block if the slice
-    /// reaches the end of the buffer, else its length.
+    /// Bytes from the start of the slice that belong to no one else: up to the end of the block if
+    /// the slice reaches the end of the buffer, else its length.
     pub(crate) fn padded_len(&self) -> u64 {
         if self.offset + self.len_bytes == self.allocation.len_bytes {
             self.allocation.block_bytes - self.offset

@@ -35,7 +35,7 @@ impl<H: Hal> HostBuffer<H> {
         self.len_bytes
     }
 
-    /// Tells whether the buffer has no bytes.
+    /// Returns `true` if the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0

@@ -8,8 +8,8 @@ use crate::link::Parker;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 
-/// Chunk sizes in bytes. The largest fits a core's second-level cache together with its copy, so that
-/// what the host writes is still there when the device reads it.
+/// Chunk sizes in bytes. The largest fits a core's second-level cache together with its copy, so
+/// that what the host writes is still there when the device reads it.
 const CLASSES: [usize; 3] = [4 << 10, 32 << 10, 256 << 10];
 const LARGEST: usize = CLASSES[CLASSES.len() - 1];
 
@@ -48,8 +48,8 @@ impl Kind {
 
 /// The pool. Chunks are mapped once and kept.
 ///
-/// Who finds nothing joins a line, and is served in turn by who gives something back. What is given to
-/// those that do not wait leaves one chunk over for those that do.
+/// Who finds nothing joins a line, and is served in turn by who gives something back. What is given
+/// to those that do not wait leaves one chunk over for those that do.
 pub(crate) struct Staging<H: Hal> {
     state: Mutex<State<H>>,
     limit_bytes: usize,
@@ -98,8 +98,8 @@ impl<H: Hal> Staging<H> {
         LARGEST
     }
 
-    /// Gives out a chunk that holds `len` bytes, or the largest there is, if that leaves one for those
-    /// who wait in line.
+    /// Gives out a chunk that holds `len` bytes, or the largest there is, if that leaves one for
+    /// those who wait in line.
     pub(crate) fn take_spare(
         self: &Arc<Self>,
         hal: &H,
@@ -177,8 +177,8 @@ fn tell_all<H: Hal>(state: &MutexGuard<'_, State<H>>) {
 }
 
 impl<H: Hal> State<H> {
-    /// The pool always grows to one chunk, whatever its limit, so that a small limit slows down and never
-    /// blocks.
+    /// The pool always grows to one chunk, whatever its limit, so that a small limit slows down and
+    /// never blocks.
     fn grant(&mut self, kind: Kind, limit: usize) -> Option<Grant<H>> {
         let size = kind.size();
         let grant = match self.chunks[kind.index()].pop() {

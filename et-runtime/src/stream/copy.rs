@@ -23,7 +23,8 @@ impl<H: Hal> Link<H> {
         }
         let align = self.layout.dma.align_bytes;
         let len = slice.len_bytes();
-        // The tail of a buffer may be padded, because the rest of its last granule belongs to it alone.
+        // The tail of a buffer may be padded, because the rest of its last granule belongs to it
+        // alone.
         let ends_well =
             len.is_multiple_of(align) || slice.padded_len() >= len.next_multiple_of(align);
         if len != 0 && !(slice.addr().is_aligned_to(align) && ends_well) {
@@ -53,7 +54,8 @@ impl<H: Hal> Link<H> {
         Ok(())
     }
 
-    /// The size of a piece of a copy of `len` bytes: what goes on the wire is padded to the alignment.
+    /// The size of a piece of a copy of `len` bytes: what goes on the wire is padded to the
+    /// alignment.
     pub(super) fn padded(&self, len: usize) -> u32 {
         let align = usize::try_from(self.layout.dma.align_bytes).unwrap_or(8);
         u32::try_from(len.next_multiple_of(align)).unwrap_or(u32::MAX)
@@ -103,8 +105,8 @@ impl<H: Hal> Link<H> {
             let mut group = Vec::new();
             while left != 0 && group.len() < GROUP {
                 let piece = left.min(Staging::<H>::largest());
-                // The first is waited for, more are taken only if they are there, since the group itself
-                // holds what would have to come back.
+                // The first is waited for, more are taken only if they are there, since the group
+                // itself holds what would have to come back.
                 let access = DeviceAccess::ReadWrite;
                 let chunk = if group.is_empty() {
                     submission.chunk(piece, access)?

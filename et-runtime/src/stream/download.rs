@@ -57,7 +57,8 @@ impl<H: Hal> Stream<H> {
             {
                 let len = piece.len();
                 let chunk = if in_flight.is_empty() {
-                    // Only with nothing in flight may it wait: else it might wait for what it holds itself.
+                    // Only with nothing in flight may it wait: else it might wait for what it holds
+                    // itself.
                     submission.chunk_until(len, DeviceAccess::Write, deadline)?
                 } else {
                     match submission.try_chunk(len, DeviceAccess::Write)? {

@@ -29,17 +29,17 @@ pub enum ListedCopy<'a> {
 
 /// An in-order queue of operations on a device.
 ///
-/// An operation starts when all earlier ones of its stream have completed; operations of different streams
-/// are not ordered and may overlap. Streams share the device's submission queues, but keep their own order
-/// whatever else is in them.
+/// An operation starts when all earlier ones of its stream have completed; operations of different
+/// streams are not ordered and may overlap. Streams share the device's submission queues, but keep
+/// their own order whatever else is in them.
 ///
-/// A stream may be used by several threads; operations are in the order of the calls. Dropping it waits for
-/// nothing and loses nothing: what was accepted is done.
+/// A stream may be used by several threads; operations are in the order of the calls. Dropping it
+/// waits for nothing and loses nothing: what was accepted is done.
 ///
 /// # What blocks
 ///
-/// Calls return as soon as the operation is accepted. They wait only while its data, lent for the time of
-/// the call, does not fit into staging memory, and while the device's queue has no room.
+/// Calls return as soon as the operation is accepted. They wait only while its data, lent for the
+/// time of the call, does not fit into staging memory, and while the device's queue has no room.
 pub struct Stream<H: Hal> {
     inner: Arc<Inner<H>>,
 }
@@ -106,9 +106,9 @@ impl<H: Hal> Stream<H> {
     /// Copies ordinary memory to the device. The data is taken before the call returns.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; [`Error::Misaligned`]; [`Error::ForeignBuffer`]; [`Error::Timeout`] if
-    /// nothing of the stream makes progress for the command timeout; those of [`Error`] that say the device
-    /// is gone.
+    /// [`Error::LengthMismatch`]; [`Error::Misaligned`]; [`Error::ForeignBuffer`];
+    /// [`Error::Timeout`] if nothing of the stream makes progress for the command timeout; those of
+    /// [`Error`] that say the device is gone.
     pub fn copy_to_device<T: IntoBytes + Immutable>(
         &self,
         from: &[T],
@@ -120,8 +120,8 @@ impl<H: Hal> Stream<H> {
     /// Copies device memory to ordinary memory, and waits for it.
     ///
     /// # Errors
-    /// As [`copy_to_device`](Self::copy_to_device), and the failure of the copy itself. [`Error::Timeout`]
-    /// after `timeout`, with `into` partly written.
+    /// As [`copy_to_device`](Self::copy_to_device), and the failure of the copy itself.
+    /// [`Error::Timeout`] after `timeout`, with `into` partly written.
     pub fn read<T: FromBytes + IntoBytes>(
         &self,
         from: impl Into<DeviceSlice>,
@@ -155,8 +155,8 @@ impl<H: Hal> Stream<H> {
         self.direct_to_host(&from.into(), to)
     }
 
-    /// Copies within the device's memory. The operations interface has no command for that, so the data
-    /// goes through staging memory and never to the caller.
+    /// Copies within the device's memory. The operations interface has no command for that, so the
+    /// data goes through staging memory and never to the caller.
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); [`Error::Overlap`].
@@ -172,7 +172,8 @@ impl<H: Hal> Stream<H> {
     /// Does several copies as one operation; they are not ordered among themselves.
     ///
     /// # Errors
-    /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is sent.
+    /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is
+    /// sent.
     pub fn copy_list(&self, copies: &[ListedCopy<'_>]) -> Result<Event> {
         self.copy_all("copy list", copies)
     }
@@ -189,10 +190,10 @@ impl<H: Hal> Stream<H> {
     ///
     /// # Errors
     /// [`Error::ShireMask`]; [`Error::ArgumentsTooLarge`]; [`Error::LaunchOption`];
-    /// [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device memory for arguments and exception
-    /// buffer; [`Error::NeedsReset`] if compute is down; otherwise as
-    /// [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's own failure comes with
-    /// the event, as [`Error::Launch`].
+    /// [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device memory for arguments and
+    /// exception buffer; [`Error::NeedsReset`] if compute is down; otherwise as
+    /// [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's own failure
+    /// comes with the event, as [`Error::Launch`].
     pub fn launch(&self, launch: &Launch) -> Result<Event> {
         self.start(launch)
     }
@@ -205,7 +206,8 @@ impl<H: Hal> Stream<H> {
         self.submit("barrier", [Command::new(Load::copy(Wire::Echo, Keep::Nothing))])
     }
 
-    /// Makes later operations of this stream wait for an event of another, of this or any other device.
+    /// Makes later operations of this stream wait for an event of another, of this or any other
+    /// device.
     ///
     /// This is about order only: if what the event stands for fails, the stream goes on.
     pub fn wait_for(&self, event: &Event) {
@@ -246,8 +248,8 @@ impl<H: Hal> Stream<H> {
 
     /// Aborts the operations of this stream, sent or not, and waits until all of them are done.
     ///
-    /// The device can only abort a whole submission queue (Spec: §10.1). What other streams have in it is
-    /// sent again, in its order; only a kernel of theirs that was running fails, with
+    /// The device can only abort a whole submission queue (Spec: §10.1). What other streams have in
+    /// it is sent again, in its order; only a kernel of theirs that was running fails, with
     /// [`Error::AbortedWith`].
     ///
     /// # Errors

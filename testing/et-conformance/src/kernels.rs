@@ -1,4 +1,5 @@
-//! The kernels that cases launch; they are part of the program, so that it runs where nothing else is.
+//! The kernels that cases launch; they are part of the program, so that it runs where nothing else
+//! is.
 
 use crate::Failure;
 

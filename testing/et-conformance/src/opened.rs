@@ -7,8 +7,8 @@ use et_runtime::Device;
 
 /// An open backend.
 ///
-/// Where only whole devices can be opened, the device lends its backend. Its runtime then has nothing in flight and
-/// leaves the queues alone.
+/// Where only whole devices can be opened, the device lends its backend. Its runtime then has
+/// nothing in flight and leaves the queues alone.
 #[derive(Debug)]
 pub enum Opened<H: Hal> {
     /// The backend itself.

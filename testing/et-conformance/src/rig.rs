@@ -19,8 +19,8 @@ enum Opener<H: Hal> {
 
 /// The device under test.
 ///
-/// A case opens it itself, as often as it wants, and closes what it opened before it opens again: the device may be
-/// exclusive.
+/// A case opens it itself, as often as it wants, and closes what it opened before it opens again:
+/// the device may be exclusive.
 pub struct Rig<H: Hal> {
     opener: Opener<H>,
     lacks: Vec<Lack>,
@@ -62,8 +62,8 @@ impl<H: Hal> Rig<H> {
         Self { opener, lacks, scale: 1, limit: LIMIT, commands, facts }
     }
 
-    /// Says how many times slower than a simulator in the same process the device is; 1 by default. Cases have that much
-    /// more time and do less.
+    /// Says how many times slower than a simulator in the same process the device is; 1 by default.
+    /// Cases have that much more time and do less.
     #[must_use]
     pub fn scale(mut self, times: u32) -> Self {
         self.scale = times.max(1);
@@ -84,7 +84,8 @@ impl<H: Hal> Rig<H> {
         self
     }
 
-    /// Gives a look at how many commands the device has taken, so that cases can tell that nothing was sent.
+    /// Gives a look at how many commands the device has taken, so that cases can tell that nothing
+    /// was sent.
     #[must_use]
     pub fn counts_commands(mut self, count: fn(&H) -> u64) -> Self {
         self.commands = Some(count);
@@ -159,21 +160,22 @@ impl<H: Hal> Rig<H> {
         self.limit.saturating_mul(self.scale)
     }
 
-    /// Returns how long to wait for what must happen; ends before the limit of the case, so that the case can say what did
-    /// not.
+    /// Returns how long to wait for what must happen; ends before the limit of the case, so that
+    /// the case can say what did not.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.case_limit() / 2
     }
 
-    /// Returns a time for what must not end, or must be well on its way by then: `time` has plenty of room on a device of
-    /// scale 1, so ten times as much is enough everywhere.
+    /// Returns a time for what must not end, or must be well on its way by then: `time` has plenty
+    /// of room on a device of scale 1, so ten times as much is enough everywhere.
     #[must_use]
     pub fn short(&self, time: Duration) -> Duration {
         time.saturating_mul(self.scale.min(10))
     }
 
-    /// Returns a number of repetitions that takes as long as `times` on a device of scale 1, but at least `least`.
+    /// Returns a number of repetitions that takes as long as `times` on a device of scale 1, but at
+    /// least `least`.
     #[must_use]
     pub fn times(&self, times: usize, least: usize) -> usize {
         (times / usize::try_from(self.scale).unwrap_or(usize::MAX)).max(least)

@@ -379,8 +379,8 @@ unsafe impl WriteBuffer for BrokenBuffer {
     }
 }
 
-// SAFETY: the memory is that of the buffer inside. A wrong bus address, which is a defect to be found, leads nowhere in
-// this simulator.
+// SAFETY: the memory is that of the buffer inside. A wrong bus address, which is a defect to be
+// found, leads nowhere in this simulator.
 unsafe impl DmaBuffer for BrokenBuffer {
     fn bus_addr(&self) -> BusAddr {
         match self.defect {

@@ -11,7 +11,8 @@ use et_conformance::runner::Suite;
 use et_conformance::{Rig, harness};
 use et_hal_sim::{BoardConfig, SimHal};
 
-/// A board that only one at a time can have, as it is with a card: cases must close it before they open it again.
+/// A board that only one at a time can have, as it is with a card: cases must close it before they
+/// open it again.
 fn board(text: &str) -> Rig<SimHal> {
     let config: BoardConfig = text.parse().unwrap();
     let last = Mutex::new(Weak::new());
@@ -21,7 +22,7 @@ fn board(text: &str) -> Rig<SimHal> {
         let started = Instant::now();
         while last.strong_count() != 0 {
             if started.elapsed() > Duration::from_secs(5) {
-                return Err(io::Error::other("somebody still has the board"));
+                return Err(io::Error::other("someone still has the board"));
             }
             std::thread::yield_now();
         }

@@ -5,8 +5,8 @@ use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Three control words and then bytes: one ring.
 ///
-/// Bytes are relaxed atomics, so that a byte read without the order that the indices give shows its old
-/// value in some execution.
+/// Bytes are relaxed atomics, so that a byte read without the order that the indices give shows its
+/// old value in some execution.
 #[derive(Debug)]
 pub struct LoomWindow {
     words: Vec<AtomicU64>,

@@ -88,7 +88,7 @@ impl Shared {
 
     /// Waits for the next completion as a scheduler that sleeps.
     fn take(&self, scheduler: &mut Scheduler, task: u64) {
-        // A worker that found nobody in charge may still hold it.
+        // A worker that found no one in charge may still hold it.
         let mut held = self.scheduler.hold_next();
         let mut finished = None;
         while finished.is_none() {
@@ -257,7 +257,7 @@ fn aborting_stops_before_what_is_staged() {
 
 /// A worker that only sleeps, a scheduler that only wakes.
 #[test]
-fn nobody_sleeps_on_a_task() {
+fn no_one_sleeps_on_a_task() {
     check("park", Some(4), || {
         let shared = Shared::new(0);
         let mut worker = Worker::new();
@@ -305,7 +305,7 @@ impl Board {
 
 /// Two who publish, one who sleeps: both are seen.
 #[test]
-fn nobody_sleeps_on_a_completion() {
+fn no_one_sleeps_on_a_completion() {
     check("asleep", Some(3), || {
         let board = Board::new();
         let publishers: Vec<_> = (0..2)
@@ -327,7 +327,7 @@ fn nobody_sleeps_on_a_completion() {
 
 /// Two who publish, one who stops scheduling, none who stays: everything is seen in the end.
 #[test]
-fn what_nobody_waits_for_is_seen_by_those_who_publish_it() {
+fn what_no_one_waits_for_is_seen_by_those_who_publish_it() {
     check("nobody", Some(3), || {
         let board = Board::new();
         let publishers: Vec<_> = (0..2)

@@ -1,4 +1,5 @@
-//! The tasks of a run: whatever several threads report at once, each task ends once, and what follows from it happens once.
+//! The tasks of a run: whatever several threads report at once, each task ends once, and what
+//! follows from it happens once.
 #![cfg(loom)]
 
 use et_loom::check;
@@ -42,7 +43,7 @@ struct Run {
     data: [AtomicU32; 4],
     /// 1 once the task has run. Stands for the cell of its worker.
     done: [AtomicU32; 4],
-    /// The task handed out last, counted from 1, until somebody takes it.
+    /// The task handed out last, counted from 1, until someone takes it.
     next: AtomicU32,
     result: OneShot<States>,
     tasks: Diamond,

@@ -1,7 +1,8 @@
 //! The ring: what the consumer sees is what the producer wrote, in order and whole.
 #![cfg(loom)]
 
-use et_devapi::ring::{Consumer, Producer, Ring};
+use et_devapi::ring::{Consumer, Producer, Ring, RingError};
+use et_hal::ErrorKind;
 use et_hal::{BarOffset, Push};
 use et_loom::{LoomWindow, check};
 use loom::sync::Arc;
@@ -38,6 +39,45 @@ fn messages_arrive_whole_and_in_order() {
             consumer.advance(&*window, 3).unwrap();
         }
         assert_eq!(consumer.used(&*window).unwrap(), 0);
+        producer.join().unwrap();
+    });
+}
+
+/// The length is the first byte; a message may come in pieces of which the header is the first.
+#[test]
+fn popped_messages_are_whole() {
+    check("pop-message", Some(3), || {
+        let window = Arc::new(LoomWindow::new(23));
+        let ring = Ring::new::<()>(BarOffset::new(0), 55).unwrap();
+        ring.format(&*window).unwrap();
+        let mut consumer = Consumer::attach(ring, &*window).unwrap();
+        let producer = {
+            let window = Arc::clone(&window);
+            let mut producer = Producer::attach(ring, &*window).unwrap();
+            thread::spawn(move || {
+                for number in 1..=2u8 {
+                    // Header of 8 bytes, and two behind it. Spec: §6
+                    let message = [2, 0, number, 0, 0, 0, 0, 0, number, number];
+                    while producer.push(&*window, &message).unwrap() == Push::Full {
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        for number in 1..=2u8 {
+            let mut into = [0; 16];
+            let len = loop {
+                let frame =
+                    |header: &et_devapi::msg::Header| Ok(usize::from(header.size.get()) + 8);
+                let popped: Result<_, RingError<ErrorKind>> =
+                    consumer.pop_message(&*window, frame, &mut into);
+                match popped.unwrap() {
+                    et_hal::Pop::Message(len) => break len,
+                    et_hal::Pop::Empty => thread::yield_now(),
+                }
+            };
+            assert_eq!(into[..len], [2, 0, number, 0, 0, 0, 0, 0, number, number]);
+        }
         producer.join().unwrap();
     });
 }

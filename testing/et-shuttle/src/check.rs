@@ -9,8 +9,8 @@ const SEED: u64 = 0x0e50_c001;
 /// Priorities that change so often are enough for most bugs.
 const DEPTH: usize = 3;
 
-/// Runs `model` under `schedules` random schedules, half of them of threads with priorities, and prints their number in the form
-/// that `cargo xtask loom` reads.
+/// Runs `model` under `schedules` random schedules, half of them of threads with priorities, and
+/// prints their number in the form that `cargo xtask loom` reads.
 #[expect(clippy::print_stdout, reason = "the number is the result")]
 pub fn check(name: &str, schedules: usize, model: fn()) {
     let half = schedules / 2;

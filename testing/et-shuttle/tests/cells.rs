@@ -1,4 +1,5 @@
-//! One who schedules, workers, hundreds of tasks: dispatch, sleep, quit and abort at random moments.
+//! One who schedules, workers, hundreds of tasks: dispatch, sleep, quit and abort at random
+//! moments.
 #![cfg(shuttle)]
 
 use et_devapi::handshake::{Assignment, Scheduler, Worker, WorkerState};
@@ -130,7 +131,7 @@ impl Pool {
         }
         let mut progress = false;
         while books.halves[index].has_room() && !books.todo.is_empty() {
-            // An idle worker gets one in any case, or nobody might come back.
+            // An idle worker gets one in any case, or no one might come back.
             if !books.has[index].is_empty() && chance(3) {
                 break;
             }

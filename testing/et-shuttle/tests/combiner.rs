@@ -65,7 +65,7 @@ fn all_that_is_published_is_seen() {
         for thread in threads {
             thread.join().unwrap();
         }
-        // Nobody looks any more, and still nothing is left.
+        // No one looks any more, and still nothing is left.
         assert_eq!(*board.combiner.hold().expect("free"), PUBLISHERS * EACH);
     });
 }

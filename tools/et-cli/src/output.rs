@@ -67,7 +67,8 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
-/// A progress bar over bytes on standard error; hidden when that is no terminal, or the work is short.
+/// A progress bar over bytes on standard error; hidden when that is no terminal, or the work is
+/// short.
 pub(crate) fn progress(format: Format, what: &'static str, total: u64) -> ProgressBar {
     const SHORT: u64 = 64 << 20;
     if format == Format::Json || total < SHORT {

@@ -205,7 +205,8 @@ fn a_graph_computes_the_same_at_every_place() {
     }
 }
 
-/// Caches are not coherent there, and stores take effect late: fences and evictions have to be in place.
+/// Caches are not coherent there, and stores take effect late: fences and evictions have to be in
+/// place.
 #[test]
 fn a_graph_computes_the_same_on_weak_memory() {
     let (_folder, path) = formula();
@@ -250,7 +251,8 @@ fn a_graph_reports_for_machines_and_writes_a_profile() {
 #[test]
 fn parts_of_a_buffer_are_arguments_too() {
     let (_folder, path) = folder();
-    // The halves meet at a cache line; the last task declares the first half only, and so waits for one task.
+    // The halves meet at a cache line; the last task declares the first half only, and so waits for
+    // one task.
     let file = graph(
         &path,
         &["add_scalar"],

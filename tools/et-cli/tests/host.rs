@@ -290,7 +290,8 @@ fn bind_explains_what_it_refuses() {
     assert!(text(&output.stderr).contains("no user named \"eve\" in /etc/passwd"));
 }
 
-/// No kernel answers: the driver does not change, which is an error that leaves everything as before.
+/// No kernel answers: the driver does not change, which is an error that leaves everything as
+/// before.
 #[test]
 fn bind_checks_what_came_of_it() {
     let tree = Tree::unbound();

@@ -73,7 +73,7 @@ fn main() -> anyhow::Result<()> {
     announce(&args.socket);
     let device: Arc<dyn Device> = Arc::clone(&card) as _;
     if args.once {
-        // Who only looks whether somebody listens is no client.
+        // Who only looks whether someone listens is no client.
         while server.serve_one(&device)? != Ended::Stopped && card.clients() == 0 {}
     } else {
         server.run(&device)?;

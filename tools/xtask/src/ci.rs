@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::shell::{capture, cargo, execute, root, write_json};
-use crate::{layers, loom, vm};
+use crate::{layers, loom, vm, wording};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -47,6 +47,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     let mut counts = Counts::default();
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
+    counts.check("wording", wording::check);
     counts.check("clippy", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });

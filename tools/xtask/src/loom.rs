@@ -54,8 +54,8 @@ const SOURCES: [&str; 8] = [
 
 pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     let target = root().join("target-loom");
-    // All builds are of one copy. Artifacts of a second workspace would bear the same names, and cargo would take those
-    // of the last mutant for fresh.
+    // All builds are of one copy. Artifacts of a second workspace would bear the same names, and
+    // cargo would take those of the last mutant for fresh.
     let copy = target.join("sources");
     restore(&copy)?;
     let mut models = all_of("loom", &copy, &target)?;

@@ -9,6 +9,7 @@ mod layers;
 mod loom;
 mod shell;
 mod vm;
+mod wording;
 
 use std::path::PathBuf;
 
@@ -31,7 +32,8 @@ enum Command {
     },
     /// Measures the figures of the documentation, each beside a floor of the same run.
     Bench {
-        /// `graph` for task graphs, `vfio` for a card in another process; without it, everything but `graph`.
+        /// `graph` for task graphs, `vfio` for a card in another process; without it, everything
+        /// but `graph`.
         #[arg(value_enum)]
         what: Option<What>,
         /// Writes the figures as JSON.

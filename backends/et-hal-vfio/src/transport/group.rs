@@ -260,7 +260,8 @@ impl Iommu for Type1 {
     }
 
     fn ownership(&self) -> Ownership<'_> {
-        // Without the group's descriptor a slot reset is possible only if the kernel knows the owner.
+        // Without the group's descriptor a slot reset is possible only if the kernel knows the
+        // owner.
         let group = self.group.as_ref();
         group.map_or(Ownership::Kernel, |group| Ownership::Group(group.number, &group.handle))
     }

@@ -84,8 +84,8 @@ impl<'a> Command<'a> {
     /// Reads a command of exactly the bytes its header claims.
     ///
     /// # Errors
-    /// [`MessageError`] if the bytes are fewer than a header, differ from the header's claim, or are fewer than the
-    /// kind has.
+    /// [`MessageError`] if the bytes are fewer than a header, differ from the header's claim, or
+    /// are fewer than the kind has.
     pub fn parse(message: &'a [u8]) -> Result<(Header, Self), MessageError> {
         let (header, body) = Header::read_from_prefix(message)
             .map_err(|_| MessageError::NoHeader { len: message.len() })?;

@@ -200,8 +200,8 @@ impl Completion {
     /// Reads a message of exactly the bytes its header claims.
     ///
     /// # Errors
-    /// [`MessageError`] if the bytes are fewer than a header, differ from the header's claim, or do not fit the
-    /// kind.
+    /// [`MessageError`] if the bytes are fewer than a header, differ from the header's claim, or do
+    /// not fit the kind.
     pub fn parse(message: &[u8]) -> Result<Self, MessageError> {
         let len = message.len();
         let (header, _) =
@@ -330,7 +330,8 @@ impl Completion {
         }
     }
 
-    /// Writes the message into `out`; returns its length in bytes. The inverse of [`parse`](Self::parse).
+    /// Writes the message into `out`; returns its length in bytes. The inverse of
+    /// [`parse`](Self::parse).
     ///
     /// A message of unknown kind is written as a header with eight zero bytes.
     ///

@@ -1,8 +1,8 @@
 //! Aborts.
 //!
-//! The device can abort a whole queue only (Spec: §10.1), but does so at once and whatever blocks it. So
-//! the queue is held up, all it has is aborted, and what was not meant is sent again, in its order; a
-//! kernel of another operation that had started cannot be, and ends with
+//! The device can abort a whole queue only (Spec: §10.1), but does so at once and whatever blocks
+//! it. So the queue is held up, all it has is aborted, and what was not meant is sent again, in its
+//! order; a kernel of another operation that had started cannot be, and ends with
 //! [`AbortedWith`](Error::AbortedWith).
 
 use std::time::Duration;
@@ -193,8 +193,8 @@ impl<C: Load> Core<C> {
         }
     }
 
-    /// Decides about a command that the device has aborted. `Err` with the command and the reason if it
-    /// has ended, `Ok` if it will be sent again.
+    /// Decides about a command that the device has aborted. `Err` with the command and the reason
+    /// if it has ended, `Ok` if it will be sent again.
     pub(super) fn aborted(
         &mut self,
         sent: Sent<C>,
@@ -207,7 +207,7 @@ impl<C: Load> Core<C> {
         };
         let is_meant = sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.is_aborted);
         match target {
-            // Somebody else has aborted the queue.
+            // Another user has aborted the queue.
             None => Err((sent, Error::Aborted)),
             Some(_) if is_meant => Err((sent, Error::Aborted)),
             Some(_) if is_repeatable => {

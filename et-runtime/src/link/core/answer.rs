@@ -245,8 +245,8 @@ impl<C: Load> Core<C> {
         self.queues[queue].extra.push_back(Extra { op, role: Role::Normal, command });
     }
 
-    /// The device cannot be used any more: everything ends with `error`, and what it may still reach is
-    /// kept from everyone. Returns `false` if it was lost already.
+    /// The device cannot be used any more: everything ends with `error`, and what it may still
+    /// reach is kept from everyone. Returns `false` if it was lost already.
     pub(crate) fn lose(&mut self, error: &Error, now: Duration) -> bool {
         if !self.health.lose(error.clone()) {
             return false;
@@ -318,8 +318,8 @@ impl<C: Load> Core<C> {
         }
     }
 
-    /// The compute side does not answer any more: launches in flight will never end, so their operations
-    /// do, and their memory stays with the device until it is reset.
+    /// The compute side does not answer any more: launches in flight will never end, so their
+    /// operations do, and their memory stays with the device until it is reset.
     pub(crate) fn compute_hangs(&mut self, why: &Arc<str>, now: Duration) -> Error {
         let mut launches = Vec::new();
         for sent in self.flights.iter_mut() {

@@ -1,12 +1,12 @@
 //! The state machine of a link: everything between an accepted operation and its end.
 //!
-//! It has no thread, no clock and does no input or output of its own: messages go to a [`Sink`] and come as
-//! answers, the time is an argument, and whom to tell of what has happened is put into an [`Output`].
-//! The same inputs always have the same effects.
+//! It has no thread, no clock and does no input or output of its own: messages go to a [`Sink`] and
+//! come as answers, the time is an argument, and whom to tell of what has happened is put into an
+//! [`Output`]. The same inputs always have the same effects.
 //!
-//! An operation is *open* while its submitter adds commands, *waiting* behind the earlier ones of its
-//! stream, and *active* while the device has commands of it. It ends exactly once, when it is closed, has
-//! nothing left to send and nothing is active.
+//! An operation is *open* while its submitter adds commands, *waiting* behind the earlier ones of
+//! its stream, and *active* while the device has commands of it. It ends exactly once, when it is
+//! closed, has nothing left to send and nothing is active.
 //!
 //! | File | What |
 //! |---|---|
@@ -71,8 +71,8 @@ pub(crate) trait Load: Sized {
     /// Returns `true` if it holds the device up for as long as its kernel runs.
     fn is_launch(&self) -> bool;
 
-    /// Splits off what has to hear of the end of the command, from the memory that the device may still
-    /// reach.
+    /// Splits off what has to hear of the end of the command, from the memory that the device may
+    /// still reach.
     fn take_listener(&mut self) -> Option<Self>;
 
     /// Returns what an answer says.
@@ -723,8 +723,8 @@ impl<C: Load> Core<C> {
         false
     }
 
-    /// Returns `true` if commands of an open operation would be executed at once: they wait neither on the
-    /// host nor behind a barrier, for a kernel perhaps that takes as long as it likes.
+    /// Returns `true` if commands of an open operation would be executed at once: they wait neither
+    /// on the host nor behind a barrier, for a kernel perhaps that takes as long as it likes.
     pub(crate) fn is_unblocked(&mut self, key: OpKey) -> bool {
         let Some(op) = self.find(key) else { return true };
         let (stream, has_started, is_barred) = (op.stream, op.has_started, op.is_barred);

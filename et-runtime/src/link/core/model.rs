@@ -1,9 +1,10 @@
 //! Random programs against random devices, in virtual time.
 //!
-//! A program is a list of steps: what users call, what the device does, and time that passes. The device
-//! keeps real rings (of few places), executes each queue in order with barriers, runs one kernel at a time,
-//! and answers late, twice, not at all, or goes away. After each step the state machine is asked what it
-//! would do; at the end everything that was accepted must have ended exactly once.
+//! A program is a list of steps: what users call, what the device does, and time that passes. The
+//! device keeps real rings (of few places), executes each queue in order with barriers, runs one
+//! kernel at a time, and answers late, twice, not at all, or goes away. After each step the state
+//! machine is asked what it would do; at the end everything that was accepted must have ended
+//! exactly once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -154,7 +155,7 @@ pub(super) enum Step {
         which: usize,
         fail: bool,
     },
-    /// It answers something that was answered, or nobody asked.
+    /// It answers something that was answered, or no one asked.
     Nonsense {
         tag: u16,
     },

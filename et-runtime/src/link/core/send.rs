@@ -16,7 +16,8 @@ enum Stop {
 impl<C: Load> Core<C> {
     /// Sends what can be sent.
     ///
-    /// Of each queue first what the runtime itself has for it, then one command of each stream in turn.
+    /// Of each queue first what the runtime itself has for it, then one command of each stream in
+    /// turn.
     pub(crate) fn pump(&mut self, now: Duration, sink: &mut impl Sink<C>) {
         for queue in 0..self.queues.len() {
             if self.health.refusal().is_some() {
@@ -251,7 +252,8 @@ impl<C: Load> Core<C> {
         true
     }
 
-    /// Returns the queue with the fewest commands, of those that are not being aborted if there is one.
+    /// Returns the queue with the fewest commands, of those that are not being aborted if there is
+    /// one.
     pub(crate) fn quietest(&self) -> usize {
         let load = |queue: &usize| (self.is_paused(*queue), self.queues[*queue].in_flight);
         (0..self.queues.len()).min_by_key(load).unwrap_or(0)

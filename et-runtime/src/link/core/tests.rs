@@ -2,7 +2,8 @@
 
 use super::model::{Step, run};
 
-/// A launch that finds its ring full keeps its context for the next try, and gives it back if there is none.
+/// A launch that finds its ring full keeps its context for the next try, and gives it back if there
+/// is none.
 #[test]
 fn a_context_that_was_granted_comes_back_when_its_launch_is_aborted() {
     let submit = |stream, copies, launch| Step::Submit { stream, copies, launch };

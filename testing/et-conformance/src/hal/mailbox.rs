@@ -130,7 +130,7 @@ fn a_reopened_mailbox_goes_on_where_the_device_is<H: Hal>(rig: &Rig<H>) -> Resul
     for tag in 0..50 {
         ping(&mailbox, tag, ready.patience)?;
     }
-    // One answer is on its way while nobody has the mailbox.
+    // One answer is on its way while no one has the mailbox.
     send(&mailbox, SQ0, &echo(200)?)?;
     drop(mailbox);
     let mailbox = ready.mailbox()?;

@@ -119,7 +119,8 @@ fn an_answer_ends_a_wait_that_has_begun<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     Ok(())
 }
 
-/// Ticket, look, wait: with that order no timing can lose an answer, so that no wait needs a timeout.
+/// Ticket, look, wait: with that order no timing can lose an answer, so that no wait needs a
+/// timeout.
 fn a_waiter_sees_every_answer<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let ready = Ready::open(rig)?;
     let mailbox = ready.mailbox()?;
@@ -139,7 +140,8 @@ fn a_waiter_sees_every_answer<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
                 break;
             }
         }
-        // If something was not sent, the receiver is left hanging, which the limit of the case ends.
+        // If something was not sent, the receiver is left hanging, which the limit of the case
+        // ends.
         let received = receiver.join().map_err(|_| Failure::new("the receiver panicked"))?;
         sent.and(received)
     })

@@ -26,8 +26,8 @@ struct Harness {
     options: Options,
 }
 
-/// Runs suites as the `main` of a test without libtest's own harness. Takes libtest's options as far as test
-/// runners use them.
+/// Runs suites as the `main` of a test without libtest's own harness. Takes libtest's options as
+/// far as test runners use them.
 #[must_use]
 pub fn harness<H: Hal>(suites: Vec<Suite<H>>) -> ExitCode {
     main(suites, &Harness::parse().options)
@@ -134,7 +134,7 @@ fn execute<H: Hal>(planned: &Planned<H>) -> (Verdict, bool) {
         };
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(attempt));
         let outcome = outcome.unwrap_or_else(|panic| Err(of_panic(&*panic)));
-        // Nobody listens any more only if the limit has passed.
+        // No one listens any more only if the limit has passed.
         let _ = sender.send(outcome);
     };
     let spawned = std::thread::Builder::new().name(planned.name.clone()).spawn(work);

@@ -67,7 +67,7 @@ impl Options {
         Self { exact: true, ..Self::matching(name) }
     }
 
-    /// Tells whether a case is to be run.
+    /// Returns `true` if a case is to be run.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {
         let matches = |filter: &String| {

@@ -72,7 +72,7 @@ pub(super) fn begin(cases: usize) {
 }
 
 impl Report {
-    /// Tells whether no case failed and all were run.
+    /// Returns `true` if no case failed and all were run.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.failed == 0 && self.not_run == 0
@@ -95,7 +95,7 @@ impl Report {
                 println!("test {name} ... ignored, {}", why.replace('\n', " "));
             }
         }
-        // Somebody may read along on a serial line.
+        // Someone may read along on a serial line.
         let _ = std::io::stdout().flush();
         self.cases.push(outcome);
     }

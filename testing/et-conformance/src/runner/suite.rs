@@ -23,7 +23,8 @@ impl<H: Hal> Suite<H> {
         Self { name, rig, is_complete: false, skip, expect_failure }
     }
 
-    /// Says that the device has all that cases need: what it lacks is a failure then, not a reason to ignore a case.
+    /// Says that the device has all that cases need: what it lacks is a failure then, not a reason
+    /// to ignore a case.
     #[must_use]
     pub fn complete(mut self) -> Self {
         self.is_complete = true;

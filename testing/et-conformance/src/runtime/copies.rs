@@ -54,7 +54,8 @@ fn parts_of_buffers_are_copied_without_their_surroundings<H: Hal>(
     let buffer = bench.upload(&model)?;
     for _ in 0..rig.times(100, 20) {
         let start = random.below(BYTES / align) * align;
-        // The last part may end where the buffer does; all others end at a multiple of the alignment.
+        // The last part may end where the buffer does; all others end at a multiple of the
+        // alignment.
         let len = random.below((BYTES - start) / align + 1) * align;
         let part = buffer.slice(start as u64..(start + len) as u64)?;
         let data = random.bytes(len);

@@ -191,7 +191,8 @@ fn aborting_a_stream_leaves_the_others_alone<H: Hal>(rig: &Rig<H>) -> Result<(),
     let hang = bench.load("hang")?;
     let endless = Launch::new(&hang).shires(bench.one_shire());
     let buffer = bench.zeroed(4096)?;
-    // Of several streams one shares the queue of the bad one, where its copy is behind the endless kernel.
+    // Of several streams one shares the queue of the bad one, where its copy is behind the endless
+    // kernel.
     let bad = bench.device.stream();
     let good: Vec<_> = (0..4).map(|_| bench.device.stream()).collect();
     let event = bad.launch(&endless)?;
@@ -218,8 +219,8 @@ fn aborting_a_stream_leaves_the_others_alone<H: Hal>(rig: &Rig<H>) -> Result<(),
     bench.works()
 }
 
-/// The copy is alone in the queue, and still running, when the launches before it have been aborted and their reports are
-/// fetched.
+/// The copy is alone in the queue, and still running, when the launches before it have been aborted
+/// and their reports are fetched.
 fn aborting_a_stream_leaves_a_long_copy_of_another_alone<H: Hal>(
     rig: &Rig<H>,
 ) -> Result<(), Failure> {

@@ -141,7 +141,8 @@ fn a_formula_has_the_same_result_in_every_place<H: Hal>(rig: &Rig<H>) -> Result<
     Ok(())
 }
 
-/// Each task of a chain adds 1 to what the one before has left; those of a row work on lines of their own.
+/// Each task of a chain adds 1 to what the one before has left; those of a row work on lines of
+/// their own.
 fn long_chains_and_wide_graphs_complete<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let add_scalar = bench.load("add_scalar")?;

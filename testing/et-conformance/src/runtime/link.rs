@@ -1,4 +1,5 @@
-//! What is accepted ends, whoever lets go of what, and aborts reach what they name and nothing else.
+//! What is accepted ends, whoever lets go of what, and aborts reach what they name and nothing
+//! else.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -198,8 +199,8 @@ fn an_endless_kernel_can_be_aborted_while_others_wait<H: Hal>(rig: &Rig<H>) -> R
     bench.works()
 }
 
-/// Whether it waits on the host, in another queue, or behind the running kernel itself, which goes with it
-/// then, and says so.
+/// Whether it waits on the host, in another queue, or behind the running kernel itself, which goes
+/// with it then, and says so.
 fn a_launch_that_waits_can_be_aborted<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let memset = bench.load("memset")?;

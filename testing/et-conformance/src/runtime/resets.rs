@@ -61,7 +61,8 @@ fn handles_of_before_are_stale<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     bench.works()
 }
 
-/// Commands of every kind are on their way: staged and direct copies, launches, barriers, in several streams.
+/// Commands of every kind are on their way: staged and direct copies, launches, barriers, in
+/// several streams.
 fn a_reset_in_the_middle_of_work_fails_it_and_all_works_again<H: Hal>(
     rig: &Rig<H>,
 ) -> Result<(), Failure> {
@@ -142,7 +143,8 @@ fn resets_may_follow_each_other<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Somebody else resets the device under the runtime: errors, no hangs, and the next one finds it in order.
+/// Another user resets the device under the runtime: errors, no hangs, and the next one finds it
+/// in order.
 fn a_device_can_be_opened_after_a_reset_through_the_backend<H: Hal>(
     rig: &Rig<H>,
 ) -> Result<(), Failure> {

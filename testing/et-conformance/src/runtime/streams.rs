@@ -108,7 +108,8 @@ fn two_streams_work_at_the_same_time<H: Hal>(rig: &Rig<H>) -> Result<(), Failure
     })
 }
 
-/// Short ones travel in the message, long ones are copied first; both must be kept until the kernel has read them.
+/// Short ones travel in the message, long ones are copied first; both must be kept until the kernel
+/// has read them.
 fn arguments_of_all_sizes_arrive_while_launches_are_in_flight<H: Hal>(
     rig: &Rig<H>,
 ) -> Result<(), Failure> {

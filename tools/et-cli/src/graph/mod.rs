@@ -191,7 +191,8 @@ fn finish(run: &Run, format: Format) -> anyhow::Result<Arc<Outcome>> {
     Ok(outcome)
 }
 
-/// Writes the graph without running it. On standard output, `--json` means a description in JSON instead.
+/// Writes the graph without running it. On standard output, `--json` means a description in JSON
+/// instead.
 fn write_dot(graph: &Graph, path: &Path, format: Format) -> anyhow::Result<()> {
     if path != Path::new("-") {
         std::fs::write(path, graph.to_dot())

@@ -1,7 +1,7 @@
 //! The file of `et graph`: read, checked and brought into order before a device is touched.
 //!
-//! What is wrong is said with its place: line and column where the file is not what it should be, and the path of keys
-//! (`tasks[2] "s", args[0] "in:x"`) where it does not make sense.
+//! What is wrong is said with its place: line and column where the file is not what it should be,
+//! and the path of keys (`tasks[2] "s", args[0] "in:x"`) where it does not make sense.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -126,7 +126,7 @@ impl Simd {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Tells whether none of its threads runs.
+    /// Returns `true` if none of its threads runs.
     pub(crate) fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {

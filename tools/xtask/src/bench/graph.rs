@@ -110,8 +110,8 @@ impl Tiny {
 #[derive(Default)]
 struct Line(AtomicU64);
 
-/// The floor: one scheduler, `workers` threads, each task to the worker used last, the others asleep. Returns
-/// microseconds per task.
+/// The floor: one scheduler, `workers` threads, each task to the worker used last, the others
+/// asleep. Returns microseconds per task.
 fn floor(workers: usize) -> f64 {
     const TASKS: u64 = 20_000;
     let lines: Arc<Vec<(Line, Line)>> =
@@ -245,8 +245,8 @@ fn spin(time: Duration) {
     }
 }
 
-/// How much sooner two workers are done than one, with tasks that take time and do not depend on one
-/// another.
+/// How much sooner two workers are done than one, with tasks that take time and do not depend on
+/// one another.
 fn speedup(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     for (name, micros, tasks) in [
         ("graph_speedup_2w", 20, 10_000),
@@ -385,7 +385,8 @@ fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()
     Ok(())
 }
 
-/// A kernel that does nothing, as a graph on simulated harts: by the host's scheduler and by the device's own.
+/// A kernel that does nothing, as a graph on simulated harts: by the host's scheduler and by the
+/// device's own.
 fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     const NOP: &[u8] = include_bytes!("../../../../testing/kernels/elf/task_nop.elf");
     const TASKS: u32 = 8000;

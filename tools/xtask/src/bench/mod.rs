@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: each figure beside a floor that was measured in the same run.
 //!
-//! A figure is a median of several runs; minimum and maximum are printed with it, because the machines are shared.
-//! Nothing here passes or fails on a time.
+//! A figure is a median of several runs; minimum and maximum are printed with it, because the
+//! machines are shared. Nothing here passes or fails on a time.
 
 mod compute;
 mod copies;

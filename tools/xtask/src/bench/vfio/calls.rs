@@ -72,7 +72,8 @@ fn io_calls() -> anyhow::Result<u64> {
     counts.map(|(reads, writes)| reads + writes).context("the kernel does not count calls")
 }
 
-/// All calls of a process that sends so many commands to the card; `None` if they cannot be counted.
+/// All calls of a process that sends so many commands to the card; `None` if they cannot be
+/// counted.
 fn traced(socket: &Path, commands: u32) -> anyhow::Result<Option<f64>> {
     let report = tempfile::NamedTempFile::new()?;
     let socket = socket.to_str().context("the socket's name is no text")?;
@@ -94,7 +95,8 @@ fn total(summary: &str) -> Option<f64> {
     line.split_whitespace().nth(3)?.parse().ok()
 }
 
-/// The process that is traced. It looks for answers without sleeping, so that waiting costs no calls.
+/// The process that is traced. It looks for answers without sleeping, so that waiting costs no
+/// calls.
 pub(super) fn submit(socket: &Path, commands: u32) -> anyhow::Result<()> {
     let card = Commands::open(VfioHal::connect(socket, &VfioOptions::new())?)?;
     let start = Instant::now();

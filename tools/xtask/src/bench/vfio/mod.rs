@@ -1,4 +1,5 @@
-//! `cargo xtask bench vfio`: a card in another process, over vfio-user, beside what the machine itself needs for the same.
+//! `cargo xtask bench vfio`: a card in another process, over vfio-user, beside what the machine
+//! itself needs for the same.
 //!
 //! Value and floor alternate, run by run, so that what else the machine does meets both.
 

@@ -1,4 +1,5 @@
-//! The other process of a measurement: this program again, with a subcommand that help does not show.
+//! The other process of a measurement: this program again, with a subcommand that help does not
+//! show.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use crate::bench::Figure;
 const BOARD: &str = "compute=null,dram=1GiB";
 const RUNS: usize = 15;
 const WRITES: u64 = 1_000_000;
-/// Device memory that nobody uses while no runtime is there.
+/// Device memory that no one uses while no runtime is there.
 const MEMORY_AT: BarOffset = BarOffset::new(16 << 20);
 /// Inside the ring of the management endpoint, which gets no messages.
 const RING_BYTES: u64 = 0x400;

@@ -16,8 +16,8 @@ const TRIPS: usize = 1000;
 /// How long either side of a floor that does not sleep looks.
 const SPIN: Duration = Duration::from_millis(1);
 
-/// With sleeping on both sides, and as it is by default. Two sides that spin have a processor each; those that sleep
-/// share one if the kernel finds that best.
+/// With sleeping on both sides, and as it is by default. Two sides that spin have a processor each;
+/// those that sleep share one if the kernel finds that best.
 pub(super) fn figures(take: Take<'_>) -> anyhow::Result<()> {
     let asleep = ["vfio_trip_asleep_us", "vfio_trip_asleep_socket_us"];
     let options = VfioOptions::new().spin(Duration::ZERO);
@@ -64,7 +64,8 @@ fn measure(
     Ok(())
 }
 
-/// Microseconds of the middle one of many trips, so that what a neighbour interrupts does not count.
+/// Microseconds of the middle one of many trips, so that what a neighbour interrupts does not
+/// count.
 fn typical_us(mut trip: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     for _ in 0..TRIPS / 10 {
         trip()?;
