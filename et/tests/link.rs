@@ -1,0 +1,59 @@
+//! Operations of two devices at once: what one is told about concerns the other only if it says so.
+
+#![cfg(feature = "sim")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{LONG, load, open};
+use et::{AnyHal, Device, Error, Event, Launch};
+
+const SMALL: &str = "shires=1,dram=1GiB";
+const MOMENT: Duration = Duration::from_millis(50);
+
+fn endless(device: &Device<AnyHal>) -> Event {
+    let hang = load(device, "hang");
+    let event = device.default_stream().launch(&Launch::new(&hang)).unwrap();
+    assert!(matches!(event.wait(MOMENT), Err(Error::Timeout { .. })));
+    event
+}
+
+#[test]
+fn an_event_of_another_device_aborts_nothing() {
+    let (one, other) = (open(SMALL), open(SMALL));
+    // The same history on both, so the same numbers.
+    let (mine, its) = (endless(&one), endless(&other));
+    let outcome = one.abort(&its, LONG);
+    assert!(matches!(outcome, Err(Error::ForeignEvent)), "{outcome:?}");
+    for event in [&mine, &its] {
+        assert!(matches!(event.wait(MOMENT), Err(Error::Timeout { .. })), "{event:?}");
+    }
+    one.abort(&mine, LONG).unwrap();
+    other.abort(&its, LONG).unwrap();
+}
+
+#[test]
+fn a_stream_waits_for_an_event_of_another_device() {
+    let (one, other) = (open(SMALL), open(SMALL));
+    let its = endless(&other);
+    let stream = one.stream();
+    stream.wait_for(&its);
+    let behind = stream.barrier().unwrap();
+    assert!(matches!(behind.wait(MOMENT), Err(Error::Timeout { .. })));
+    other.abort(&its, LONG).unwrap();
+    // No thread of this device has to look: the other one says so.
+    behind.wait(LONG).unwrap();
+}
+
+#[test]
+fn a_device_that_goes_lets_those_go_on_that_wait_for_it() {
+    let (one, other) = (open(SMALL), open(SMALL));
+    let its = endless(&other);
+    let stream = one.stream();
+    stream.wait_for(&its);
+    let behind = stream.barrier().unwrap();
+    other.close();
+    behind.wait(LONG).unwrap();
+}
