@@ -259,6 +259,8 @@ impl<H: Hal> Stream<H> {
         if device > host {
             return Err(Error::LengthMismatch { from: device, to: host });
         }
+        // What the host has written and not handed over would come out over what the device writes.
+        to.sync_for_device(link.hal.dma(), 0..to.len_bytes())?;
         let lease = Lease::new(to);
         let event = self.direct("copy to host buffer", &lease, from, |nodes| {
             let read = |(bus, at, size): (u64, _, _)| DmaReadNode::new(bus.into(), at, size);

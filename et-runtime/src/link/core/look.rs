@@ -1,0 +1,184 @@
+//! Who waits for what, and what is left to attend to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::abort::Abort;
+use super::{Attention, Core, Entry, Load, OpKey, Parker, StreamKey};
+use crate::Error;
+
+impl<C: Load> Core<C> {
+    pub(super) fn tell_if_quiet(&mut self) {
+        if self.is_quiet() {
+            self.output.wake.append(&mut self.waiters);
+        }
+    }
+
+    /// Returns `true` if no operation and none of the runtime's own commands is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ops.is_empty() && self.orphans == 0 && self.held == 0
+    }
+
+    /// Has `parker` unparked when the link is quiet; `false` if it is.
+    pub(crate) fn when_quiet(&mut self, parker: &Arc<Parker>) -> bool {
+        let is_busy = !self.is_quiet();
+        if is_busy {
+            self.waiters.push(Arc::clone(parker));
+        }
+        is_busy
+    }
+
+    /// Returns `true` if all operations of a stream have ended.
+    pub(crate) fn is_idle(&self, stream: StreamKey) -> bool {
+        self.streams.get(stream.0).is_none_or(|lane| lane.ops == 0)
+    }
+
+    /// Has `parker` unparked when a stream is idle; `false` if it is.
+    pub(crate) fn when_idle(&mut self, stream: StreamKey, parker: &Arc<Parker>) -> bool {
+        let Some(lane) = self.streams.get_mut(stream.0).filter(|lane| lane.ops != 0) else {
+            return false;
+        };
+        lane.waiters.push(Arc::clone(parker));
+        true
+    }
+
+    /// Forgets a parker.
+    pub(crate) fn leave(&mut self, stream: Option<StreamKey>, parker: &Arc<Parker>) {
+        let waiters = match stream {
+            Some(stream) => self.streams.get_mut(stream.0).map(|lane| &mut lane.waiters),
+            None => Some(&mut self.waiters),
+        };
+        if let Some(waiters) = waiters {
+            waiters.retain(|other| !Arc::ptr_eq(other, parker));
+        }
+    }
+
+    /// Returns `true` while only room keeps a closed operation from being sent.
+    pub(crate) fn lacks_room(&mut self, key: OpKey) -> bool {
+        let Some(op) = self.find(key) else { return false };
+        if op.pending.is_empty() {
+            return false;
+        }
+        let stream = op.stream;
+        let Some(lane) = self.streams.get(stream) else { return false };
+        for entry in &lane.entries {
+            match entry {
+                Entry::Wait(_) => return false,
+                Entry::Op(slot) if *slot == key.slot => return true,
+                Entry::Op(slot) => {
+                    if self.ops.get(*slot).is_none_or(|op| op.is_open) {
+                        return false;
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns `true` if commands of an open operation would be executed at once: they wait neither
+    /// on the host nor behind a barrier, for a kernel perhaps that takes as long as it likes.
+    pub(crate) fn is_unblocked(&mut self, key: OpKey) -> bool {
+        let Some(op) = self.find(key) else { return true };
+        let (stream, has_started, is_barred) = (op.stream, op.has_started, op.is_barred);
+        let Some(lane) = self.streams.get(stream) else { return true };
+        let is_first = matches!(lane.entries.front(), Some(Entry::Op(slot)) if *slot == key.slot);
+        let has_nothing_before = !lane.needs_barrier && lane.outstanding == 0;
+        is_first && if has_started { !is_barred } else { has_nothing_before }
+    }
+
+    /// Has `parker` unparked when the operation is sent, may have become unblocked, or has ended.
+    pub(crate) fn tell_submitter(&mut self, key: OpKey, parker: &Arc<Parker>) {
+        if let Some(op) = self.find(key) {
+            op.submitter = Some(Arc::clone(parker));
+        }
+    }
+
+    /// Returns why an operation has failed although it is still open.
+    pub(crate) fn failure(&mut self, key: OpKey) -> Option<Error> {
+        match self.find(key) {
+            Some(op) => op.error.clone(),
+            None => Some(Error::Closed),
+        }
+    }
+
+    /// Returns when an operation's stream last made progress.
+    pub(crate) fn progress(&mut self, key: OpKey) -> Duration {
+        let stream = self.find(key).map(|op| op.stream);
+        let lane = stream.and_then(|stream| self.streams.get(stream));
+        lane.map_or(Duration::ZERO, |lane| lane.progress)
+    }
+
+    /// Something of an operation goes on, although the device does not see it yet.
+    pub(crate) fn note_progress(&mut self, key: OpKey, now: Duration) {
+        let stream = self.find(key).map(|op| op.stream);
+        if let Some(lane) = stream.and_then(|stream| self.streams.get_mut(stream)) {
+            lane.progress = now;
+        }
+    }
+
+    /// Registers a callback or future, which waits for nothing by itself.
+    pub(crate) fn want(&mut self, key: OpKey) {
+        let Some(op) = self.find(key) else { return };
+        op.interest += 1;
+        if op.interest == 1 {
+            self.interest += 1;
+        }
+        self.rouse();
+    }
+
+    /// Takes one back.
+    pub(crate) fn unwant(&mut self, key: OpKey) {
+        let Some(op) = self.find(key) else { return };
+        op.interest = op.interest.saturating_sub(1);
+        if op.interest == 0 {
+            self.interest -= 1;
+        }
+    }
+
+    /// Returns what the background thread has to attend to.
+    pub(crate) fn attention(&self) -> Attention {
+        if self.health.refusal().is_some() {
+            Attention::Nothing
+        } else if self.interest != 0 || self.held != 0 || self.has_backlog() {
+            Attention::Wanted
+        } else if self.in_flight() != 0 {
+            Attention::Flights
+        } else {
+            Attention::Nothing
+        }
+    }
+
+    /// Returns `true` if something waits on the host.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.unsent != 0 || self.has_extras()
+    }
+
+    /// Returns `true` if a stream has nothing that is not sent.
+    pub(crate) fn is_clear(&self, stream: StreamKey) -> bool {
+        self.streams.get(stream.0).is_some_and(|lane| lane.entries.is_empty())
+    }
+
+    pub(super) fn has_extras(&self) -> bool {
+        self.queues.iter().any(|queue| {
+            !(queue.extra.is_empty() && queue.again.is_empty() && queue.high.is_empty())
+                || queue.abort != Abort::None
+        })
+    }
+
+    /// The background thread goes to sleep; `false` if there is something to attend to.
+    pub(crate) fn sleep(&mut self) -> bool {
+        self.is_background_asleep = self.attention() == Attention::Nothing;
+        self.is_background_asleep
+    }
+
+    pub(super) fn rouse(&mut self) {
+        if std::mem::take(&mut self.is_background_asleep) {
+            self.output.rouse = true;
+        }
+    }
+
+    /// Returns the number of commands in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+}
