@@ -135,10 +135,14 @@ fn a_wait_that_runs_out_says_what_it_waits_for<H: Hal>(rig: &Rig<H>) -> Result<(
         check_eq!((*after, *tasks), (short, bad.graph.len()), "what the error says in {place}");
         check!(finished < tasks, "{finished} of {tasks} tasks are done");
         let text = outcome.err().map(|error| error.to_string()).unwrap_or_default();
-        // Where the device schedules, the host knows only how many tasks it has; and whoever finds
-        // another thread at work says that.
-        let expected = if place == Place::Resident { "harts have 1 task" } else { "bad" };
-        let is_named = text.contains(expected) || text.contains("another thread schedules");
+        // Where the device schedules, the host knows only how many tasks it has, on a slow machine
+        // other ones too, or that it has not got them yet; and whoever finds another thread at work
+        // says that.
+        let expected: &[&str] = match place {
+            Place::Resident => &["harts have", "the device gets", "another thread schedules"],
+            _ => &["bad", "another thread schedules"],
+        };
+        let is_named = expected.iter().any(|words| text.contains(words));
         check!(is_named, "{place}: no word of the endless task in \"{text}\"");
         check!(run.wait(bench.patience)?.check().is_err(), "an endless run in {place} succeeded");
         works(&bench, &executor)?;
