@@ -89,6 +89,7 @@ impl<C: Load> Core<C> {
                 again.into_iter().partition(|sent| sent.op == Some(slot));
             self.queues[queue].again = others;
             for sent in own {
+                self.keep_barrier(&sent);
                 self.give_back(sent, Error::Aborted);
             }
         }
@@ -175,21 +176,54 @@ impl<C: Load> Core<C> {
     }
 
     /// The device has answered an abort.
-    pub(super) fn abort_answered(&mut self, queue: usize) {
+    pub(super) fn abort_answered(&mut self, queue: usize, now: Duration) {
         if let Abort::Asked(id) = self.queues[queue].abort {
             self.queues[queue].abort = Abort::Answered(id);
         }
-        self.resume_if_empty(queue);
+        self.resume_if_empty(queue, now);
     }
 
     /// Lets a queue go on when the device has nothing of it any more.
     ///
     /// A kernel may be answered after the abort that ended it.
-    pub(super) fn resume_if_empty(&mut self, queue: usize) {
+    pub(super) fn resume_if_empty(&mut self, queue: usize, now: Duration) {
         let place = &mut self.queues[queue];
-        if matches!(place.abort, Abort::Answered(_)) && place.in_flight == 0 {
-            place.abort = Abort::None;
-            place.again.sort_unstable_by_key(|sent| sent.sequence);
+        let Abort::Answered(operation) = place.abort else { return };
+        if place.in_flight != 0 {
+            return;
+        }
+        place.abort = Abort::None;
+        place.again.sort_unstable_by_key(|sent| sent.sequence);
+        let end = std::mem::take(&mut place.overtaken);
+        let end = place.again.partition_point(|sent| sent.sequence < end);
+        let overtaken: Vec<_> = place.again.drain(..end).collect();
+        for sent in overtaken {
+            let slot = sent.op;
+            self.give_back(sent, Error::AbortedWith { operation });
+            if let Some(slot) = slot {
+                self.end_if_done(slot, now);
+            }
+        }
+    }
+
+    /// Notes that a command was executed.
+    ///
+    /// What the device has not taken from the ring is not aborted, so it goes ahead of what was
+    /// aborted before it. To send that again would turn the order round.
+    pub(super) fn note_executed(&mut self, sent: &Sent<C>) {
+        let place = &mut self.queues[sent.queue as usize];
+        if sent.role == Role::Normal && !matches!(place.abort, Abort::None | Abort::Wanted(_)) {
+            place.overtaken = place.overtaken.max(sent.after);
+        }
+    }
+
+    /// Has the stream of a command that ends without having waited behind its barrier wait there
+    /// with the next: what is before the barrier may be sent again.
+    fn keep_barrier(&mut self, sent: &Sent<C>) {
+        if let Some(op) = sent.op.and_then(|op| self.ops.get(op))
+            && let Some(lane) = self.streams.get_mut(op.stream)
+        {
+            lane.needs_barrier |= sent.after != 0;
         }
     }
 
@@ -206,6 +240,9 @@ impl<C: Load> Core<C> {
             Abort::Asked(id) | Abort::Answered(id) => Some(id),
         };
         let is_meant = sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.is_aborted);
+        if is_meant {
+            self.keep_barrier(&sent);
+        }
         match target {
             // Another user has aborted the queue.
             None => Err((sent, Error::Aborted)),

@@ -50,12 +50,15 @@ impl<C: Load> Core<C> {
         let queue = sent.queue as usize;
         self.count_out(&sent);
         let verdict = sent.load.verdict(message);
+        if !matches!(verdict, Verdict::Aborted { .. }) {
+            self.note_executed(&sent);
+        }
         if sent.role == Role::Abort && !matches!(verdict, Verdict::Nonsense) {
-            self.abort_answered(queue);
+            self.abort_answered(queue, now);
         }
         let answer = self.judge(sent, verdict, now);
         self.look_for_patient(queue);
-        self.resume_if_empty(queue);
+        self.resume_if_empty(queue, now);
         answer
     }
 
@@ -66,13 +69,13 @@ impl<C: Load> Core<C> {
         let queue = sent.queue as usize;
         self.count_out(&sent);
         if sent.role == Role::Abort {
-            self.abort_answered(queue);
+            self.abort_answered(queue, now);
         }
         let name =
             sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);
         let error = Error::Refused { op: name, status: status.into() };
         self.settle(sent, Err(error), None, now);
-        self.resume_if_empty(queue);
+        self.resume_if_empty(queue, now);
         true
     }
 

@@ -209,6 +209,8 @@ struct Op<C> {
     has_started: bool,
     /// Its first command waits in the device for what was before it.
     is_barred: bool,
+    /// The sequence number of its last command behind a barrier, or 0.
+    barrier: u64,
     /// The first.
     error: Option<Error>,
     sent: Option<Duration>,
@@ -265,6 +267,9 @@ struct Queue<C> {
     abort: Abort,
     /// Something in it is to be aborted as soon as that harms no other.
     has_patient: bool,
+    /// While it is aborted: what was sent before this one is overtaken, see
+    /// [`note_executed`](Core::note_executed).
+    overtaken: u64,
 }
 
 struct Extra<C> {
@@ -278,6 +283,8 @@ struct Sent<C> {
     queue: u32,
     role: Role,
     sequence: u64,
+    /// It comes after all that its queue was sent before this one.
+    after: u64,
     flags: CommandFlags,
     load: C,
 }
@@ -342,6 +349,7 @@ impl<C: Load> Core<C> {
             is_high_busy: false,
             abort: Abort::None,
             has_patient: false,
+            overtaken: 0,
         };
         Self {
             ops: Slab::new(),
@@ -457,6 +465,7 @@ impl<C: Load> Core<C> {
             is_open: true,
             has_started: false,
             is_barred: false,
+            barrier: 0,
             error: None,
             sent: None,
             times: None,

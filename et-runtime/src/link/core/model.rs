@@ -6,7 +6,7 @@
 //! machine is asked what it would do; at the end everything that was accepted must have ended
 //! exactly once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use et_devapi::msg::ops::{
     AbortStatus, Completion, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
@@ -212,6 +212,12 @@ struct Job {
     running: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Start,
+    End,
+}
+
 #[derive(Default)]
 struct Device {
     rings: [VecDeque<Job>; QUEUES],
@@ -221,8 +227,8 @@ struct Device {
     answers: VecDeque<(Tag, Completion)>,
     answered: Vec<(Tag, Completion)>,
     gone: bool,
-    /// By operation, in the order in which they started.
-    started: Vec<u64>,
+    /// Starts and ends of commands, by operation.
+    log: Vec<(u64, Moment)>,
 }
 
 impl Sink<Model> for Device {
@@ -253,6 +259,9 @@ const fn times(execute: u64) -> Times {
 
 impl Device {
     fn answer(&mut self, job: &Job, complete: bool, aborted: bool) {
+        if job.running && job.op != 0 {
+            self.log.push((job.op, Moment::End));
+        }
         let tag = job.tag;
         let completion = match job.kind {
             Kind::Abort => Completion::Abort { tag, status: AbortStatus::Success },
@@ -315,7 +324,7 @@ impl Device {
                 let op = job.op;
                 self.jobs[queue][at].running = true;
                 if op != 0 {
-                    self.started.push(op);
+                    self.log.push((op, Moment::Start));
                 }
             }
         }
@@ -360,8 +369,11 @@ struct World {
     own_done: usize,
     /// Order between operations that the program has asked for: earlier, later.
     order: Vec<(u64, u64)>,
-    /// Ended, by operation, at the number of starts there were then.
-    ended_at: BTreeMap<u64, usize>,
+    /// What the next operations of a stream come after.
+    depends: Vec<(usize, u64)>,
+    /// Launches were given up while the device had them.
+    has_hung: bool,
+    ended: BTreeSet<u64>,
 }
 
 impl World {
@@ -386,7 +398,9 @@ impl World {
             own: 0,
             own_done: 0,
             order: Vec::new(),
-            ended_at: BTreeMap::new(),
+            depends: Vec::new(),
+            has_hung: false,
+            ended: BTreeSet::new(),
         }
     }
 
@@ -416,7 +430,8 @@ impl World {
             .filter(|op| op.stream == stream && op.key.id != id)
             .map(|op| op.key.id)
             .collect();
-        self.order.extend(before.into_iter().map(|other| (other, id)));
+        let others = self.depends.iter().filter(|(its, _)| *its == stream).map(|(_, on)| *on);
+        self.order.extend(before.into_iter().chain(others).map(|other| (other, id)));
         Some(self.ops.len() - 1)
     }
 
@@ -471,6 +486,7 @@ impl World {
             Step::Depend { stream, on } => {
                 if let (Some((key, _)), Some(on)) = (self.streams[stream], self.pick(on)) {
                     self.core.depend(key, self.ops[on].key);
+                    self.depends.push((stream, self.ops[on].key.id));
                 }
             }
             Step::Wait { stream } => {
@@ -491,6 +507,7 @@ impl World {
                     self.core.drop_stream(key);
                     self.streams[stream] = Some(self.core.open_stream());
                     // The order of the new one has nothing to do with that of the old.
+                    self.depends.retain(|(its, _)| *its != stream);
                     for op in &mut self.ops {
                         if op.stream == stream {
                             op.stream = usize::MAX;
@@ -504,7 +521,7 @@ impl World {
                     let key = self.ops[at].key;
                     let harm = if gentle { Harm::Avoid } else { Harm::Accept };
                     let outcome = self.core.abort(key, harm, self.now).unwrap();
-                    assert!(!(outcome && self.ended_at.contains_key(&key.id)), "ended twice");
+                    assert!(!(outcome && self.ended.contains(&key.id)), "ended twice");
                 }
             }
             Step::AbortStream { stream } => {
@@ -512,6 +529,7 @@ impl World {
                     for op in &mut self.ops {
                         op.touched |= op.stream == stream;
                     }
+                    self.depends.retain(|(its, _)| *its != stream);
                     self.core.abort_stream(key, self.now).unwrap();
                 }
             }
@@ -554,6 +572,7 @@ impl World {
             }
             Step::Hang => {
                 let why: Arc<str> = "hang".into();
+                self.has_hung = true;
                 for op in &mut self.ops {
                     op.touched = true;
                 }
@@ -645,7 +664,7 @@ impl World {
                 );
                 assert!(is_known, "{error:?}");
             }
-            self.ended_at.insert(id, self.device.started.len());
+            self.ended.insert(id);
         }
     }
 
@@ -693,20 +712,22 @@ impl World {
         assert!(self.core.streams.is_empty(), "streams without handle and work");
     }
 
-    /// No command of an operation started before the last start of an earlier one of its stream.
+    /// No command of an operation starts before all of an earlier one have ended, whatever was
+    /// aborted and sent again in between.
     fn check_order(&self) {
-        let first = |id| self.device.started.iter().position(|other| *other == id);
-        let last = |id| self.device.started.iter().rposition(|other| *other == id);
+        if self.has_hung {
+            return;
+        }
+        let log = &self.device.log;
         for (earlier, later) in &self.order {
-            if let (Some(end), Some(start)) = (last(*earlier), first(*later)) {
-                let was_repeated = self.device.answered.iter().any(|(_, completion)| {
-                    matches!(
-                        completion,
-                        Completion::DmaWrite { status: DmaStatus::HostAborted, .. }
-                            | Completion::Launch { status: LaunchStatus::HostAborted, .. }
-                    )
-                });
-                assert!(end < start || was_repeated, "{later} started before {earlier}");
+            // What was given up need not wait for anything any more.
+            if self.ops.iter().any(|op| op.key.id == *later && op.touched) {
+                continue;
+            }
+            let end = log.iter().rposition(|entry| *entry == (*earlier, Moment::End));
+            let start = log.iter().position(|entry| *entry == (*later, Moment::Start));
+            if let (Some(end), Some(start)) = (end, start) {
+                assert!(end < start, "{later} started before {earlier} had ended: {log:?}");
             }
         }
     }

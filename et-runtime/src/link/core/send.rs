@@ -147,6 +147,7 @@ impl<C: Load> Core<C> {
         lane.outstanding += 1;
         self.unsent -= 1;
         let sent = self.sent(Some(slot), queue, Role::Normal, flags, load);
+        let sequence = sent.sequence;
         if let Err((stop, sent)) = self.push(sent, now, sink) {
             let Some(Sent { mut load, .. }) = sent else { return Err(stop) };
             // What it brought itself it keeps.
@@ -164,6 +165,9 @@ impl<C: Load> Core<C> {
         }
         if let Some(op) = self.ops.get_mut(slot) {
             op.is_barred |= !op.has_started && waits;
+            if waits {
+                op.barrier = sequence;
+            }
             op.has_started = true;
             op.sent.get_or_insert(now);
         }
@@ -185,8 +189,13 @@ impl<C: Load> Core<C> {
         load: C,
     ) -> Sent<C> {
         self.sequence += 1;
+        let after = if flags.contains(CommandFlags::BARRIER) {
+            self.sequence
+        } else {
+            op.and_then(|op| self.ops.get(op)).map_or(0, |op| op.barrier)
+        };
         let queue = u32::try_from(queue).unwrap_or(u32::MAX);
-        Sent { op, queue, role, sequence: self.sequence, flags, load }
+        Sent { op, queue, role, sequence: self.sequence, after, flags, load }
     }
 
     /// Gives a message to the sink and puts it in flight.

@@ -2,11 +2,22 @@
 
 use super::model::{Step, run};
 
+const fn submit(stream: usize, copies: u8, launch: bool) -> Step {
+    Step::Submit { stream, copies, launch }
+}
+
+const fn finish(which: usize) -> Step {
+    Step::Finish { which, fail: false }
+}
+
+const fn abort(op: usize) -> Step {
+    Step::Abort { op, gentle: false }
+}
+
 /// A launch that finds its ring full keeps its context for the next try, and gives it back if there
 /// is none.
 #[test]
 fn a_context_that_was_granted_comes_back_when_its_launch_is_aborted() {
-    let submit = |stream, copies, launch| Step::Submit { stream, copies, launch };
     run(&[
         submit(1, 1, true),
         submit(3, 1, true),
@@ -14,7 +25,90 @@ fn a_context_that_was_granted_comes_back_when_its_launch_is_aborted() {
         submit(0, 0, false),
         submit(0, 0, false),
         submit(0, 0, false),
-        Step::Abort { op: 4, gentle: false },
+        abort(4),
+        submit(0, 0, false),
+    ]);
+}
+
+/// What the device has not taken from its ring is not aborted; it must not overtake what was before
+/// it and is sent again.
+#[test]
+fn what_was_not_taken_overtakes_nothing_that_is_sent_again() {
+    run(&[
+        submit(0, 0, false),
+        submit(0, 0, false),
+        submit(0, 1, false),
+        submit(1, 3, true),
+        submit(1, 1, false),
+        Step::Take { queue: 1 },
+        submit(0, 0, false),
+        finish(0),
+        submit(1, 0, true),
+        finish(0),
+        submit(1, 0, true),
+        finish(0),
+        Step::Take { queue: 1 },
+        finish(0),
+        abort(1),
+        Step::Take { queue: 0 },
+        Step::GiveUp { op: 1 },
+        submit(0, 0, false),
+    ]);
+}
+
+/// The same where an earlier command of the operation had the barrier.
+#[test]
+fn what_follows_a_barrier_in_an_operation_overtakes_nothing_either() {
+    run(&[
+        submit(0, 2, false),
+        submit(0, 3, true),
+        submit(1, 2, false),
+        submit(2, 0, false),
+        Step::Own,
+        submit(0, 0, false),
+        submit(2, 0, false),
+        Step::Begin { stream: 2 },
+        abort(0),
+        Step::Take { queue: 0 },
+        finish(0),
+        finish(0),
+        submit(1, 2, false),
+        abort(1),
+        Step::Take { queue: 0 },
+        finish(0),
+        finish(0),
+        abort(6),
+        Step::Take { queue: 1 },
+        finish(3),
+        Step::Take { queue: 1 },
+        submit(3, 1, false),
+        finish(0),
+        finish(0),
+        Step::AbortStream { stream: 3 },
+    ]);
+}
+
+/// An operation is aborted that had its stream wait for another stream; the next one waits still.
+#[test]
+fn a_barrier_outlives_the_operation_that_had_it() {
+    run(&[
+        Step::Begin { stream: 2 },
+        submit(1, 3, true),
+        Step::Take { queue: 1 },
+        Step::Append { launch: true },
+        submit(0, 0, false),
+        Step::Append { launch: false },
+        submit(0, 0, false),
+        Step::Depend { stream: 3, on: 2 },
+        Step::GiveUp { op: 0 },
+        submit(3, 1, true),
+        Step::Take { queue: 0 },
+        submit(2, 0, false),
+        finish(0),
+        Step::Append { launch: false },
+        submit(3, 1, false),
+        submit(0, 0, false),
+        abort(3),
         submit(0, 0, false),
     ]);
 }
