@@ -139,8 +139,10 @@ impl<H: Hal> Link<H> {
                     })
                 };
                 let error = instead.unwrap_or_else(|| Error::Launch(Arc::new(failure)));
+                // Whoever hears of the end finds the memory free.
+                let context = launched.into_context();
                 self.enter(|core, now| core.release(op, Err(error), now));
-                if let Some(context) = launched.context {
+                if let Some(context) = context {
                     self.refill(context, buffer);
                 }
             }

@@ -153,6 +153,13 @@ pub(crate) struct Launched {
     pub(crate) _uses: Vec<DeviceSlice>,
 }
 
+impl Launched {
+    /// Lets go of all but the context.
+    pub(crate) fn into_context(mut self) -> Option<LaunchContext> {
+        self.context.take()
+    }
+}
+
 pub(crate) struct Diagnosis<H: Hal> {
     pub(crate) launched: Launched,
     pub(crate) buffer: HostBuffer<H>,
