@@ -101,7 +101,10 @@ impl Event {
     /// It runs in whichever thread sees the completion and must not block. If it panics, that is
     /// logged and [counted](crate::Counters::callback_panics).
     pub fn on_done(&self, callback: impl FnOnce(&Result<Timeline>) + Send + 'static) {
-        self.operation.result.call(callback);
+        if let Some(now) = self.operation.result.call(callback) {
+            self.driver.run(now);
+            return;
+        }
         self.driver.want(&self.operation);
     }
 

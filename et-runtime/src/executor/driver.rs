@@ -174,7 +174,7 @@ impl Pool {
     }
 
     /// Calls what users have registered with a run; whatever panics there is counted.
-    fn call(&self, callbacks: Continuations<Arc<Outcome>>) {
+    pub(super) fn call(&self, callbacks: Continuations<Arc<Outcome>>) {
         self.panics.fetch_add(callbacks.run().into(), Ordering::Relaxed);
     }
 

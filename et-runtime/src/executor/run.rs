@@ -306,7 +306,9 @@ impl Run {
 
     /// Has `callback` called when the run has ended, by the thread that sees it end, or now.
     pub fn on_done(&self, callback: impl FnOnce(&Arc<Outcome>) + Send + 'static) {
-        self.shared.result.call(callback);
+        if let Some(now) = self.shared.result.call(callback) {
+            self.pool.call(now);
+        }
     }
 }
 

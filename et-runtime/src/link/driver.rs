@@ -8,7 +8,7 @@ use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
 use super::core::{Core, Ended, Output, Pushed, Sink};
 use super::wait::{Source, Terms};
-use super::{Link, Load, OneShot, Parker, Whereabouts};
+use super::{Continuations, Link, Load, OneShot, Outcome, Parker, Whereabouts};
 use crate::Error;
 use crate::clock::Deadline;
 use crate::sync::{Arc, Ordering, lock};
@@ -242,6 +242,10 @@ impl<H: Hal> Link<H> {
         self.waiters.wait(self, parker, is_done, Terms { left, tick: TICK })
     }
 
+    fn run_counted(&self, errand: Continuations<Outcome>) {
+        self.counts.panics.fetch_add(errand.run().into(), Ordering::Relaxed);
+    }
+
     /// Runs the callbacks of operations that have ended. They may use the device.
     pub(crate) fn run_errands(&self) {
         while self.has_errands.load(Ordering::Acquire) {
@@ -252,8 +256,7 @@ impl<H: Hal> Link<H> {
                 next
             };
             let Some(errand) = next else { return };
-            let panics = errand.run();
-            self.counts.panics.fetch_add(panics.into(), Ordering::Relaxed);
+            self.run_counted(errand);
         }
     }
 }
@@ -299,18 +302,20 @@ impl<H: Hal> Source for Link<H> {
 /// Waits for a result, as an event does.
 pub(crate) trait Driver: Send + Sync {
     /// Waits until the operation is done or the time is up.
-    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<super::Outcome>;
+    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<Outcome>;
     /// Takes what has arrived, without waiting.
     fn poll(&self);
     /// A callback or future is interested, which waits for nothing by itself.
     fn want(&self, operation: &super::Operation);
     fn unwant(&self, operation: &super::Operation);
+    /// Runs callbacks that were registered too late.
+    fn run(&self, told: Continuations<Outcome>);
     /// Names the link, to tell it from others.
     fn address(&self) -> usize;
 }
 
 impl<H: Hal> Driver for Link<H> {
-    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<super::Outcome> {
+    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<Outcome> {
         self.wait_for(&operation.result, self.deadline(timeout))
     }
 
@@ -324,6 +329,10 @@ impl<H: Hal> Driver for Link<H> {
 
     fn unwant(&self, operation: &super::Operation) {
         self.enter(|core, _| core.unwant(operation.key));
+    }
+
+    fn run(&self, told: Continuations<Outcome>) {
+        self.run_counted(told);
     }
 
     fn address(&self) -> usize {

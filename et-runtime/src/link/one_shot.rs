@@ -215,24 +215,25 @@ impl<R: Clone> OneShot<R> {
         drop(waker);
     }
 
-    /// Has `callback` called with the result: at once if it is in, else by whoever sets it.
-    pub fn call(&self, callback: impl FnOnce(&R) + Send + 'static) {
-        self.register(Box::new(callback), |inner| &mut inner.callbacks);
+    /// Has `callback` called with the result by whoever sets it; hands it back, to be run now, if
+    /// the result is in.
+    pub fn call(&self, callback: impl FnOnce(&R) + Send + 'static) -> Option<Continuations<R>> {
+        let mut inner = lock(&self.inner);
+        let callback: Callback<R> = Box::new(callback);
+        let Some(result) = inner.result.clone() else {
+            inner.callbacks.push(callback);
+            return None;
+        };
+        let callbacks = vec![callback];
+        Some(Continuations { result: Some(result), own: vec![], callbacks, wakers: vec![] })
     }
 
-    /// As [`call`](Self::call), for a continuation of the runtime: it goes before all of users.
+    /// As [`call`](Self::call), for a continuation of the runtime: it goes before all of users, and
+    /// is run here if the result is in.
     pub fn call_first(&self, callback: impl FnOnce(&R) + Send + 'static) {
-        self.register(Box::new(callback), |inner| &mut inner.own);
-    }
-
-    fn register(
-        &self,
-        callback: Callback<R>,
-        list: impl FnOnce(&mut Inner<R>) -> &mut Vec<Callback<R>>,
-    ) {
         let mut inner = lock(&self.inner);
         match inner.result.clone() {
-            None => list(&mut inner).push(callback),
+            None => inner.own.push(Box::new(callback)),
             Some(result) => {
                 drop(inner);
                 callback(&result);
