@@ -29,6 +29,7 @@ impl SimWindow {
         self.bar.is_open(self.generation).map_err(|_| SimError::Stale)
     }
 
+    #[inline]
     fn check_register(&self, at: BarOffset, width: Width) -> Result<(), SimError> {
         Ok(AccessError::check_register(at, width, self.len_bytes())?)
     }
@@ -49,6 +50,7 @@ impl ErrorType for SimWindow {
 }
 
 impl Mmio for SimWindow {
+    #[inline]
     fn len_bytes(&self) -> u64 {
         self.bar.len_bytes()
     }

@@ -51,6 +51,7 @@ impl BarWindow {
 
     /// Returns the length of the BAR in bytes.
     #[must_use]
+    #[inline]
     pub fn len_bytes(&self) -> u64 {
         match self.view {
             View::Memory => BAR0_BYTES,

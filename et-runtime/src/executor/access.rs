@@ -81,9 +81,9 @@ impl<H: Hal> Access<H> {
         }
     }
 
-    /// Where the device leaves the contexts of harts that trap in a launch, once it is sent.
-    pub(super) fn exceptions(event: &Event) -> Option<DeviceSlice> {
-        event.operation().exceptions.get().cloned()
+    /// Where the device leaves the contexts of harts that trap in a launch, while it has it.
+    pub(super) fn exceptions(&self, event: &Event) -> Option<DeviceSlice> {
+        self.link.exceptions(event.operation().key)
     }
 
     /// A copy of device memory to the host that is looked at later.

@@ -223,6 +223,9 @@ impl<H: Hal> Link<H> {
     /// # Errors
     /// Why nothing can be launched; why none can be made, if there is none at all.
     pub(crate) fn fresh_context(&self, stream: StreamKey) -> Result<Option<Fresh<'_, H>>> {
+        if !self.wants_context.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let (wants_more, is_clear) = {
             let mut core = lock(&self.core);
             if let Some(error) = core.health().compute_refusal() {

@@ -1,5 +1,6 @@
 //! Messages between state machine and mailbox.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES};
@@ -11,7 +12,7 @@ use super::wait::{Source, Terms};
 use super::{Continuations, Link, Load, OneShot, Outcome, Parker, Whereabouts};
 use crate::Error;
 use crate::clock::Deadline;
-use crate::sync::{Arc, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, Ordering, lock};
 
 /// Largest message of a completion queue that is looked at; the device's are much smaller.
 const MESSAGE_BYTES: usize = 1024;
@@ -62,6 +63,15 @@ impl<H: Hal> Sink<Box<Load<H>>> for MailboxSink<'_, H::Mailbox> {
     }
 }
 
+/// Leaves a hint for those who do not have the lock.
+fn note(hint: &AtomicBool, value: bool) {
+    // Relaxed: who acts upon it looks again with the lock. Not written without need, as others read
+    // it all the time.
+    if hint.load(Ordering::Relaxed) != value {
+        hint.store(value, Ordering::Relaxed);
+    }
+}
+
 impl<H: Hal> Link<H> {
     /// Changes the state machine, sends what can be sent, and tells whom it concerns.
     ///
@@ -89,11 +99,8 @@ impl<H: Hal> Link<H> {
         let result = change(&mut core, now);
         core.pump(now, &mut MailboxSink(&self.mailbox));
         let must_kick = std::mem::take(&mut core.output.kick);
-        // Relaxed: a hint, for those who poll anyway.
-        let has_backlog = core.has_backlog();
-        if self.has_backlog.load(Ordering::Relaxed) != has_backlog {
-            self.has_backlog.store(has_backlog, Ordering::Relaxed);
-        }
+        note(&self.has_backlog, core.has_backlog());
+        note(&self.wants_context, core.wants_more_contexts());
         if !core.output.is_empty() {
             std::mem::swap(&mut core.output, output);
         }
@@ -191,12 +198,17 @@ impl<H: Hal> Link<H> {
 
     /// Waits for a result; `None` if the deadline comes first.
     pub(crate) fn wait_for<R: Clone>(&self, result: &OneShot<R>, deadline: Deadline) -> Option<R> {
+        self.wait_while(result, &|| self.left(deadline))
+    }
+
+    /// Waits for a result while there is time left.
+    fn wait_while<R: Clone>(&self, result: &OneShot<R>, left: &dyn Fn() -> Duration) -> Option<R> {
         let mut is_done = || result.is_done();
         // Whoever polls need not be told.
-        if !is_done() && !self.spin(&mut is_done, &|| self.left(deadline)) {
+        if !is_done() && !self.spin(&mut is_done, left) {
             let parker = Arc::new(Parker::new());
             if result.subscribe(&parker) {
-                self.sleep_until(&parker, &mut is_done, &|| self.left(deadline));
+                self.sleep_until(&parker, &mut is_done, left);
                 result.unsubscribe(&parker);
             }
         }
@@ -219,14 +231,16 @@ impl<H: Hal> Link<H> {
 
     /// Polls for a while, once at least; `true` if it is done.
     fn spin(&self, is_done: &mut dyn FnMut() -> bool, left: &dyn Fn() -> Duration) -> bool {
-        let until = self.deadline(self.config.spin);
         let looks = if self.config.spin.is_zero() { 1 } else { SPINS };
+        // The clock is looked at only if it takes longer.
+        let mut until = None;
         loop {
             if self.waiters.poll_until(self, looks, is_done) {
                 self.run_errands();
                 return true;
             }
             self.run_errands();
+            let until = *until.get_or_insert_with(|| self.deadline(self.config.spin));
             if self.left(until).is_zero() || left().is_zero() {
                 return is_done();
             }
@@ -316,7 +330,10 @@ pub(crate) trait Driver: Send + Sync {
 
 impl<H: Hal> Driver for Link<H> {
     fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<Outcome> {
-        self.wait_for(&operation.result, self.deadline(timeout))
+        // Not looked at by a wait that is over soon.
+        let deadline = OnceCell::new();
+        let left = || self.left(*deadline.get_or_init(|| self.deadline(timeout)));
+        self.wait_while(&operation.result, &left)
     }
 
     fn poll(&self) {

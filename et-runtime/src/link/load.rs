@@ -8,7 +8,6 @@ use et_devapi::msg::{CommandFlags, EncodeError, Tag};
 use et_hal::{DeviceAddr, Hal};
 
 use super::core::{self, Verdict};
-use super::operation::Operation;
 use super::{OneShot, Parker};
 use crate::kernel::{KernelInner, LaunchContext, LaunchFailure};
 use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease};
@@ -145,7 +144,6 @@ pub(crate) type Arrival<H> = Arc<Mutex<Option<Result<Chunk<H>>>>>;
 
 #[derive(Debug)]
 pub(crate) struct Launched {
-    pub(crate) operation: Option<Arc<Operation>>,
     pub(crate) context: Option<LaunchContext>,
     /// A command before it in the same operation puts the pattern into the context.
     pub(crate) is_fresh: bool,
@@ -199,17 +197,14 @@ impl<H: Hal> Load<H> {
         };
         wire.args.get_or_insert(context.args());
         wire.exception_buffer = Some(context.exceptions());
-        if let Some(operation) = &launched.operation {
-            // Set once; a second launch of the same operation does not exist.
-            drop(operation.exceptions.set(context.exception_slice()));
-        }
         launched.context = Some(context);
     }
 
-    /// Says whose launch it is.
-    pub(crate) fn belongs_to(&mut self, operation: &Arc<Operation>) {
-        if let Then::Launch(launched) = &mut self.then {
-            launched.operation = Some(Arc::clone(operation));
+    /// Where the device leaves the contexts of harts that trap, for a launch.
+    pub(crate) fn exceptions(&self) -> Option<DeviceSlice> {
+        match &self.then {
+            Then::Launch(launched) => launched.context.as_ref().map(LaunchContext::exception_slice),
+            _ => None,
         }
     }
 

@@ -43,7 +43,7 @@ use self::core::{Command, Core, Shape};
 use self::driver::Tools;
 use crate::clock::Deadline;
 use crate::config::Config;
-use crate::memory::{DeviceMemory, HostBuffer, Lease, Staging};
+use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer, Lease, Staging};
 use crate::profile::Profiler;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::{Error, Result};
@@ -100,6 +100,8 @@ pub(crate) struct Link<H: Hal> {
     has_errands: AtomicBool,
     /// Commands wait on the host for room.
     has_backlog: AtomicBool,
+    /// Launches may need one more context.
+    wants_context: AtomicBool,
     background: Arc<Parker>,
     is_closed: AtomicBool,
     /// Commands submitted, modulo 2³².
@@ -137,6 +139,7 @@ impl<H: Hal> Link<H> {
             errands: Mutex::default(),
             has_errands: AtomicBool::new(false),
             has_backlog: AtomicBool::new(false),
+            wants_context: AtomicBool::new(true),
             background: Arc::new(Parker::new()),
             is_closed: AtomicBool::new(false),
             submitted: AtomicU32::new(0),
@@ -158,11 +161,6 @@ impl<H: Hal> Link<H> {
     /// Returns why nothing can be sent, if so.
     pub(crate) fn refusal(&self) -> Option<Error> {
         lock(&self.core).health().refusal().cloned()
-    }
-
-    /// Returns why nothing can be launched, if so.
-    pub(crate) fn compute_refusal(&self) -> Option<Error> {
-        lock(&self.core).health().compute_refusal().cloned()
     }
 
     /// Shires that kernels can run on. Spec: §9.3; the master shire cannot be expressed in the
@@ -216,6 +214,12 @@ impl<H: Hal> Link<H> {
         self.enter(|core, now| core.fired(stream, wait, now));
     }
 
+    /// Returns where the device leaves the contexts of harts that trap in a launch, while it has
+    /// it.
+    pub(crate) fn exceptions(&self, key: OpKey) -> Option<DeviceSlice> {
+        lock(&self.core).in_flight_of(key).find_map(|load| load.exceptions())
+    }
+
     /// Asks for the abort of an operation, without waiting for it; `false` if it has ended.
     pub(crate) fn abort(&self, key: OpKey, harm: Harm) -> Result<bool> {
         self.enter(|core, now| core.abort(key, harm, now))
@@ -239,17 +243,19 @@ impl<H: Hal> Link<H> {
         self.enter(|core, _| core.health_mut().compute_up());
     }
 
-    /// Submits an operation of commands that are ready, without waiting.
+    /// Submits an operation of at most one command, without waiting.
     pub(crate) fn submit(
         &self,
         stream: StreamKey,
         name: &'static str,
-        commands: impl IntoIterator<Item = Command<Box<Load<H>>>>,
+        command: Option<Command<Box<Load<H>>>>,
     ) -> Result<Arc<Operation>> {
         self.enter(|core, now| {
+            if let Some(command) = &command {
+                core.check_health(command)?;
+            }
             let operation = core.begin(stream, name, now)?;
-            for mut command in commands {
-                command.load.belongs_to(&operation);
+            if let Some(command) = command {
                 // Nothing of it can have failed so soon.
                 let _ = core.append(operation.key, command);
             }

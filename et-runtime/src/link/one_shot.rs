@@ -20,27 +20,37 @@ pub struct OneShot<R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WakerKey(u64);
 
+/// Who wants to hear of a result.
+enum Interest<R> {
+    /// A thread that waits.
+    Parker(Arc<Parker>),
+    /// A future, by its number.
+    Waker(u64, Waker),
+    /// A continuation of the runtime itself.
+    Own(Callback<R>),
+    Callback(Callback<R>),
+}
+
 /// Whom to tell of a result; the runtime's own continuations come first.
 #[must_use = "what is not run is lost"]
 pub struct Continuations<R> {
-    /// `Some` if there are callbacks.
+    /// `Some` if there is anything to run.
     result: Option<R>,
-    own: Vec<Callback<R>>,
-    callbacks: Vec<Callback<R>>,
-    wakers: Vec<Waker>,
+    interests: Vec<Interest<R>>,
 }
 
 impl<R> Continuations<R> {
     /// Returns `true` if there is nothing to run.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.callbacks.is_empty() && self.wakers.is_empty()
+        self.interests.is_empty()
     }
 
     /// Runs the runtime's own continuations, which do not panic.
     pub fn run_own(&mut self) {
-        if let Some(result) = &self.result {
-            for callback in self.own.drain(..) {
+        let Some(result) = &self.result else { return };
+        for own in self.interests.extract_if(.., |interest| matches!(interest, Interest::Own(_))) {
+            if let Interest::Own(callback) = own {
                 callback(result);
             }
         }
@@ -50,18 +60,15 @@ impl<R> Continuations<R> {
     pub fn run(mut self) -> u32 {
         self.run_own();
         let mut panics = 0;
-        let mut guarded = |call: Box<dyn FnOnce() + '_>| {
+        for interest in self.interests {
+            let call = || match (interest, &self.result) {
+                (Interest::Waker(_, waker), _) => waker.wake(),
+                (Interest::Callback(callback), Some(result)) => callback(result),
+                _ => {}
+            };
             // A callback's own data may be half changed; that is for its owner to know.
             if catch_unwind(AssertUnwindSafe(call)).is_err() {
                 panics += 1;
-            }
-        };
-        for waker in self.wakers {
-            guarded(Box::new(move || waker.wake()));
-        }
-        if let Some(result) = &self.result {
-            for callback in self.callbacks {
-                guarded(Box::new(move || callback(result)));
             }
         }
         if panics != 0 {
@@ -73,30 +80,21 @@ impl<R> Continuations<R> {
 
 impl<R> std::fmt::Debug for Continuations<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Continuations")
-            .field("own", &self.own.len())
-            .field("callbacks", &self.callbacks.len())
-            .field("wakers", &self.wakers.len())
-            .finish()
+        f.debug_struct("Continuations").field("interests", &self.interests.len()).finish()
     }
 }
 
 struct Inner<R> {
     result: Option<R>,
-    parkers: Vec<Arc<Parker>>,
-    wakers: Vec<(u64, Waker)>,
+    interests: Vec<Interest<R>>,
     next_waker: u64,
-    own: Vec<Callback<R>>,
-    callbacks: Vec<Callback<R>>,
 }
 
 impl<R> std::fmt::Debug for Inner<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waiters =
-            self.parkers.len() + self.wakers.len() + self.own.len() + self.callbacks.len();
         f.debug_struct("Inner")
             .field("done", &self.result.is_some())
-            .field("waiters", &waiters)
+            .field("interests", &self.interests.len())
             .finish()
     }
 }
@@ -111,14 +109,7 @@ impl<R: Clone> OneShot<R> {
     /// Creates an empty one.
     #[must_use]
     pub fn new() -> Self {
-        let inner = Inner {
-            result: None,
-            parkers: Vec::new(),
-            wakers: Vec::new(),
-            next_waker: 0,
-            own: Vec::new(),
-            callbacks: Vec::new(),
-        };
+        let inner = Inner { result: None, interests: Vec::new(), next_waker: 0 };
         Self { done: AtomicU32::new(0), inner: Mutex::new(inner) }
     }
 
@@ -147,25 +138,20 @@ impl<R: Clone> OneShot<R> {
         if inner.result.is_some() {
             return None;
         }
-        let own = std::mem::take(&mut inner.own);
-        let callbacks = std::mem::take(&mut inner.callbacks);
-        let wakers = std::mem::take(&mut inner.wakers).into_iter().map(|(_, waker)| waker);
-        let wanted = !(own.is_empty() && callbacks.is_empty());
-        let continuations = Continuations {
-            result: wanted.then(|| result.clone()),
-            own,
-            callbacks,
-            wakers: wakers.collect(),
-        };
+        let mut interests = std::mem::take(&mut inner.interests);
+        let is_parker = |interest: &Interest<R>| matches!(interest, Interest::Parker(_));
+        let result_too = interests.iter().any(|other| !is_parker(other)).then(|| result.clone());
         inner.result = Some(result);
         // Release: pairs with the Acquire in `is_done`.
         self.done.store(1, Ordering::Release);
-        let parkers = std::mem::take(&mut inner.parkers);
         drop(inner);
-        for parker in parkers {
-            tell(&parker);
-        }
-        Some(continuations)
+        interests.retain(|interest| {
+            if let Interest::Parker(parker) = interest {
+                tell(parker);
+            }
+            !is_parker(interest)
+        });
+        Some(Continuations { result: result_too, interests })
     }
 
     /// Has `parker` unparked when the result comes; `false` if it is in already.
@@ -175,13 +161,15 @@ impl<R: Clone> OneShot<R> {
         if inner.result.is_some() {
             return false;
         }
-        inner.parkers.push(Arc::clone(parker));
+        inner.interests.push(Interest::Parker(Arc::clone(parker)));
         true
     }
 
     /// Forgets a parker whose wait timed out.
     pub fn unsubscribe(&self, parker: &Arc<Parker>) {
-        lock(&self.inner).parkers.retain(|other| !Arc::ptr_eq(other, parker));
+        lock(&self.inner).interests.retain(
+            |other| !matches!(other, Interest::Parker(other) if Arc::ptr_eq(other, parker)),
+        );
     }
 
     /// Returns the result, or has `waker` woken when it comes. `key` is where the same future left
@@ -197,9 +185,13 @@ impl<R: Clone> OneShot<R> {
                 }
             };
             *key = Some(WakerKey(number));
-            match inner.wakers.iter_mut().find(|(other, _)| *other == number) {
-                Some((_, old)) => old.clone_from(waker),
-                None => inner.wakers.push((number, waker.clone())),
+            let old = inner.interests.iter_mut().find_map(|interest| match interest {
+                Interest::Waker(other, old) if *other == number => Some(old),
+                _ => None,
+            });
+            match old {
+                Some(old) => old.clone_from(waker),
+                None => inner.interests.push(Interest::Waker(number, waker.clone())),
             }
         }
         inner.result.clone()
@@ -208,8 +200,9 @@ impl<R: Clone> OneShot<R> {
     /// Forgets the waker of a future that is dropped.
     pub fn forget(&self, key: WakerKey) {
         let mut inner = lock(&self.inner);
-        let found = inner.wakers.iter().position(|(number, _)| *number == key.0);
-        let waker = found.map(|at| inner.wakers.swap_remove(at));
+        let is_it = |other: &Interest<R>| matches!(other, Interest::Waker(it, _) if *it == key.0);
+        let found = inner.interests.iter().position(is_it);
+        let waker = found.map(|at| inner.interests.remove(at));
         drop(inner);
         // A waker's own destructor may do anything, so it runs without the lock.
         drop(waker);
@@ -219,13 +212,14 @@ impl<R: Clone> OneShot<R> {
     /// the result is in.
     pub fn call(&self, callback: impl FnOnce(&R) + Send + 'static) -> Option<Continuations<R>> {
         let mut inner = lock(&self.inner);
-        let callback: Callback<R> = Box::new(callback);
-        let Some(result) = inner.result.clone() else {
-            inner.callbacks.push(callback);
-            return None;
-        };
-        let callbacks = vec![callback];
-        Some(Continuations { result: Some(result), own: vec![], callbacks, wakers: vec![] })
+        let callback = Interest::Callback(Box::new(callback));
+        match inner.result.clone() {
+            None => {
+                inner.interests.push(callback);
+                None
+            }
+            result => Some(Continuations { result, interests: vec![callback] }),
+        }
     }
 
     /// As [`call`](Self::call), for a continuation of the runtime: it goes before all of users, and
@@ -233,7 +227,7 @@ impl<R: Clone> OneShot<R> {
     pub fn call_first(&self, callback: impl FnOnce(&R) + Send + 'static) {
         let mut inner = lock(&self.inner);
         match inner.result.clone() {
-            None => inner.own.push(Box::new(callback)),
+            None => inner.interests.push(Interest::Own(Box::new(callback))),
             Some(result) => {
                 drop(inner);
                 callback(&result);

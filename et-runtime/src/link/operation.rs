@@ -1,12 +1,10 @@
 //! What a user waits for: one operation, of one or many commands.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::OneShot;
 use crate::Result;
 use crate::event::Timeline;
-use crate::memory::DeviceSlice;
 
 pub(crate) type Outcome = Result<Timeline>;
 
@@ -27,13 +25,10 @@ pub(crate) struct Operation {
     pub(crate) stream: u32,
     pub(crate) result: OneShot<Outcome>,
     pub(crate) queued: Duration,
-    /// The exception buffer of a launch, from when it is sent.
-    pub(crate) exceptions: OnceLock<DeviceSlice>,
 }
 
 impl Operation {
     pub(super) fn new(key: OpKey, name: &'static str, stream: u32, queued: Duration) -> Self {
-        let (result, exceptions) = (OneShot::new(), OnceLock::new());
-        Self { key, name, stream, result, queued, exceptions }
+        Self { key, name, stream, result: OneShot::new(), queued }
     }
 }

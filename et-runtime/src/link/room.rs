@@ -43,7 +43,6 @@ impl<'a, H: Hal> Submission<'a, H> {
         mut command: Command<Box<Load<H>>>,
         fresh: Option<FreshContext<'_, H>>,
     ) -> Result<()> {
-        command.load.belongs_to(&self.operation);
         if let Some(context) = fresh.and_then(FreshContext::take) {
             command.load.give_fresh_context(context);
         }

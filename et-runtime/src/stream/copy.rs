@@ -156,12 +156,12 @@ impl<H: Hal> Stream<H> {
         link.check_upload(from, to)?;
         if from.len() <= Staging::<H>::largest() {
             if from.is_empty() {
-                return self.submit(NAME, []);
+                return self.submit(NAME, None);
             }
             if let Some(chunk) =
                 link.staging.take_spare(&link.hal, from.len(), DeviceAccess::Read)?
             {
-                return self.submit(NAME, [link.piece(chunk, from, to.addr(), to)?]);
+                return self.submit(NAME, Some(link.piece(chunk, from, to.addr(), to)?));
             }
         }
         let submission = self.begin(NAME)?;
@@ -192,7 +192,7 @@ impl<H: Hal> Stream<H> {
         link.check_slice(to)?;
         let len = usize::try_from(to.len_bytes()).unwrap_or(usize::MAX);
         if len == 0 {
-            return self.submit(NAME, []);
+            return self.submit(NAME, None);
         }
         let submission = self.begin(NAME)?;
         let sent = self.fill_from_chunk(&submission, to, len, byte);

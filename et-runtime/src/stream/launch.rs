@@ -18,9 +18,6 @@ const NAME: &str = "launch";
 impl<H: Hal> Stream<H> {
     pub(super) fn start(&self, launch: &Launch) -> Result<Event> {
         let link = self.link();
-        if let Some(error) = link.compute_refusal() {
-            return Err(error);
-        }
         let bytes = launch.args.as_bytes();
         let mut wire = self.check(launch)?;
         let mut uses = launch.uses.clone();
@@ -45,13 +42,12 @@ impl<H: Hal> Stream<H> {
         };
         let flags = if launch.flush_l3 { CommandFlags::FLUSH_L3 } else { CommandFlags::EMPTY };
         let kernel = Arc::clone(&launch.kernel.inner);
-        let launched =
-            Launched { operation: None, context: None, is_fresh: false, kernel, _uses: uses };
+        let launched = Launched { context: None, is_fresh: false, kernel, _uses: uses };
         let then = Then::Launch(launched);
         let load = Load::new(Wire::Launch(Box::new(wire)), then);
         let fresh = link.fresh_context(self.inner.key)?;
         if fresh.is_none() && args.is_none() {
-            return self.submit(NAME, [Command::new(load).flags(flags)]);
+            return self.submit(NAME, Some(Command::new(load).flags(flags)));
         }
         let submission = self.begin(NAME)?;
         let (pattern, fresh) = fresh.unzip();

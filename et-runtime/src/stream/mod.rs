@@ -89,13 +89,9 @@ impl<H: Hal> Stream<H> {
         Submission::begin(&self.inner.link, self.inner.key, name)
     }
 
-    /// Submits an operation whose commands are all there.
-    fn submit(
-        &self,
-        name: &'static str,
-        commands: impl IntoIterator<Item = Command<Box<Load<H>>>>,
-    ) -> Result<Event> {
-        let operation = self.link().submit(self.inner.key, name, commands)?;
+    /// Submits an operation of at most one command, which is ready.
+    fn submit(&self, name: &'static str, command: Option<Command<Box<Load<H>>>>) -> Result<Event> {
+        let operation = self.link().submit(self.inner.key, name, command)?;
         self.link().admit(operation).map(|operation| self.event(operation))
     }
 
@@ -203,7 +199,7 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// Those of [`Error`] that say the device is gone.
     pub fn barrier(&self) -> Result<Event> {
-        self.submit("barrier", [Command::new(Load::copy(Wire::Echo, Keep::Nothing))])
+        self.submit("barrier", Some(Command::new(Load::copy(Wire::Echo, Keep::Nothing))))
     }
 
     /// Makes later operations of this stream wait for an event of another, of this or any other

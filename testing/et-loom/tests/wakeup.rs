@@ -194,10 +194,13 @@ fn every_waiter_sees_the_result() {
         let caller = {
             let (result, calls) = (Arc::clone(&result), Arc::clone(&calls));
             thread::spawn(move || {
-                result.call(move |value| {
+                let late = result.call(move |value| {
                     assert_eq!(*value, 7);
                     calls.fetch_add(1, Ordering::Relaxed);
                 });
+                if let Some(late) = late {
+                    assert_eq!(late.run(), 0);
+                }
             })
         };
         if let Some(told) = result.set(7, |parker| parker.unpark()) {

@@ -452,7 +452,7 @@ impl<H: Hal> Session<H> {
     /// another hart.
     fn look_for_traps(&mut self, access: &Access<H>, side: &Stream<H>, done: &mut Done) {
         let Some(transfer) = self.exceptions.take() else {
-            let exceptions = Access::<H>::exceptions(&self.launch);
+            let exceptions = access.exceptions(&self.launch);
             match exceptions.map(|from| access.fetch(side, from)) {
                 Some(Ok(transfer)) => self.exceptions = Some(transfer),
                 Some(Err(error)) => tracing::debug!(%error, "cannot look for lost workers"),

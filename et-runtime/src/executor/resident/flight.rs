@@ -197,7 +197,7 @@ impl<H: Hal> Flight<H> {
             self.since = now;
         } else if now.saturating_sub(self.since) >= tools.patience.stall {
             self.since = now;
-            let Some(exceptions) = Access::<H>::exceptions(&self.launch) else { return };
+            let Some(exceptions) = tools.access.exceptions(&self.launch) else { return };
             let words = tools.crew.harts as usize * CELL_WORDS;
             let looks = tools.access.fetch(&tools.side, exceptions).and_then(|exceptions| {
                 Ok((exceptions, self.fetch(tools, self.image.at.cells, words)?))

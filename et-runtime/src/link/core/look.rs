@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::abort::Abort;
-use super::{Attention, Core, Entry, Load, OpKey, Parker, StreamKey};
+use super::{Attention, Core, Entry, Load, OpKey, Parker, Queue, Sent, StreamKey};
 use crate::Error;
 
 impl<C: Load> Core<C> {
@@ -159,10 +158,7 @@ impl<C: Load> Core<C> {
     }
 
     pub(super) fn has_extras(&self) -> bool {
-        self.queues.iter().any(|queue| {
-            !(queue.extra.is_empty() && queue.again.is_empty() && queue.high.is_empty())
-                || queue.abort != Abort::None
-        })
+        self.queues.iter().any(Queue::has_extras)
     }
 
     /// The background thread goes to sleep; `false` if there is something to attend to.
@@ -175,6 +171,13 @@ impl<C: Load> Core<C> {
         if std::mem::take(&mut self.is_background_asleep) {
             self.output.rouse = true;
         }
+    }
+
+    /// Returns the commands of an operation that the device has.
+    pub(crate) fn in_flight_of(&self, key: OpKey) -> impl Iterator<Item = &C> {
+        let is_there = self.ops.get(key.slot).is_some_and(|op| op.operation.key.id == key.id);
+        let is_its = move |sent: &&Sent<C>| is_there && sent.op == Some(key.slot);
+        self.flights.iter().filter(is_its).map(|sent| &sent.load)
     }
 
     /// Returns the number of commands in flight.

@@ -272,6 +272,19 @@ struct Queue<C> {
     overtaken: u64,
 }
 
+impl<C> Queue<C> {
+    /// Returns `true` if it has nothing to send.
+    fn is_empty(&self) -> bool {
+        self.ready.is_empty() && !self.has_extras()
+    }
+
+    /// Returns `true` if there is something to send besides the streams, or the streams must wait.
+    fn has_extras(&self) -> bool {
+        self.abort != Abort::None
+            || !(self.extra.is_empty() && self.again.is_empty() && self.high.is_empty())
+    }
+}
+
 struct Extra<C> {
     op: Option<u32>,
     role: Role,
@@ -478,12 +491,19 @@ impl<C: Load> Core<C> {
         Ok(operation)
     }
 
+    /// Checks that the device can do what a command asks for, as far as is known.
+    pub(crate) fn check_health(&self, command: &Command<C>) -> Result<()> {
+        let is_launch = command.load.is_launch();
+        let refusal = if is_launch { self.health.compute_refusal() } else { self.health.refusal() };
+        refusal.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
     /// Adds a command to an open operation.
     ///
     /// # Errors
-    /// Why the operation has failed already.
+    /// Why the operation has failed already; why the device cannot execute the command.
     pub(crate) fn append(&mut self, key: OpKey, mut command: Command<C>) -> Result<()> {
-        let failure = self.failure(key);
+        let failure = self.failure(key).or_else(|| self.check_health(&command).err());
         if let Some(error) = failure {
             self.drop_context(&mut command.load);
             self.output.finished.push((command.load, Some(error.clone())));
@@ -628,14 +648,10 @@ impl<C: Load> Core<C> {
     }
 
     fn end_if_done(&mut self, slot: u32, now: Duration) {
-        let is_done = self
-            .ops
-            .get(slot)
-            .is_some_and(|op| !op.is_open && op.pending.is_empty() && op.active == 0);
-        if !is_done {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        if op.is_open || !op.pending.is_empty() || op.active != 0 {
             return;
         }
-        let Some(mut op) = self.ops.remove(slot) else { return };
         if op.interest != 0 {
             self.interest -= 1;
         }
@@ -648,8 +664,9 @@ impl<C: Load> Core<C> {
         let queued = op.operation.queued;
         let timeline =
             Timeline { queued, sent: op.sent.unwrap_or(queued), completed: now, device: op.times };
-        let Op { operation, error, .. } = op;
+        let (operation, error) = (Arc::clone(&op.operation), op.error.take());
         self.output.ended.push(Ended { operation, timeline, error });
+        self.ops.remove(slot);
         if let Some(lane) = self.streams.get_mut(stream) {
             if is_entry {
                 lane.entries.retain(|entry| !matches!(entry, Entry::Op(other) if *other == slot));

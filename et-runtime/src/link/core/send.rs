@@ -20,6 +20,9 @@ impl<C: Load> Core<C> {
     /// turn.
     pub(crate) fn pump(&mut self, now: Duration, sink: &mut impl Sink<C>) {
         for queue in 0..self.queues.len() {
+            if self.queues[queue].is_empty() {
+                continue;
+            }
             if self.health.refusal().is_some() {
                 return;
             }

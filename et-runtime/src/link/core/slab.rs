@@ -31,10 +31,14 @@ impl<T> Slab<T> {
         key
     }
 
-    pub(super) fn remove(&mut self, key: u32) -> Option<T> {
-        let value = self.places.get_mut(key as usize)?.take()?;
-        self.free.push(key);
-        Some(value)
+    /// Drops a value where it is.
+    pub(super) fn remove(&mut self, key: u32) {
+        if let Some(place) = self.places.get_mut(key as usize)
+            && place.is_some()
+        {
+            *place = None;
+            self.free.push(key);
+        }
     }
 
     pub(super) fn get(&self, key: u32) -> Option<&T> {
