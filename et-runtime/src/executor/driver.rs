@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::engine::{Engine, Request};
-use super::host::Desk;
+use super::engine::{self, Request};
+use super::host::{Desk, HostThreads};
 use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::Place;
@@ -58,6 +58,8 @@ impl fmt::Debug for Pool {
         f.debug_struct("Pool").field("closed", &self.is_closed).finish_non_exhaustive()
     }
 }
+
+type Engine = engine::Engine<HostThreads<Pool>>;
 
 impl Desk for Pool {
     fn notify(&self) {

@@ -9,7 +9,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::host::HostThreads;
 use super::ids::{RunId, TaskRef, count};
 use super::outcome::Cut;
 use super::place::{Done, Ended, Ending, Offer, Place, Unit};
@@ -74,6 +73,10 @@ struct Ready {
 }
 
 impl Ready {
+    fn len(&self) -> usize {
+        self.any.len() + self.choosy.len()
+    }
+
     /// Offers what is ready; returns how many tasks find no room, and the slots of runs with tasks
     /// that could not run.
     #[inline]
@@ -169,12 +172,14 @@ enum Offered {
 
 /// Its first place has a type of its own, because most tasks of most graphs go there and because
 /// that says more of itself.
-pub(super) struct Engine<F = HostThreads> {
+pub(super) struct Engine<F> {
     pub(super) first: F,
     /// How long a scheduler looks before it sleeps.
     pub(super) patience: Patience,
     others: Vec<Box<dyn Place>>,
     ready: Queues,
+    /// Ready tasks for which there was no room in the first place.
+    full_at: usize,
     execs: Vec<Option<Exec>>,
     table: Arc<Runs>,
     /// Runs behind others whose buffers they use.
@@ -203,6 +208,7 @@ impl<F: Place> Engine<F> {
             patience,
             ready: Queues((0..=others.len()).map(|_| Ready::default()).collect()),
             others,
+            full_at: 0,
             execs: Vec::new(),
             table,
             queue: VecDeque::new(),
@@ -266,7 +272,11 @@ impl<F: Place> Engine<F> {
         if !self.done.is_empty() {
             self.take_done();
         }
-        progress |= self.offer_to_first();
+        // A look that finds nothing is short, so that the next one comes soon: what found no room
+        // finds none now.
+        if progress || self.ready.0[0].len() != self.full_at {
+            progress |= self.offer_to_first();
+        }
         for at in 0..self.others.len() {
             progress |= self.offer_to(at + 1);
         }
@@ -361,6 +371,19 @@ impl<F: Place> Engine<F> {
     fn take_done(&mut self) {
         let Self { done, execs, ready, .. } = self;
         let mut over = Vec::new();
+        for task in done.complete.drain(..) {
+            let exec = execs[task.slot as usize].as_mut();
+            let Some(exec) = exec.filter(|exec| exec.run.number == task.run) else { continue };
+            if let Some(recorder) = &mut exec.recorder {
+                recorder.end(task.index);
+            }
+            let Exec { run, progress, .. } = exec;
+            progress.take_back();
+            progress.succeed(&**run, task.index, |next| ready.push(run, task.slot, next));
+            if progress.is_over() {
+                over.push(task.slot);
+            }
+        }
         for Ending { task, how, span } in done.ended.drain(..) {
             let exec = &mut execs[task.slot as usize];
             let Some(exec) = exec.as_mut().filter(|exec| exec.run.number == task.run) else {
@@ -417,6 +440,7 @@ impl<F: Place> Engine<F> {
             let Self { first, execs, ready, .. } = self;
             let (waiting, failed) = ready.0[0].offer_to(first, execs, &mut progress);
             self.conclude(&failed);
+            self.full_at = self.ready.0[0].len();
             if !self.first.settle(waiting) {
                 return progress;
             }
@@ -580,8 +604,8 @@ impl<F: Place> Engine<F> {
     }
 
     /// Takes what the first place has done at its end.
-    pub(super) fn bury(&mut self, done: Done) {
-        self.done.ended.extend(done.ended);
+    pub(super) fn bury(&mut self, mut done: Done) {
+        self.done.append(&mut done);
         self.take_done();
     }
 

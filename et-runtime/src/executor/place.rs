@@ -79,14 +79,33 @@ impl Ending {
 /// What a place has to tell.
 #[derive(Debug, Default)]
 pub(super) struct Done {
+    /// Tasks that are complete, of which there is no more to say.
+    pub(super) complete: Vec<TaskRef>,
     pub(super) ended: Vec<Ending>,
     /// Tasks that run now and were staged, or belong to a run that was taken as a whole.
     pub(super) started: Vec<TaskRef>,
 }
 
 impl Done {
+    /// A task of the host has ended; its run has the report if it has failed.
+    #[inline]
+    pub(super) fn end(&mut self, task: TaskRef, is_success: bool) {
+        if is_success {
+            self.complete.push(task);
+        } else {
+            self.ended.push(Ending::new(task, Ended::Reported));
+        }
+    }
+
+    /// Moves all of `other` here.
+    pub(super) fn append(&mut self, other: &mut Self) {
+        self.complete.append(&mut other.complete);
+        self.ended.append(&mut other.ended);
+        self.started.append(&mut other.started);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.ended.is_empty() && self.started.is_empty()
+        self.complete.is_empty() && self.ended.is_empty() && self.started.is_empty()
     }
 }
 

@@ -97,7 +97,12 @@ impl Owner {
             let (others, check) = others(&desk);
             let (table, name) = (Arc::new(Runs::default()), name.clone());
             let threads = Threads { name, limit: workers, spins, processors, start_limit };
-            let host = HostThreads::new(desk, Arc::clone(&table), Arc::clone(&clock), threads);
+            let host = HostThreads::new(
+                Weak::clone(pool),
+                Arc::clone(&table),
+                Arc::clone(&clock),
+                threads,
+            );
             let patience = Patience::new(spins);
             let engine = Engine::new(host, others, table, Arc::clone(&clock), patience);
             Pool::new(clock, spins, (workers, limits), engine, check)

@@ -28,7 +28,7 @@ const WIDEN_AT: u32 = 600;
 const WORTH: Duration = Duration::from_micros(20);
 
 /// Whom the workers tell what they do.
-pub(super) trait Desk: Send + Sync {
+pub(super) trait Desk: Send + Sync + 'static {
     /// A worker has come, or has completed a task, or has left.
     fn notify(&self);
 
@@ -56,8 +56,8 @@ struct Starting {
     since: Duration,
 }
 
-pub(super) struct HostThreads {
-    desk: Weak<dyn Desk>,
+pub(super) struct HostThreads<D> {
+    desk: Weak<D>,
     runs: Arc<Runs>,
     clock: Arc<dyn Clock>,
     threads: Threads,
@@ -73,18 +73,20 @@ pub(super) struct HostThreads {
     woken: Vec<WorkerId>,
     /// Workers that may be in use at a time.
     width: usize,
+    /// There may be room that no completion has made.
+    must_offer: bool,
     pace: Pace,
     /// Tasks that found no room in this turn.
     waiting: usize,
     /// Looks that found nothing while tasks were waiting.
     idle_looks: u32,
     completions: u64,
-    given_up: Vec<Ending>,
+    given_up: Done,
 }
 
-impl HostThreads {
+impl<D: Desk> HostThreads<D> {
     pub(super) fn new(
-        desk: Weak<dyn Desk>,
+        desk: Weak<D>,
         runs: Arc<Runs>,
         clock: Arc<dyn Clock>,
         threads: Threads,
@@ -101,11 +103,12 @@ impl HostThreads {
             lost: Vec::new(),
             woken: Vec::new(),
             width: 1,
+            must_offer: false,
             pace: Pace::new(),
             waiting: 0,
             idle_looks: 0,
             completions: 0,
-            given_up: Vec::new(),
+            given_up: Done::default(),
         }
     }
 
@@ -144,6 +147,7 @@ impl HostThreads {
         let width = width.min(self.threads.limit as usize);
         let grows = width > self.width;
         self.width = self.width.max(width);
+        self.must_offer |= grows;
         grows
     }
 
@@ -176,14 +180,13 @@ impl HostThreads {
         let mut at = 0;
         while let Some(&worker) = self.busy.get(at) {
             let it = &mut self.workers[worker.at()];
-            let before = done.ended.len();
+            let mut is_back = false;
             while let Some((task, is_success)) = it.poll() {
-                let how = if is_success { Ended::Complete } else { Ended::Reported };
-                done.ended.push(Ending::new(task, how));
+                is_back = true;
+                done.end(task, is_success);
                 self.pace.completion(self.busy.len(), real_time);
                 self.completions += 1;
             }
-            let is_back = done.ended.len() != before;
             progress |= is_back;
             if it.outstanding() == 0 {
                 self.busy.swap_remove(at);
@@ -271,7 +274,11 @@ impl HostThreads {
                 }
                 self.starting.push(Starting { worker, since: self.clock.now() });
             }
-            Err(error) => tracing::warn!(%error, "no thread for a worker"),
+            Err(error) => {
+                // Another try may have more luck.
+                self.must_offer = true;
+                tracing::warn!(%error, "no thread for a worker");
+            }
         }
     }
 
@@ -312,8 +319,7 @@ impl Departure {
         for worker in &mut self.0 {
             worker.join();
             while let Some((task, is_success)) = worker.poll() {
-                let how = if is_success { Ended::Complete } else { Ended::Reported };
-                done.ended.push(Ending::new(task, how));
+                done.end(task, is_success);
             }
         }
         done
@@ -328,7 +334,7 @@ fn real_time() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-impl Place for HostThreads {
+impl<D: Desk> Place for HostThreads<D> {
     #[inline]
     fn offer(&mut self, unit: Unit<'_>) -> Offer {
         let worker = match unit.cores {
@@ -368,9 +374,10 @@ impl Place for HostThreads {
 
     #[inline]
     fn poll(&mut self, done: &mut Done) -> bool {
-        let mut progress = !self.given_up.is_empty();
+        let mut progress = !self.given_up.is_empty() || self.must_offer;
         if progress {
-            done.ended.append(&mut self.given_up);
+            self.must_offer = false;
+            done.append(&mut self.given_up);
         }
         if !self.starting.is_empty() {
             progress |= self.welcome();
@@ -393,7 +400,7 @@ impl Place for HostThreads {
         let Cut::Deadline(after) = why else { return };
         let mut done = Done::default();
         self.collect(&mut done);
-        self.given_up.append(&mut done.ended);
+        self.given_up.append(&mut done);
         let mut at = 0;
         while let Some(&worker) = self.busy.get(at) {
             let held: Vec<TaskRef> = self.workers[worker.at()].holds().collect();
@@ -412,7 +419,7 @@ impl Place for HostThreads {
                     let why = "a task of another run before it did not end".to_owned();
                     TaskFailure::WorkerLost { worker: worker.0, why }
                 };
-                self.given_up.push(Ending::new(task, Ended::failed(failure)));
+                self.given_up.ended.push(Ending::new(task, Ended::failed(failure)));
             }
         }
     }

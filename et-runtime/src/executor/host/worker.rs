@@ -22,7 +22,7 @@ pub(super) struct WorkerSlot {
 impl WorkerSlot {
     /// Starts a thread. It announces itself when it runs.
     pub(super) fn start(
-        desk: &Weak<dyn Desk>,
+        desk: &Weak<impl Desk>,
         runs: &Arc<Runs>,
         name: &str,
         worker: WorkerId,
@@ -112,7 +112,7 @@ fn sure_told<E>(told: Result<(), E>) {
 }
 
 /// The life of a worker.
-fn work(desk: &Weak<dyn Desk>, table: &Runs, cell: &HostCell, index: WorkerId, spins: u32) {
+fn work<D: Desk>(desk: &Weak<D>, table: &Runs, cell: &HostCell, index: WorkerId, spins: u32) {
     let mut worker = Worker::new();
     sure(worker.announce(cell, u64::from(index.0)));
     if let Some(desk) = desk.upgrade() {
@@ -120,7 +120,7 @@ fn work(desk: &Weak<dyn Desk>, table: &Runs, cell: &HostCell, index: WorkerId, s
     }
     // Runs it has tasks of, by slot; forgotten before it sleeps, so that it keeps nothing alive.
     let mut runs: Vec<Option<Arc<RunShared>>> = Vec::new();
-    let mut strong: Option<Arc<dyn Desk>> = None;
+    let mut strong: Option<Arc<D>> = None;
     let mut patience = Patience::new(spins);
     while let Some(Assignment { task: word, arg: number }) = {
         cell.wait(&worker, &mut patience, || {
