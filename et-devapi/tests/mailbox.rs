@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use et_devapi::mailbox::{MAX_QUEUES, MailboxError, RingMailbox, Signal};
-use et_devapi::msg::ops::{Completion, encode_abort, encode_echo};
+use et_devapi::msg::ops::{Body, Command, Completion};
 use et_devapi::msg::{CommandFlags, Header, Tag, command_bytes};
 use et_devapi::ring::{Consumer, Producer, Ring, RingError};
 use et_hal::{
@@ -100,14 +100,14 @@ fn attach<M: Mmio<Error = ErrorKind>>(window: &M) -> Box<'_, M> {
 
 fn echo(tag: u16) -> Vec<u8> {
     let mut out = [0; 16];
-    let len = encode_echo(Tag::new(tag), CommandFlags::EMPTY, &mut out).unwrap();
+    let len = Command::Echo.encode(Tag::new(tag), CommandFlags::EMPTY, &mut out).unwrap();
     out[..len].to_vec()
 }
 
 fn answer(tag: u16) -> Vec<u8> {
     let mut out = [0; 24];
     let tag = Tag::new(tag);
-    Completion::Echo { tag, start: 1, status: 0.into() }.encode(&mut out).unwrap();
+    Completion::new(tag, Body::Echo { start: 1, status: 0.into() }).encode(&mut out).unwrap();
     out.to_vec()
 }
 
@@ -157,7 +157,7 @@ fn full_is_no_error_and_ends_when_the_device_reads() {
     let window = window();
     let mailbox = attach(&window);
     let mut abort = [0; 16];
-    encode_abort(Tag::new(1), CommandFlags::BARRIER, &mut abort).unwrap();
+    Command::Abort.encode(Tag::new(1), CommandFlags::BARRIER, &mut abort).unwrap();
     assert_eq!(mailbox.push(HPSQ1, &abort).unwrap(), Push::Accepted);
     assert_eq!(mailbox.push(HPSQ1, &abort).unwrap(), Push::Full);
     let mut device = Consumer::attach(ring(LAYOUT.high_priority, 1), &window).unwrap();

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use et_devapi::dir::{MgmtDir, OpsDir};
+use et_devapi::msg::Header;
 use et_devapi::msg::ops::{
-    API_VERSION, AbortStatus, CmResetStatus, Command, CompatibilityStatus, Completion, DmaStatus,
-    EchoStatus, FirmwareVersionStatus, KernelAbortStatus, LaunchStatus, Times,
+    API_VERSION, AbortStatus, Body, CmResetStatus, Command, CompatibilityStatus, Completion,
+    DmaStatus, EchoStatus, FirmwareVersionStatus, KernelAbortStatus, LaunchStatus, Times,
 };
-use et_devapi::msg::{Header, Tag};
 use et_devapi::pci::{BAR2_BYTES, DIR_BYTES, MGMT_DIR, OPS_DIR};
 use et_hal::{ErrorKind, Pop, Push, Ticket, Wake};
 
@@ -87,37 +87,27 @@ pub fn corrupt_registers() -> MockMmio {
 /// What a healthy device answers; launches complete at once.
 #[must_use]
 pub fn success(header: Header, command: &Command<'_>) -> Vec<Completion> {
-    let tag = header.tag();
     let times = Times { start: 1, wait: 2, execute: 3 };
-    vec![match command {
-        Command::CheckCompatibility => Completion::Compatibility {
-            tag,
-            status: CompatibilityStatus::Success,
-            version: API_VERSION,
-        },
-        Command::FirmwareVersion { firmware_type } => Completion::FirmwareVersion {
-            tag,
-            status: FirmwareVersionStatus::Success,
-            version: API_VERSION,
-            firmware: u32::from(*firmware_type).into(),
-        },
-        Command::Echo => Completion::Echo { tag, start: 1, status: EchoStatus::Success },
-        Command::Abort => Completion::Abort { tag, status: AbortStatus::Success },
+    let body = match *command {
+        Command::CheckCompatibility => {
+            Body::Compatibility { status: CompatibilityStatus::Success, version: API_VERSION }
+        }
+        Command::FirmwareVersion { firmware } => {
+            let status = FirmwareVersionStatus::Success;
+            Body::FirmwareVersion { status, version: API_VERSION, firmware }
+        }
+        Command::Echo => Body::Echo { start: 1, status: EchoStatus::Success },
+        Command::Abort => Body::Abort { status: AbortStatus::Success },
         Command::KernelLaunch(_) => {
-            Completion::Launch { tag, times, status: LaunchStatus::KernelCompleted, error: None }
+            Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None }
         }
-        Command::KernelAbort { .. } => {
-            Completion::KernelAbort { tag, status: KernelAbortStatus::Success }
-        }
-        Command::DmaReadList { .. } => {
-            Completion::DmaRead { tag, times, status: DmaStatus::Complete }
-        }
-        Command::DmaWriteList { .. } => {
-            Completion::DmaWrite { tag, times, status: DmaStatus::Complete }
-        }
-        Command::CmReset { .. } => Completion::CmReset { tag, status: CmResetStatus::Success },
-        _ => Completion::Unknown { tag: Tag::EVENT, msg_id: header.msg_id.get() },
-    }]
+        Command::KernelAbort { .. } => Body::KernelAbort { status: KernelAbortStatus::Success },
+        Command::DmaReadList { .. } => Body::DmaRead { times, status: DmaStatus::Complete },
+        Command::DmaWriteList { .. } => Body::DmaWrite { times, status: DmaStatus::Complete },
+        Command::CmReset { .. } => Body::CmReset { status: CmResetStatus::Success },
+        _ => return vec![Completion::event(Body::Unknown { msg_id: header.msg_id.get() })],
+    };
+    vec![Completion::new(header.tag(), body)]
 }
 
 /// A mailbox behind which `device` answers each command at once, with any number of messages.

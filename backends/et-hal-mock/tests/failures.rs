@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Command, Completion, Version};
+use et_devapi::msg::ops::{Body, Command, Completion, Version};
 use et_hal::{ErrorKind, Push};
 use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
 use et_runtime::{Config, Device, Drain, Error};
@@ -52,7 +52,9 @@ fn another_major_version_is_refused() {
     let version = Version { major: 3, minor: 0, patch: 0 };
     let mailbox = presets::answering_mailbox(move |header, command| {
         let mut answers = presets::success(header, command);
-        if let Some(Completion::Compatibility { version: v, .. }) = answers.first_mut() {
+        if let Some(Completion { body: Body::Compatibility { version: v, .. }, .. }) =
+            answers.first_mut()
+        {
             *v = version;
         }
         answers
@@ -133,11 +135,10 @@ fn responses_to_nothing_are_counted_and_ignored() {
         if let Command::DmaWriteList { .. } = command {
             // The answer, once more, and one to a tag no one has.
             answers.push(answers[0]);
-            answers.push(Completion::Echo {
-                tag: Tag::new(0x1234),
-                start: 0,
-                status: et_devapi::msg::ops::EchoStatus::Success,
-            });
+            answers.push(Completion::new(
+                Tag::new(0x1234),
+                Body::Echo { start: 0, status: et_devapi::msg::ops::EchoStatus::Success },
+            ));
         }
         answers
     });
@@ -172,10 +173,10 @@ fn garbage_in_the_completion_queue_loses_the_device_without_a_panic() {
 #[test]
 fn an_unsupported_command_fails_by_the_event_that_names_its_tag() {
     let mailbox = presets::answering_mailbox(|header, command| match command {
-        Command::DmaWriteList { .. } => vec![Completion::FwError {
+        Command::DmaWriteList { .. } => vec![Completion::event(Body::FwError {
             error: et_devapi::msg::ops::FwErrorType::UnsupportedCommand,
             payload: header.tag().as_u16().into(),
-        }],
+        })],
         _ => presets::success(header, command),
     });
     let device = open(presets::booted_registers(), mailbox).unwrap();

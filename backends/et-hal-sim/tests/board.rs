@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use et_devapi::dir::BarSizes;
 use et_devapi::discovery::{self, Layout};
-use et_devapi::msg::ops::{self, Completion, DmaStatus, DmaWriteNode};
+use et_devapi::msg::ops::{Body, Command, Completion, DmaStatus, DmaWriteNode};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{
     Bar, BarOffset, BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, Error, ErrorKind, Hal,
@@ -60,7 +60,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T, SimError>) -> ErrorKind {
 
 fn echo(tag: u16) -> Vec<u8> {
     let mut out = [0; 16];
-    ops::encode_echo(Tag::new(tag), CommandFlags::EMPTY, &mut out).unwrap();
+    Command::Echo.encode(Tag::new(tag), CommandFlags::EMPTY, &mut out).unwrap();
     out.to_vec()
 }
 
@@ -121,9 +121,13 @@ fn the_device_reaches_a_buffer_until_it_is_dropped() {
     let copy = |bus: BusAddr, size| {
         let node = DmaWriteNode::new(bus, DeviceAddr::new(HOST_BASE), size);
         let mut out = [0; 64];
-        let len = ops::encode_dma_write(Tag::new(1), CommandFlags::EMPTY, &[node], &mut out);
+        let len = Command::DmaWriteList { nodes: &[node] }.encode(
+            Tag::new(1),
+            CommandFlags::EMPTY,
+            &mut out,
+        );
         send(&mailbox, &out[..len.unwrap()]);
-        let Completion::DmaWrite { status, .. } = receive(&mailbox) else { panic!("no copy") };
+        let Body::DmaWrite { status, .. } = receive(&mailbox).body else { panic!("no copy") };
         status
     };
     assert_eq!(copy(bus, 64), DmaStatus::Complete);
@@ -149,7 +153,7 @@ fn lost_interrupts_do_not_become_a_hang() {
     let (hal, _, mailbox) = ready("fault=lost-interrupts:1");
     for tag in 0..20 {
         send(&mailbox, &echo(tag));
-        assert_eq!(receive(&mailbox).tag(), Some(Tag::new(tag)));
+        assert_eq!(receive(&mailbox).tag, Tag::new(tag));
     }
     let lost = et_devapi::pci::Vector::OpsCompletion;
     assert_eq!(hal.board().interrupts().raised(lost), 0);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use et_devapi::dir::BarSizes;
 use et_devapi::discovery;
-use et_devapi::msg::ops::{self, Completion, DmaReadNode, DmaStatus, DmaWriteNode};
+use et_devapi::msg::ops::{Body, Command, Completion, DmaReadNode, DmaStatus, DmaWriteNode};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{
@@ -52,9 +52,8 @@ impl Card {
             let ticket = self.mailbox.ticket();
             if let Pop::Message(len) = self.mailbox.pop(&mut answer).unwrap() {
                 return match Completion::parse(&answer[..len]).unwrap() {
-                    Completion::DmaWrite { status, .. } | Completion::DmaRead { status, .. } => {
-                        status
-                    }
+                    Completion { body: Body::DmaWrite { status, .. }, .. }
+                    | Completion { body: Body::DmaRead { status, .. }, .. } => status,
                     other => panic!("{other:?}"),
                 };
             }
@@ -65,14 +64,22 @@ impl Card {
     fn to_device(&self, from: BusAddr) -> DmaStatus {
         let mut out = [0; 128];
         let node = DmaWriteNode::new(from, DEVICE, LEN);
-        let len = ops::encode_dma_write(Tag::new(1), CommandFlags::EMPTY, &[node], &mut out);
+        let len = Command::DmaWriteList { nodes: &[node] }.encode(
+            Tag::new(1),
+            CommandFlags::EMPTY,
+            &mut out,
+        );
         self.status(&out[..len.unwrap()])
     }
 
     fn to_host(&self, to: BusAddr) -> DmaStatus {
         let mut out = [0; 128];
         let node = DmaReadNode::new(to, DEVICE, LEN);
-        let len = ops::encode_dma_read(Tag::new(1), CommandFlags::EMPTY, &[node], &mut out);
+        let len = Command::DmaReadList { nodes: &[node] }.encode(
+            Tag::new(1),
+            CommandFlags::EMPTY,
+            &mut out,
+        );
         self.status(&out[..len.unwrap()])
     }
 

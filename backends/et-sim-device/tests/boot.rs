@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Rig, discover, echo, null_config, until};
 use et_devapi::dir::{BarSizes, DirError};
 use et_devapi::discovery::{self, DiscoveryError};
-use et_devapi::msg::ops::Completion;
+use et_devapi::msg::ops::Body;
 use et_devapi::pci::{MGMT_DIR, OPS_DIR};
 use et_hal::{BarOffset, Endpoint, Generation, Mmio, Width};
 use et_sim_device::{Board, BoardConfig, Fault, Link, MemoryAfterReset, ResetBusy};
@@ -149,7 +149,7 @@ fn a_reset_starts_everything_over() {
     assert_eq!(rig.cq.indices(), (0, 0));
     assert_eq!(rig.sq[0].indices(), (0, 0));
     rig.send(0, &echo(2));
-    assert!(matches!(rig.next(), Completion::Echo { .. }));
+    assert!(matches!(rig.next().body, Body::Echo { .. }));
     let mut bytes = [0; 16];
     dram.read(common::HOST_BASE, &mut bytes).unwrap();
     assert_eq!(bytes, [7; 16]);

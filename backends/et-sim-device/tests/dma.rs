@@ -9,7 +9,8 @@ use common::{
     read_node, write_node,
 };
 use et_devapi::msg::ops::{
-    self, AbortStatus, Completion, DmaReadNode, DmaStatus, MsgId, P2pReadNode, P2pWriteNode,
+    self, AbortStatus, Body, Command, Completion, DmaReadNode, DmaStatus, MsgId, P2pReadNode,
+    P2pWriteNode,
 };
 use et_devapi::msg::{CommandFlags, Header, Tag};
 use et_devapi::trace::{MAGIC, TraceHeader};
@@ -25,10 +26,10 @@ fn end_of_host(rig: &Rig) -> u64 {
 
 fn status(completion: Completion) -> DmaStatus {
     match completion {
-        Completion::DmaRead { status, .. }
-        | Completion::DmaWrite { status, .. }
-        | Completion::P2pRead { status, .. }
-        | Completion::P2pWrite { status, .. } => status,
+        Completion { body: Body::DmaRead { status, .. }, .. }
+        | Completion { body: Body::DmaWrite { status, .. }, .. }
+        | Completion { body: Body::P2pRead { status, .. }, .. }
+        | Completion { body: Body::P2pWrite { status, .. }, .. } => status,
         other => panic!("{other:?}"),
     }
 }
@@ -86,8 +87,8 @@ fn times_add_up() {
     rig.push(0, &echo(1));
     rig.push(0, &dma_write(2, &[write_node(BUS, HOST_BASE, 4 * MIB)]));
     rig.kick();
-    let Completion::Echo { start, .. } = rig.next() else { panic!("no echo") };
-    let Completion::DmaWrite { times, .. } = rig.next() else { panic!("no copy") };
+    let Body::Echo { start, .. } = rig.next().body else { panic!("no echo") };
+    let Body::DmaWrite { times, .. } = rig.next().body else { panic!("no copy") };
     assert_eq!(times.start, start);
     assert!(times.execute > 0);
 }
@@ -216,7 +217,7 @@ fn a_barrier_waits_for_copies_of_its_own_queue() {
     rig.push(0, &echo_with_barrier(3));
     rig.push(0, &echo(4));
     rig.kick();
-    let order: Vec<_> = (0..4).map(|_| rig.next().tag().unwrap().as_u16()).collect();
+    let order: Vec<_> = (0..4).map(|_| rig.next().tag.as_u16()).collect();
     assert_eq!(order[2..], [3, 4], "{order:?}");
 }
 
@@ -227,8 +228,8 @@ fn without_a_barrier_small_commands_overtake_large_copies() {
     rig.push(0, &dma_write(1, &[write_node(BUS, HOST_BASE, 64 * MIB)]));
     rig.push(0, &echo(2));
     rig.kick();
-    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
-    assert_eq!(rig.next().tag(), Some(Tag::new(1)));
+    assert_eq!(rig.next().tag, Tag::new(2));
+    assert_eq!(rig.next().tag, Tag::new(1));
 }
 
 #[test]
@@ -240,7 +241,7 @@ fn a_fifth_copy_waits_for_a_channel_and_blocks_its_queue() {
     }
     rig.push(0, &echo(6));
     rig.kick();
-    let order: Vec<_> = (0..6).map(|_| rig.next().tag().unwrap().as_u16()).collect();
+    let order: Vec<_> = (0..6).map(|_| rig.next().tag.as_u16()).collect();
     let place = |tag| order.iter().position(|other| *other == tag).unwrap();
     // The echo had to wait until the fifth copy had a channel, so until one of the first four was
     // over.
@@ -251,7 +252,7 @@ fn a_fifth_copy_waits_for_a_channel_and_blocks_its_queue() {
     }
     rig.push(0, &dma_read(5, &[read_node(BUS, HOST_BASE, 8)]));
     rig.kick();
-    assert_eq!(rig.next().tag(), Some(Tag::new(5)));
+    assert_eq!(rig.next().tag, Tag::new(5));
     (0..4).for_each(|_| assert_eq!(status(rig.next()), DmaStatus::Complete));
 }
 
@@ -273,15 +274,21 @@ fn an_abort_stops_copies_of_its_queue_and_answers_what_waits() {
     let mut order = Vec::new();
     for _ in 0..8 {
         let answer = rig.next();
-        let tag = answer.tag().unwrap().as_u16();
+        let tag = answer.tag.as_u16();
         order.push(tag);
         answers.insert(tag, answer);
     }
     for tag in (1..=4).chain([6]) {
         assert_eq!(status(answers[&tag]), DmaStatus::HostAborted, "{order:?}");
     }
-    assert!(matches!(answers[&5], Completion::Echo { status: ops::EchoStatus::HostAborted, .. }));
-    assert!(matches!(answers[&7], Completion::Abort { status: AbortStatus::Success, .. }));
+    assert!(matches!(
+        answers[&5],
+        Completion { body: Body::Echo { status: ops::EchoStatus::HostAborted, .. }, .. }
+    ));
+    assert!(matches!(
+        answers[&7],
+        Completion { body: Body::Abort { status: AbortStatus::Success, .. }, .. }
+    ));
     // The other queue is untouched, and the abort is answered last of its own.
     assert_eq!(status(answers[&0x100]), DmaStatus::Complete);
     order.retain(|tag| *tag != 0x100);
@@ -297,7 +304,8 @@ fn trace_buffers_are_fetched_by_flag() {
         // The device address is ignored in this mode, and so is everything after the first node.
         let nodes: [DmaReadNode; 2] = [read_node(BUS, 0, size), read_node(0, 0, 0)];
         let mut out = [0; 128];
-        let len = ops::encode_dma_read(Tag::new(1), flags, &nodes, &mut out).unwrap();
+        let len =
+            Command::DmaReadList { nodes: &nodes }.encode(Tag::new(1), flags, &mut out).unwrap();
         rig.send(0, &out[..len]);
         status(rig.next())
     };
@@ -339,9 +347,13 @@ fn peer_lists_use_bus_addresses_too() {
         peer_devnum: 1.into(),
         pad: 0.into(),
     };
-    let len = ops::encode_p2p_write(Tag::new(1), CommandFlags::EMPTY, &[node], &mut out);
+    let len = Command::P2pDmaWriteList { nodes: &[node] }.encode(
+        Tag::new(1),
+        CommandFlags::EMPTY,
+        &mut out,
+    );
     rig.send(0, &out[..len.unwrap()]);
-    assert!(matches!(rig.next(), Completion::P2pWrite { status: DmaStatus::Complete, .. }));
+    assert!(matches!(rig.next().body, Body::P2pWrite { status: DmaStatus::Complete, .. }));
     let node = P2pReadNode {
         dst_device_phy_addr: 0.into(),
         dst_device_bus_addr: (BUS + 100).into(),
@@ -350,8 +362,12 @@ fn peer_lists_use_bus_addresses_too() {
         peer_devnum: 1.into(),
         pad: 0.into(),
     };
-    let len = ops::encode_p2p_read(Tag::new(2), CommandFlags::EMPTY, &[node], &mut out);
+    let len = Command::P2pDmaReadList { nodes: &[node] }.encode(
+        Tag::new(2),
+        CommandFlags::EMPTY,
+        &mut out,
+    );
     rig.send(0, &out[..len.unwrap()]);
-    assert!(matches!(rig.next(), Completion::P2pRead { status: DmaStatus::Complete, .. }));
+    assert!(matches!(rig.next().body, Body::P2pRead { status: DmaStatus::Complete, .. }));
     assert_eq!(peer.read(100, 64), [9; 64]);
 }

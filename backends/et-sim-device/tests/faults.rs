@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use common::{Rig, abort, echo, null_config, until};
-use et_devapi::msg::ops::{Completion, EchoStatus};
+use et_devapi::msg::ops::{Body, Completion, EchoStatus};
 use et_devapi::msg::{Tag, completion_bytes};
 use et_devapi::pci::Vector;
 use et_devapi::ring::RingError;
@@ -21,7 +21,7 @@ fn rig(faults: Vec<Fault>) -> Rig {
 }
 
 fn tags(rig: &mut Rig, count: usize) -> Vec<u16> {
-    (0..count).map(|_| rig.next().tag().map_or(0xffff, Tag::as_u16)).collect()
+    (0..count).map(|_| rig.next().tag.as_u16()).collect()
 }
 
 fn send_echoes(rig: &mut Rig, count: u16) {
@@ -46,7 +46,7 @@ fn noise_is_in_flags_and_padding_only() {
         assert_eq!((&noisy[..6], &noisy[16..20]), (&quiet[..6], &quiet[16..20]));
         let status = EchoStatus::Success;
         assert!(
-            matches!(Completion::parse(noisy), Ok(Completion::Echo { status: s, .. }) if s == status)
+            matches!(Completion::parse(noisy), Ok(Completion { body: Body::Echo { status: s, .. }, .. }) if s == status)
         );
     }
     let again = answers(vec![Fault::Noise]);
@@ -122,7 +122,8 @@ fn garbage_takes_the_place_of_a_response() {
     until("the garbage", || rig.cq.used(board.page()).unwrap() == 24);
     let mut bytes = [0; 24];
     rig.cq.peek(board.page(), 0, &mut bytes).unwrap();
-    let expected = Completion::Echo { tag: Tag::new(1), start: 0, status: EchoStatus::Success };
+    let expected =
+        Completion::new(Tag::new(1), Body::Echo { start: 0, status: EchoStatus::Success });
     let mut clean = [0; 24];
     expected.encode(&mut clean).unwrap();
     assert_ne!(bytes[..8], clean[..8]);

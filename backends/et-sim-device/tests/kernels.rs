@@ -5,13 +5,13 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    HOST_BASE, HostBuffer, Rig, abort, cm_reset, cores_config, dma_read, dma_write, echo,
-    kernel_abort, launch, params, read_node, write_node,
+    HOST_BASE, HostBuffer, LaunchParams, Rig, abort, cm_reset, cores_config, dma_read, dma_write,
+    echo, kernel_abort, launch, params, read_node, write_node,
 };
 use et_devapi::abi::{self, ExceptionEntry, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, DmaStatus, KernelAbortStatus, LaunchParams, LaunchStatus, StackConfig,
+    AbortStatus, Body, Completion, DmaStatus, KernelAbortStatus, LaunchStatus, StackConfig,
     TraceConfig,
 };
 use et_hal::{DeviceAccess, DeviceAddr};
@@ -46,7 +46,9 @@ fn run(rig: &mut Rig, code: &[u32], params: &LaunchParams<'_>) -> (LaunchStatus,
     load(rig, code);
     rig.send(0, &launch(1, params));
     match rig.next() {
-        Completion::Launch { status, error, .. } => (status, error.map_or(0, |e| e.shire_mask)),
+        Completion { body: Body::Launch { status, error, .. }, .. } => {
+            (status, error.map_or(0, |e| e.shire_mask))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -198,7 +200,7 @@ fn results_on_weak_memory_are_there_when_the_launch_is_reported() {
         load(&rig, &[FOREVER]);
         rig.send(0, &launch(4, &params()));
         rig.send_high(0, &abort(5));
-        let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
+        let Body::Launch { status, .. } = rig.next().body else { panic!("no launch") };
         assert_eq!(status, LaunchStatus::HostAborted);
     }
 }
@@ -226,7 +228,8 @@ fn copies_reach_the_scratchpads() {
     let status = |rig: &mut Rig, message: &[u8]| {
         rig.send(0, message);
         match rig.next() {
-            Completion::DmaRead { status, .. } | Completion::DmaWrite { status, .. } => status,
+            Completion { body: Body::DmaRead { status, .. }, .. }
+            | Completion { body: Body::DmaWrite { status, .. }, .. } => status,
             other => panic!("{other:?}"),
         }
     };
@@ -246,20 +249,20 @@ fn endless_kernels_are_aborted_either_way() {
     load(&rig, &[FOREVER]);
     rig.send(0, &launch(1, &params()));
     rig.send(1, &echo(2));
-    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+    assert_eq!(rig.next().tag, Tag::new(2));
     rig.send(1, &kernel_abort(3, 1));
     let status = KernelAbortStatus::Success;
-    assert_eq!(rig.next(), Completion::KernelAbort { tag: Tag::new(3), status });
-    let Completion::Launch { status, error, .. } = rig.next() else { panic!("no launch") };
+    assert_eq!(rig.next(), Completion::new(Tag::new(3), Body::KernelAbort { status }));
+    let Body::Launch { status, error, .. } = rig.next().body else { panic!("no launch") };
     assert_eq!(status, LaunchStatus::HostAborted);
     assert_eq!(error.unwrap().shire_mask, 1);
 
     rig.send(0, &launch(4, &params()));
     rig.send_high(0, &abort(5));
-    let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
+    let Body::Launch { status, .. } = rig.next().body else { panic!("no launch") };
     assert_eq!(status, LaunchStatus::HostAborted);
     let status = AbortStatus::Success;
-    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(5), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(5), Body::Abort { status }));
     assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
 }
 
@@ -269,13 +272,13 @@ fn cores_work_after_a_compute_reset() {
     load(&rig, &[FOREVER]);
     rig.send(0, &launch(1, &params()));
     rig.send(1, &echo(2));
-    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+    assert_eq!(rig.next().tag, Tag::new(2));
     rig.send_high(0, &cm_reset(3));
-    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
     rig.send_high(0, &abort(4));
-    let Completion::Launch { status, .. } = rig.next() else { panic!("no launch") };
+    let Body::Launch { status, .. } = rig.next().body else { panic!("no launch") };
     assert_eq!(status, LaunchStatus::CmMulticastFailed);
-    assert!(matches!(rig.next(), Completion::Abort { .. }));
+    assert!(matches!(rig.next().body, Body::Abort { .. }));
     assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
 }
 
@@ -290,15 +293,15 @@ fn an_abort_that_reaches_no_hart_ends_with_a_compute_reset() {
     common::until("harts that sleep through an abort", || {
         rig.send(0, &launch(1, &params()));
         rig.send(1, &echo(2));
-        assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+        assert_eq!(rig.next().tag, Tag::new(2));
         rig.send_high(0, &abort(3));
         let mut next = rig.next();
-        let hang = matches!(next, Completion::FwError { payload: 1, .. });
+        let hang = matches!(next, Completion { body: Body::FwError { payload: 1, .. }, .. });
         if hang {
             next = rig.next();
         }
-        let Completion::Launch { status, .. } = next else { panic!("{next:?}") };
-        assert!(matches!(rig.next(), Completion::Abort { .. }));
+        let Completion { body: Body::Launch { status, .. }, .. } = next else { panic!("{next:?}") };
+        assert!(matches!(rig.next().body, Body::Abort { .. }));
         let expected =
             if hang { LaunchStatus::CmMulticastFailed } else { LaunchStatus::HostAborted };
         assert_eq!(status, expected);
@@ -306,7 +309,7 @@ fn an_abort_that_reaches_no_hart_ends_with_a_compute_reset() {
     });
     assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::CmMulticastFailed);
     rig.send_high(0, &cm_reset(4));
-    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
     assert_eq!(run(&mut rig, &end_with(0, 0), &params()).0, LaunchStatus::KernelCompleted);
 }
 

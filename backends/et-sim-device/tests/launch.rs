@@ -2,10 +2,9 @@
 
 mod common;
 
-use common::{HOST_BASE, Rig, kernel_abort, launch, null_config, params};
+use common::{HOST_BASE, LaunchParams, Rig, kernel_abort, launch, null_config, params};
 use et_devapi::msg::ops::{
-    Completion, KernelAbortStatus, LaunchError, LaunchParams, LaunchStatus, MsgId, StackConfig,
-    TraceConfig,
+    Body, Completion, KernelAbortStatus, LaunchError, LaunchStatus, MsgId, StackConfig, TraceConfig,
 };
 use et_devapi::msg::{CommandFlags, Header, Tag};
 use et_hal::DeviceAddr;
@@ -21,7 +20,9 @@ fn rig() -> Rig {
 fn status(rig: &mut Rig, message: &[u8]) -> LaunchStatus {
     rig.send(0, message);
     let bytes = rig.bytes();
-    let Ok(Completion::Launch { status, times, error, .. }) = Completion::parse(&bytes) else {
+    let Ok(Completion { body: Body::Launch { status, times, error, .. }, .. }) =
+        Completion::parse(&bytes)
+    else {
         panic!("no launch response");
     };
     // Spec §9.4: short if it completed, long with an empty error block if it was rejected.
@@ -240,7 +241,7 @@ fn aborting_a_launch_that_is_over_names_no_launch() {
     assert_eq!(check(&mut rig, |_| ()), LaunchStatus::KernelCompleted);
     rig.send(0, &kernel_abort(2, 1));
     let status = KernelAbortStatus::InvalidTagId;
-    assert_eq!(rig.next(), Completion::KernelAbort { tag: Tag::new(2), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(2), Body::KernelAbort { status }));
 }
 
 #[test]
@@ -251,12 +252,14 @@ fn cores_that_do_not_acknowledge_need_a_compute_reset() {
     assert_eq!(check(&mut rig, |_| ()), LaunchStatus::KernelCompleted);
     rig.send(0, &launch(1, &params()));
     let error = et_devapi::msg::ops::FwErrorType::CmSmodeHang;
-    assert_eq!(rig.next(), Completion::FwError { error, payload: 1 });
+    assert_eq!(rig.next(), Completion::event(Body::FwError { error, payload: 1 }));
     let failed = rig.next();
     let expected = LaunchStatus::CmMulticastFailed;
-    assert!(matches!(failed, Completion::Launch { status, .. } if status == expected));
+    assert!(
+        matches!(failed, Completion { body: Body::Launch { status, .. }, .. } if status == expected)
+    );
     assert_eq!(check(&mut rig, |_| ()), expected);
     rig.send_high(0, &common::cm_reset(9));
-    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
     assert_eq!(check(&mut rig, |_| ()), LaunchStatus::KernelCompleted);
 }

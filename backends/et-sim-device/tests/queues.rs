@@ -4,8 +4,8 @@ mod common;
 
 use common::{Rig, abort, cm_reset, echo, echo_with_barrier, null_config, until};
 use et_devapi::msg::ops::{
-    self, AbortStatus, CmResetStatus, CompatibilityStatus, Completion, EchoStatus, FirmwareType,
-    FirmwareVersionStatus, FwErrorType, Version,
+    AbortStatus, Body, CmResetStatus, Command, CompatibilityStatus, Completion, EchoStatus,
+    FirmwareType, FirmwareVersionStatus, FwErrorType, Version,
 };
 use et_devapi::msg::{CommandFlags, Header, Tag};
 use et_devapi::pci::Vector;
@@ -23,15 +23,18 @@ fn message(id: u16, tag: u16, len: u16) -> Vec<u8> {
 fn versions_and_echo_are_answered() {
     let mut rig = Rig::new(null_config());
     let mut out = [0; 64];
-    let len = ops::encode_compatibility(Tag::new(1), CommandFlags::EMPTY, &mut out).unwrap();
+    let len =
+        Command::CheckCompatibility.encode(Tag::new(1), CommandFlags::EMPTY, &mut out).unwrap();
     rig.send(0, &out[..len]);
     assert_eq!(
         rig.next(),
-        Completion::Compatibility {
-            tag: Tag::new(1),
-            status: CompatibilityStatus::Success,
-            version: Version { major: 2, minor: 6, patch: 0 },
-        }
+        Completion::new(
+            Tag::new(1),
+            Body::Compatibility {
+                status: CompatibilityStatus::Success,
+                version: Version { major: 2, minor: 6, patch: 0 }
+            }
+        )
     );
     for (firmware, expected) in [
         (FirmwareType::MasterMinion, FirmwareVersionStatus::Success),
@@ -40,9 +43,9 @@ fn versions_and_echo_are_answered() {
         (FirmwareType::Unknown(9), FirmwareVersionStatus::BadFirmwareType),
     ] {
         let tag = Tag::new(2);
-        let len = ops::encode_firmware_version(tag, CommandFlags::EMPTY, firmware, &mut out);
+        let len = Command::FirmwareVersion { firmware }.encode(tag, CommandFlags::EMPTY, &mut out);
         rig.send(1, &out[..len.unwrap()]);
-        let Completion::FirmwareVersion { status, firmware: echoed, .. } = rig.next() else {
+        let Body::FirmwareVersion { status, firmware: echoed, .. } = rig.next().body else {
             panic!("no version");
         };
         assert_eq!((status, echoed), (expected, firmware));
@@ -58,13 +61,15 @@ fn a_batch_shares_its_start_time_and_keeps_its_order() {
     rig.kick();
     let mut starts = Vec::new();
     for expected in 0..40 {
-        let Completion::Echo { tag, start, status } = rig.next() else { panic!("no echo") };
+        let Completion { tag, body: Body::Echo { start, status } } = rig.next() else {
+            panic!("no echo")
+        };
         assert_eq!((tag, status), (Tag::new(expected), EchoStatus::Success));
         starts.push(start);
     }
     assert!(starts.iter().all(|start| *start == starts[0]));
     rig.send(0, &echo(1));
-    let Completion::Echo { start, .. } = rig.next() else { panic!("no echo") };
+    let Body::Echo { start, .. } = rig.next().body else { panic!("no echo") };
     assert!(start >= starts[0]);
 }
 
@@ -121,8 +126,8 @@ fn a_full_completion_queue_stalls_and_drops_nothing() {
     let mut seen = Vec::new();
     loop {
         match rig.next() {
-            Completion::Echo { tag, .. } => seen.push(tag.as_u16()),
-            Completion::Abort { status, .. } => {
+            Completion { tag, body: Body::Echo { .. } } => seen.push(tag.as_u16()),
+            Completion { body: Body::Abort { status, .. }, .. } => {
                 assert_eq!(status, AbortStatus::Success);
                 break;
             }
@@ -147,8 +152,8 @@ fn random_traffic_survives_small_reads() {
         rig.kick();
         for _ in 0..burst {
             if let Some(bytes) = rig.try_bytes() {
-                let tag = Completion::parse(&bytes).unwrap().tag();
-                assert_eq!(tag, Some(Tag::new(received)));
+                let tag = Completion::parse(&bytes).unwrap().tag;
+                assert_eq!(tag, Tag::new(received));
                 received += 1;
             }
         }
@@ -164,7 +169,11 @@ fn unknown_commands_are_reported_and_not_answered() {
         let error = FwErrorType::UnsupportedCommand;
         let bytes = rig.bytes();
         assert_eq!(bytes[2..4], [0xff, 0xff]);
-        assert_eq!(Completion::parse(&bytes), Ok(Completion::FwError { error, payload }), "{id}");
+        assert_eq!(
+            Completion::parse(&bytes),
+            Ok(Completion::event(Body::FwError { error, payload })),
+            "{id}"
+        );
     }
     rig.assert_quiet();
 }
@@ -174,18 +183,18 @@ fn each_queue_takes_its_own_commands_only() {
     let mut rig = Rig::new(null_config());
     let error = FwErrorType::UnsupportedCommand;
     rig.send(0, &abort(0x11));
-    assert_eq!(rig.next(), Completion::FwError { error, payload: 0x11 });
+    assert_eq!(rig.next(), Completion::event(Body::FwError { error, payload: 0x11 }));
     rig.send(1, &cm_reset(0x12));
-    assert_eq!(rig.next(), Completion::FwError { error, payload: 0x12 });
+    assert_eq!(rig.next(), Completion::event(Body::FwError { error, payload: 0x12 }));
     rig.send_high(0, &echo(0x13));
-    assert_eq!(rig.next(), Completion::FwError { error, payload: 0x13 });
+    assert_eq!(rig.next(), Completion::event(Body::FwError { error, payload: 0x13 }));
 
     rig.send_high(1, &abort(0x14));
     let status = AbortStatus::Success;
-    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(0x14), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(0x14), Body::Abort { status }));
     rig.send_high(0, &cm_reset(0x15));
     let status = CmResetStatus::Success;
-    assert_eq!(rig.next(), Completion::CmReset { tag: Tag::new(0x15), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(0x15), Body::CmReset { status }));
     rig.assert_quiet();
 }
 
@@ -196,25 +205,25 @@ fn impossible_sizes_skip_eight_bytes() {
     let mut batch = message(517, 1, 0);
     batch.extend(echo(2));
     rig.send(0, &batch);
-    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+    assert_eq!(rig.next().tag, Tag::new(2));
     // Size 7.
     let mut batch = message(517, 3, 7);
     batch.extend(echo(4));
     rig.send(0, &batch);
-    assert_eq!(rig.next().tag(), Some(Tag::new(4)));
+    assert_eq!(rig.next().tag, Tag::new(4));
     // Beyond what is there, by more than the eight bytes the test lets through.
     let mut batch = message(517, 5, 64)[..16].to_vec();
     batch.extend(echo(6));
     rig.send(0, &batch);
-    assert_eq!(rig.next().tag(), Some(Tag::new(6)));
+    assert_eq!(rig.next().tag, Tag::new(6));
     // Beyond what is there by eight bytes: erratum 18.
     rig.send(0, &message(517, 7, 24)[..16]);
-    assert_eq!(rig.next().tag(), Some(Tag::new(7)));
+    assert_eq!(rig.next().tag, Tag::new(7));
     // Less than a header at the end of a batch.
     let mut batch = echo(8);
     batch.extend([0xff; 5]);
     rig.send(0, &batch);
-    assert_eq!(rig.next().tag(), Some(Tag::new(8)));
+    assert_eq!(rig.next().tag, Tag::new(8));
     rig.assert_quiet();
 }
 
@@ -223,7 +232,7 @@ fn messages_of_odd_length_are_parsed_where_they_are() {
     let mut rig = Rig::new(null_config());
     for tag in 0..200 {
         rig.send(0, &message(517, tag, 16 + tag % 9));
-        assert_eq!(rig.next().tag(), Some(Tag::new(tag)));
+        assert_eq!(rig.next().tag, Tag::new(tag));
     }
 }
 
@@ -251,7 +260,7 @@ fn corrupt_indices_of_the_host_do_no_harm() {
     rig.kick();
     rig.page().store_release_u64(tail, before).unwrap();
     for tag in 0..50 {
-        assert_eq!(rig.next().tag(), Some(Tag::new(tag)));
+        assert_eq!(rig.next().tag, Tag::new(tag));
     }
 }
 
@@ -263,7 +272,7 @@ fn barriers_without_outstanding_work_wait_for_nothing() {
     }
     rig.kick();
     for tag in 0..30 {
-        assert_eq!(rig.next().tag(), Some(Tag::new(tag)));
+        assert_eq!(rig.next().tag, Tag::new(tag));
     }
 }
 

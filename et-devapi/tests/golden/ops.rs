@@ -1,16 +1,13 @@
 //! The operations interface.
 
 use et_devapi::msg::ops::{
-    AbortCmd, AbortRsp, AbortStatus, CmResetCmd, CmResetRsp, Command, CompatibilityCmd,
-    CompatibilityRsp, Completion, DmaReadNode, DmaRsp, DmaStatus, DmaWriteNode, EchoCmd, EchoRsp,
-    FirmwareVersionCmd, FirmwareVersionRsp, FwErrorEvent, KernelAbortCmd, KernelAbortRsp,
-    KernelErrorBlock, KernelLaunchCmd, KernelLaunchRsp, LaunchError, LaunchParams, LaunchPayload,
-    MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD, MAX_LIST_NODES, MsgId, P2pReadNode, P2pWriteNode,
-    StackConfig, Times, TraceBufferFullEvent, TraceConfig, TraceControl, TraceRtConfig,
-    TraceRtConfigCmd, TraceRtConfigRsp, TraceRtControlCmd, TraceRtControlRsp, TraceRuntimes,
-    Version, encode_abort, encode_cm_reset, encode_compatibility, encode_dma_read,
-    encode_dma_write, encode_echo, encode_firmware_version, encode_kernel_abort, encode_launch,
-    encode_p2p_read, encode_p2p_write, encode_trace_config, encode_trace_control,
+    AbortCmd, AbortStatus, Body, CmResetCmd, Command, CompatibilityCmd, CompatibilityRsp,
+    Completion, DmaReadNode, DmaStatus, DmaWriteNode, EchoCmd, EchoRsp, FirmwareVersionCmd,
+    FirmwareVersionRsp, FwErrorEvent, KernelAbortCmd, KernelErrorBlock, KernelLaunchCmd, Launch,
+    LaunchError, LaunchPayload, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD, MAX_LIST_NODES, MsgId,
+    P2pReadNode, P2pWriteNode, StackConfig, StatusRsp, TimedRsp, Times, TraceBufferFullEvent,
+    TraceConfig, TraceControl, TraceRtConfig, TraceRtConfigCmd, TraceRtControlCmd, TraceRuntimes,
+    Version,
 };
 use et_devapi::msg::{CommandFlags, Header, Tag, command_bytes, completion_bytes};
 use et_hal::{DeviceAddr, Endpoint};
@@ -78,35 +75,35 @@ fn all_layouts() -> Vec<Layout> {
         "device_ops_echo_cmd_t" => EchoCmd { dummy }
         "device_ops_echo_rsp_t" => EchoRsp { device_cmd_start_ts, status, pad }
         "device_ops_abort_cmd_t" => AbortCmd { tag_id, pad }
-        "device_ops_abort_rsp_t" => AbortRsp { status, pad }
+        "device_ops_abort_rsp_t" => StatusRsp { status, pad }
         "device_ops_kernel_launch_cmd_t" => KernelLaunchCmd {
             code_start_address, pointer_to_args, exception_buffer, shire_mask
         }
-        "device_ops_kernel_launch_rsp_t" => KernelLaunchRsp {
+        "device_ops_kernel_launch_rsp_t" => TimedRsp {
             device_cmd_start_ts, device_cmd_execute_dur, device_cmd_wait_dur, status, pad
         }
         "device_ops_kernel_abort_cmd_t" => KernelAbortCmd { kernel_launch_tag_id, pad }
-        "device_ops_kernel_abort_rsp_t" => KernelAbortRsp { status, pad }
-        "device_ops_dma_readlist_rsp_t" => DmaRsp {
+        "device_ops_kernel_abort_rsp_t" => StatusRsp { status, pad }
+        "device_ops_dma_readlist_rsp_t" => TimedRsp {
             device_cmd_start_ts, device_cmd_execute_dur, device_cmd_wait_dur, status, pad
         }
-        "device_ops_dma_writelist_rsp_t" => DmaRsp {
+        "device_ops_dma_writelist_rsp_t" => TimedRsp {
             device_cmd_start_ts, device_cmd_execute_dur, device_cmd_wait_dur, status, pad
         }
-        "device_ops_p2pdma_readlist_rsp_t" => DmaRsp {
+        "device_ops_p2pdma_readlist_rsp_t" => TimedRsp {
             device_cmd_start_ts, device_cmd_execute_dur, device_cmd_wait_dur, status, pad
         }
-        "device_ops_p2pdma_writelist_rsp_t" => DmaRsp {
+        "device_ops_p2pdma_writelist_rsp_t" => TimedRsp {
             device_cmd_start_ts, device_cmd_execute_dur, device_cmd_wait_dur, status, pad
         }
         "device_ops_trace_rt_config_cmd_t" => TraceRtConfigCmd {
             shire_mask, thread_mask, event_mask, filter_mask, threshold, pad
         }
-        "device_ops_trace_rt_config_rsp_t" => TraceRtConfigRsp { status, pad }
+        "device_ops_trace_rt_config_rsp_t" => StatusRsp { status, pad }
         "device_ops_trace_rt_control_cmd_t" => TraceRtControlCmd { rt_type, control }
-        "device_ops_trace_rt_control_rsp_t" => TraceRtControlRsp { status, pad }
+        "device_ops_trace_rt_control_rsp_t" => StatusRsp { status, pad }
         "device_ops_cm_reset_cmd_t" => CmResetCmd { cm_shire_mask }
-        "device_ops_cm_reset_rsp_t" => CmResetRsp { status, pad }
+        "device_ops_cm_reset_rsp_t" => StatusRsp { status, pad }
         "device_ops_device_fw_error_t" => FwErrorEvent { payload, error_type, pad }
         "device_ops_trace_buffer_full_event_t" => TraceBufferFullEvent {
             data_size, buffer_type, pad
@@ -167,14 +164,13 @@ fn check_completion(vector: &Vector, id: MsgId, example: &Example, what: &str) {
     assert_eq!(Completion::parse(&example.bytes), Ok(expected), "{what}");
     let tag = example.int("header.tag_id");
     let is_event = matches!(id, MsgId::FwError | MsgId::TraceBufferFull);
-    assert_eq!(expected.tag(), (!is_event).then_some(Tag::new(tag)), "{what}");
+    assert_eq!((expected.is_event(), expected.tag), (is_event, Tag::new(tag)), "{what}");
     let mut out = [0xff; MAX_COMMAND_BYTES];
     assert_eq!(expected.encode(&mut out), Ok(example.bytes.len()), "{what}");
     assert_eq!(out[..example.bytes.len()], example.bytes, "{what}");
 }
 
 fn completion(vector: &Vector, id: MsgId, e: &Example) -> Completion {
-    let tag = Tag::new(e.int("header.tag_id"));
     let code = || e.int::<u32>("status");
     let times = || Times {
         start: e.number("device_cmd_start_ts"),
@@ -184,18 +180,17 @@ fn completion(vector: &Vector, id: MsgId, e: &Example) -> Completion {
     let version =
         || Version { major: e.int("major"), minor: e.int("minor"), patch: e.int("patch") };
     let dma = || DmaStatus::from(code());
-    match id {
+    let body = match id {
         MsgId::CompatibilityRsp => {
-            Completion::Compatibility { tag, status: code().into(), version: version() }
+            Body::Compatibility { status: code().into(), version: version() }
         }
-        MsgId::FirmwareVersionRsp => Completion::FirmwareVersion {
-            tag,
+        MsgId::FirmwareVersionRsp => Body::FirmwareVersion {
             status: code().into(),
             version: version(),
             firmware: e.int::<u32>("type").into(),
         },
-        MsgId::EchoRsp => Completion::Echo { tag, start: times_start(e), status: code().into() },
-        MsgId::AbortRsp => Completion::Abort { tag, status: AbortStatus::from(code()) },
+        MsgId::EchoRsp => Body::Echo { start: times_start(e), status: code().into() },
+        MsgId::AbortRsp => Body::Abort { status: AbortStatus::from(code()) },
         MsgId::KernelLaunchRsp => {
             let block = e.array("kernel_rsp_error_ptr");
             let (words, _) = block.as_chunks::<8>();
@@ -207,26 +202,26 @@ fn completion(vector: &Vector, id: MsgId, e: &Example) -> Completion {
                 }
                 _ => panic!("{}: error block of {} bytes", vector.name, block.len()),
             };
-            Completion::Launch { tag, times: times(), status: code().into(), error }
+            Body::Launch { times: times(), status: code().into(), error }
         }
-        MsgId::KernelAbortRsp => Completion::KernelAbort { tag, status: code().into() },
-        MsgId::DmaReadListRsp => Completion::DmaRead { tag, times: times(), status: dma() },
-        MsgId::DmaWriteListRsp => Completion::DmaWrite { tag, times: times(), status: dma() },
-        MsgId::P2pDmaReadListRsp => Completion::P2pRead { tag, times: times(), status: dma() },
-        MsgId::P2pDmaWriteListRsp => Completion::P2pWrite { tag, times: times(), status: dma() },
-        MsgId::TraceRtConfigRsp => Completion::TraceConfig { tag, status: code().into() },
-        MsgId::TraceRtControlRsp => Completion::TraceControl { tag, status: code().into() },
-        MsgId::CmResetRsp => Completion::CmReset { tag, status: code().into() },
-        MsgId::FwError => Completion::FwError {
-            error: e.int::<u32>("error_type").into(),
-            payload: e.number("payload"),
-        },
-        MsgId::TraceBufferFull => Completion::TraceBufferFull {
+        MsgId::KernelAbortRsp => Body::KernelAbort { status: code().into() },
+        MsgId::DmaReadListRsp => Body::DmaRead { times: times(), status: dma() },
+        MsgId::DmaWriteListRsp => Body::DmaWrite { times: times(), status: dma() },
+        MsgId::P2pDmaReadListRsp => Body::P2pRead { times: times(), status: dma() },
+        MsgId::P2pDmaWriteListRsp => Body::P2pWrite { times: times(), status: dma() },
+        MsgId::TraceRtConfigRsp => Body::TraceConfig { status: code().into() },
+        MsgId::TraceRtControlRsp => Body::TraceControl { status: code().into() },
+        MsgId::CmResetRsp => Body::CmReset { status: code().into() },
+        MsgId::FwError => {
+            Body::FwError { error: e.int::<u32>("error_type").into(), payload: e.number("payload") }
+        }
+        MsgId::TraceBufferFull => Body::TraceBufferFull {
             data_size: e.int("data_size"),
             buffer_type: e.int("buffer_type"),
         },
         other => panic!("{}: {other:?} is no completion", vector.name),
-    }
+    };
+    Completion::new(Tag::new(e.int("header.tag_id")), body)
 }
 
 fn times_start(e: &Example) -> u64 {
@@ -261,93 +256,61 @@ fn check_command(id: MsgId, e: &Example, what: &str) {
     assert_eq!((header.tag(), header.flags(), header.msg_id.get()), (tag, flags, id.as_u16()));
 
     let mut expected = bytes.to_vec();
-    let mut out = [0xff; MAX_COMMAND_BYTES];
-    let encoded = match (id, command) {
-        (MsgId::CheckCompatibilityCmd, Command::CheckCompatibility) => {
-            encode_compatibility(tag, flags, &mut out)
+    match (id, command) {
+        (MsgId::CheckCompatibilityCmd, Command::CheckCompatibility) => {}
+        (MsgId::FirmwareVersionCmd, Command::FirmwareVersion { firmware }) => {
+            assert_eq!(u32::from(firmware), e.int::<u32>("firmware_type"), "{what}");
         }
-        (MsgId::FirmwareVersionCmd, Command::FirmwareVersion { firmware_type }) => {
-            assert_eq!(firmware_type, e.int::<u8>("firmware_type"), "{what}");
-            encode_firmware_version(tag, flags, u32::from(firmware_type).into(), &mut out)
-        }
-        (MsgId::EchoCmd, Command::Echo) => {
-            // The payload is not returned (§7.4); the encoder sends 0.
-            expected[8..].fill(0);
-            encode_echo(tag, flags, &mut out)
-        }
-        (MsgId::AbortCmd, Command::Abort) => {
-            // Firmware ignores the tag to abort (§10.1); the encoder sends 0.
-            expected[8..10].fill(0);
-            encode_abort(tag, flags, &mut out)
-        }
+        // The payload is not returned (§7.4); the encoder sends 0.
+        (MsgId::EchoCmd, Command::Echo) => expected[8..].fill(0),
+        // Firmware ignores the tag to abort (§10.1); the encoder sends 0.
+        (MsgId::AbortCmd, Command::Abort) => expected[8..10].fill(0),
         (MsgId::KernelLaunchCmd, Command::KernelLaunch(launch)) => {
-            let LaunchPayload::Whole { cmd, payload } = launch else { panic!("{what}") };
-            assert_eq!(payload, e.array("argument_payload"), "{what}");
-            assert_eq!(cmd.as_bytes(), &bytes[..40], "{what}");
-            launch_again(e, tag, flags, payload, &mut out)
+            check_launch(e, flags, launch, what);
         }
         (MsgId::KernelAbortCmd, Command::KernelAbort { launch }) => {
             assert_eq!(launch.as_u16(), e.int::<u16>("kernel_launch_tag_id"), "{what}");
             assert_eq!(flags, CommandFlags::EMPTY, "{what}");
-            encode_kernel_abort(tag, launch, &mut out)
         }
         (MsgId::DmaReadListCmd, Command::DmaReadList { nodes: parsed }) => {
-            let nodes: Vec<DmaReadNode> = nodes("dma_read_node", e);
-            assert_eq!(parsed, nodes, "{what}");
-            encode_dma_read(tag, flags, &nodes, &mut out)
+            assert_eq!(parsed, nodes::<DmaReadNode>("dma_read_node", e), "{what}");
         }
         (MsgId::DmaWriteListCmd, Command::DmaWriteList { nodes: parsed }) => {
-            let nodes: Vec<DmaWriteNode> = nodes("dma_write_node", e);
-            assert_eq!(parsed, nodes, "{what}");
-            encode_dma_write(tag, flags, &nodes, &mut out)
+            assert_eq!(parsed, nodes::<DmaWriteNode>("dma_write_node", e), "{what}");
         }
         (MsgId::P2pDmaReadListCmd, Command::P2pDmaReadList { nodes: parsed }) => {
-            let nodes: Vec<P2pReadNode> = nodes("p2pdma_read_node", e);
-            assert_eq!(parsed, nodes, "{what}");
-            encode_p2p_read(tag, flags, &nodes, &mut out)
+            assert_eq!(parsed, nodes::<P2pReadNode>("p2pdma_read_node", e), "{what}");
         }
         (MsgId::P2pDmaWriteListCmd, Command::P2pDmaWriteList { nodes: parsed }) => {
-            let nodes: Vec<P2pWriteNode> = nodes("p2pdma_write_node", e);
-            assert_eq!(parsed, nodes, "{what}");
-            encode_p2p_write(tag, flags, &nodes, &mut out)
+            assert_eq!(parsed, nodes::<P2pWriteNode>("p2pdma_write_node", e), "{what}");
         }
-        (MsgId::TraceRtConfigCmd, Command::TraceRtConfig(cmd)) => {
-            assert_eq!(cmd.as_bytes(), bytes, "{what}");
-            let config = TraceRtConfig {
+        (MsgId::TraceRtConfigCmd, Command::TraceRtConfig(config)) => {
+            let meant = TraceRtConfig {
                 shire_mask: e.number("shire_mask"),
                 thread_mask: e.number("thread_mask"),
                 event_mask: e.int("event_mask"),
                 filter_mask: e.int("filter_mask"),
                 threshold: e.int("threshold"),
             };
-            encode_trace_config(tag, flags, &config, &mut out)
+            assert_eq!(config, meant, "{what}");
         }
-        (MsgId::TraceRtControlCmd, Command::TraceRtControl(cmd)) => {
-            assert_eq!(cmd.as_bytes(), bytes, "{what}");
-            {
-                let runtimes = TraceRuntimes::from_bits(e.int("rt_type"));
-                let control = TraceControl::from_bits(e.int("control"));
-                encode_trace_control(tag, flags, runtimes, control, &mut out)
-            }
+        (MsgId::TraceRtControlCmd, Command::TraceRtControl { runtimes, control }) => {
+            assert_eq!(runtimes, TraceRuntimes::from_bits(e.int("rt_type")), "{what}");
+            assert_eq!(control, TraceControl::from_bits(e.int("control")), "{what}");
         }
         (MsgId::CmResetCmd, Command::CmReset { shire_mask }) => {
             assert_eq!(shire_mask, e.number("cm_shire_mask"), "{what}");
-            encode_cm_reset(tag, flags, shire_mask, &mut out)
         }
         (id, command) => panic!("{what}: {id:?} was read as {command:?}"),
-    };
-    assert_eq!(encoded, Ok(bytes.len()), "{what}");
+    }
+    let mut out = [0xff; MAX_COMMAND_BYTES];
+    assert_eq!(command.encode(tag, flags, &mut out), Ok(bytes.len()), "{what}");
     assert_eq!(out[..bytes.len()], expected, "{what}");
 }
 
-/// Encodes a launch from the parts that the flags say its payload has. Spec: §9.1
-fn launch_again(
-    e: &Example,
-    tag: Tag,
-    flags: CommandFlags,
-    payload: &[u8],
-    out: &mut [u8],
-) -> Result<usize, et_devapi::msg::EncodeError> {
+/// Puts the payload together again from the parts that the flags say it has. Spec: §9.1
+fn check_launch(e: &Example, flags: CommandFlags, launch: Launch<'_>, what: &str) {
+    let payload = e.array("argument_payload");
     let (mut trace, mut stack, mut rest) = (None, None, payload);
     if flags.contains(CommandFlags::KERNEL_TRACE) {
         let (part, after) = TraceConfig::read_from_prefix(rest).unwrap();
@@ -357,18 +320,17 @@ fn launch_again(
         let (part, after) = StackConfig::read_from_prefix(rest).unwrap();
         (stack, rest) = (Some(part), after);
     }
-    assert_eq!(flags.contains(CommandFlags::ARGS_EMBEDDED), !rest.is_empty(), "{}", e.label);
+    let again = LaunchPayload::new(trace.as_ref(), stack.as_ref(), rest).unwrap();
+    assert_eq!(again.as_bytes(), payload, "{what}");
+    let others = CommandFlags::BARRIER.with(CommandFlags::FLUSH_L3).bits() & flags.bits();
+    assert_eq!(again.flags().with(CommandFlags::from_bits(others)), flags, "{what}");
     let address = |field| Some(DeviceAddr::new(e.number(field))).filter(|a| a.as_u64() != 0);
-    let params = LaunchParams {
+    let meant = Launch {
         entry: DeviceAddr::new(e.number("code_start_address")),
         args: address("pointer_to_args"),
         exception_buffer: address("exception_buffer"),
         shire_mask: e.number("shire_mask"),
-        trace,
-        stack,
-        embedded_args: rest,
+        payload,
     };
-    // Those of the parts are the encoder's to set.
-    let callers = CommandFlags::BARRIER.with(CommandFlags::FLUSH_L3).bits() & flags.bits();
-    encode_launch(tag, CommandFlags::from_bits(callers), &params, out)
+    assert_eq!(launch, meant, "{what}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{
-    CmResetStatus, Completion, FirmwareType, FirmwareVersionStatus, Version,
+    Body, CmResetStatus, Command, FirmwareType, FirmwareVersionStatus, Version,
 };
 use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 
@@ -102,12 +102,12 @@ impl<H: Hal> Device<H> {
     pub fn firmware_version(&self, firmware: FirmwareType) -> Result<Version> {
         let op = "firmware version query";
         let deadline = self.link.deadline(self.link.config.command_timeout);
-        let wire = Wire::FirmwareVersion(firmware);
+        let wire = Wire::Plain(Command::FirmwareVersion { firmware });
         match self.link.call(wire, op, deadline)? {
-            Completion::FirmwareVersion {
-                status: FirmwareVersionStatus::Success, version, ..
-            } => Ok(version),
-            Completion::FirmwareVersion { status, .. } => {
+            Body::FirmwareVersion { status: FirmwareVersionStatus::Success, version, .. } => {
+                Ok(version)
+            }
+            Body::FirmwareVersion { status, .. } => {
                 Err(Error::Refused { op, status: status.to_string().into() })
             }
             other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
@@ -264,12 +264,12 @@ impl<H: Hal> Device<H> {
         link.abort_all()?;
         // Work that does not end is no reason against a reset.
         link.wait_idle(None, link.deadline(timeout / 2));
-        match link.call_high(0, CommandFlags::EMPTY, Wire::CmReset, op, deadline)? {
-            Completion::CmReset { status: CmResetStatus::Success, .. } => {
+        match link.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline)? {
+            Body::CmReset { status: CmResetStatus::Success, .. } => {
                 link.compute_up();
                 Ok(())
             }
-            Completion::CmReset { status, .. } => {
+            Body::CmReset { status, .. } => {
                 Err(Error::Refused { op, status: status.to_string().into() })
             }
             other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use et_devapi::dir::{BarSizes, MgmtStatus, OpsStatus};
 use et_devapi::discovery::{self, DiscoveryError, Layout};
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{API_MAJOR, CompatibilityStatus, Completion, Version};
+use et_devapi::msg::ops::{API_MAJOR, Body, CompatibilityStatus, Version};
 use et_devapi::pci::{BAR0_BYTES, MAILBOX_BAR};
 use et_hal::{Hal, Mmio};
 
@@ -92,19 +92,19 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version> {
     for queue in 0..usize::from(link.layout.ops_mailbox.high_priority.count) {
         if queue < link.queue_count() {
             let op = "abort of earlier work";
-            link.call_high(queue, CommandFlags::BARRIER, Wire::Abort, op, deadline)?;
+            link.call_high(queue, CommandFlags::BARRIER, Wire::ABORT, op, deadline)?;
         }
     }
     let op = "compatibility check";
-    match link.call(Wire::Compatibility, op, deadline)? {
-        Completion::Compatibility { status: CompatibilityStatus::Success, version, .. } => {
+    match link.call(Wire::COMPATIBILITY, op, deadline)? {
+        Body::Compatibility { status: CompatibilityStatus::Success, version, .. } => {
             if version.major != API_MAJOR {
                 return Err(Error::Version { found: version, required: API_MAJOR });
             }
             tracing::info!(%version, "device API");
             Ok(version)
         }
-        Completion::Compatibility { status, .. } => {
+        Body::Compatibility { status, .. } => {
             Err(Error::Refused { op, status: status.to_string().into() })
         }
         other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use et_devapi::dir::{OpsRegion, Region};
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{CmResetStatus, Completion};
+use et_devapi::msg::ops::{Body, CmResetStatus};
 use et_hal::{AccessPath, Bar, BarOffset, DeviceAccess, Hal, Mmio};
 
 use crate::clock::Clock;
@@ -126,8 +126,8 @@ impl<H: Hal> Access<H> {
         let link = Arc::clone(&self.link);
         let reset = move || {
             let (op, deadline) = ("compute reset", link.deadline(limit));
-            match link.call_high(0, CommandFlags::EMPTY, Wire::CmReset, op, deadline) {
-                Ok(Completion::CmReset { status: CmResetStatus::Success, .. }) => {
+            match link.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline) {
+                Ok(Body::CmReset { status: CmResetStatus::Success, .. }) => {
                     link.compute_up();
                     tracing::info!("compute was reset");
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Completion, DmaStatus, FwErrorType};
+use et_devapi::msg::ops::{Body, Completion, DmaStatus, FwErrorType};
 use et_hal::{DeviceAccess, Hal, ResetScope};
 
 use super::core::{Answer, Command, Core, Held, StreamKey};
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// An answered command that needs a decision, which may allocate or call back.
 pub(super) struct Decision<H: Hal> {
     held: Held<Box<Load<H>>>,
-    completion: Completion,
+    body: Body,
 }
 
 impl<H: Hal> Link<H> {
@@ -31,33 +31,30 @@ impl<H: Hal> Link<H> {
         decisions: &mut Vec<Decision<H>>,
         fatal: &mut Option<Error>,
     ) {
-        match *completion {
-            Completion::FwError { error, payload } => {
+        match completion.body {
+            Body::FwError { error, payload } => {
                 self.firmware_error(core, error, payload, now);
                 return;
             }
-            Completion::TraceBufferFull { .. } => {
+            Body::TraceBufferFull { .. } => {
                 self.counts.trace_full.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            Completion::Unknown { msg_id, .. } => {
+            Body::Unknown { msg_id, .. } => {
                 self.counts.unknown.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(msg_id, "unknown message ignored");
                 return;
             }
             _ => {}
         }
-        let answer = completion.tag().map(|tag| core.answer(tag, completion, now));
-        match answer {
-            Some(Answer::Settled) => {}
-            Some(Answer::Held(held)) => {
-                decisions.push(Decision { held, completion: *completion });
-            }
-            Some(Answer::Nonsense) => {
+        match core.answer(completion.tag, &completion.body, now) {
+            Answer::Settled => {}
+            Answer::Held(held) => decisions.push(Decision { held, body: completion.body }),
+            Answer::Nonsense => {
                 let why = "response of another kind than its command".into();
                 fatal.get_or_insert(Error::Lost { why });
             }
-            Some(Answer::Stray) | None => {
+            Answer::Stray => {
                 self.counts.stray.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(?completion, "response without a command ignored");
             }
@@ -94,23 +91,23 @@ impl<H: Hal> Link<H> {
     }
 
     pub(super) fn decide(&self, decision: Decision<H>) {
-        let Decision { held, completion } = decision;
+        let Decision { held, body } = decision;
         let (load, error, op) = held.split();
         let is_good = matches!(
-            completion,
-            Completion::DmaRead { status: DmaStatus::Complete, .. }
-                | Completion::DmaWrite { status: DmaStatus::Complete, .. }
+            body,
+            Body::DmaRead { status: DmaStatus::Complete, .. }
+                | Body::DmaWrite { status: DmaStatus::Complete, .. }
         );
         match load.then {
             Then::Reply(reply) => {
-                let told = reply.set(Ok(completion), |parker| self.tell(parker));
+                let told = reply.set(Ok(body), |parker| self.tell(parker));
                 if let Some(told) = told {
                     told.run();
                 }
                 self.enter(|core, now| core.release(op, Ok(()), now));
             }
             Then::Launch(launched) => {
-                let Completion::Launch { status, error: ref block, .. } = completion else {
+                let Body::Launch { status, error: ref block, .. } = body else {
                     unreachable!("only its own kind of answer is held for a launch")
                 };
                 let failure = LaunchFailure::new(&launched.kernel, status, block.as_ref());

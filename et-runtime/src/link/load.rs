@@ -1,11 +1,10 @@
 //! A command on its way: what to send, and what belongs to it until the answer.
 
 use et_devapi::msg::ops::{
-    self, Completion, DmaReadNode, DmaStatus, DmaWriteNode, FirmwareType, LaunchParams,
-    LaunchStatus, StackConfig, TraceConfig,
+    self, Body, DmaReadNode, DmaStatus, DmaWriteNode, LaunchPayload, LaunchStatus,
 };
 use et_devapi::msg::{CommandFlags, EncodeError, Tag};
-use et_hal::{DeviceAddr, Hal};
+use et_hal::Hal;
 
 use super::core::{self, Verdict};
 use super::{OneShot, Parker};
@@ -21,11 +20,8 @@ pub(crate) enum Wire {
     DmaWrite(Nodes<DmaWriteNode>),
     DmaRead(Nodes<DmaReadNode>),
     Launch(Box<LaunchWire>),
-    Echo,
-    Abort,
-    CmReset,
-    Compatibility,
-    FirmwareVersion(FirmwareType),
+    /// One that borrows nothing.
+    Plain(ops::Command<'static>),
 }
 
 /// A list of one or more nodes.
@@ -46,45 +42,37 @@ impl<T> Nodes<T> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchWire {
-    pub(crate) entry: DeviceAddr,
-    /// `None` while it is that of the context.
-    pub(crate) args: Option<DeviceAddr>,
-    pub(crate) exception_buffer: Option<DeviceAddr>,
-    pub(crate) shire_mask: u64,
-    pub(crate) trace: Option<TraceConfig>,
-    pub(crate) stack: Option<StackConfig>,
-    pub(crate) embedded: [u8; ops::MAX_LAUNCH_PAYLOAD],
-    pub(crate) embedded_len: usize,
+    /// Its arguments are `None` while they are those of the context, and its payload is empty.
+    pub(crate) launch: ops::Launch<'static>,
+    pub(crate) payload: LaunchPayload,
 }
 
 impl Wire {
+    pub(crate) const ECHO: Self = Self::Plain(ops::Command::Echo);
+    pub(crate) const ABORT: Self = Self::Plain(ops::Command::Abort);
+    pub(crate) const COMPATIBILITY: Self = Self::Plain(ops::Command::CheckCompatibility);
+    /// Firmware ignores which shires. Spec: §7.12.
+    pub(crate) const CM_RESET: Self = Self::Plain(ops::Command::CmReset { shire_mask: u64::MAX });
+
+    #[inline]
     pub(crate) fn encode(
         &self,
         tag: Tag,
         flags: CommandFlags,
         out: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        match self {
-            Self::DmaWrite(nodes) => ops::encode_dma_write(tag, flags, nodes.as_slice(), out),
-            Self::DmaRead(nodes) => ops::encode_dma_read(tag, flags, nodes.as_slice(), out),
-            Self::Launch(launch) => {
-                let params = LaunchParams {
-                    entry: launch.entry,
-                    args: launch.args,
-                    exception_buffer: launch.exception_buffer,
-                    shire_mask: launch.shire_mask,
-                    trace: launch.trace,
-                    stack: launch.stack,
-                    embedded_args: launch.embedded.get(..launch.embedded_len).unwrap_or_default(),
-                };
-                ops::encode_launch(tag, flags, &params, out)
+        let (command, flags) = match self {
+            Self::DmaWrite(nodes) => {
+                (ops::Command::DmaWriteList { nodes: nodes.as_slice() }, flags)
             }
-            Self::Echo => ops::encode_echo(tag, flags, out),
-            Self::Abort => ops::encode_abort(tag, flags, out),
-            Self::CmReset => ops::encode_cm_reset(tag, flags, u64::MAX, out),
-            Self::Compatibility => ops::encode_compatibility(tag, flags, out),
-            Self::FirmwareVersion(kind) => ops::encode_firmware_version(tag, flags, *kind, out),
-        }
+            Self::DmaRead(nodes) => (ops::Command::DmaReadList { nodes: nodes.as_slice() }, flags),
+            Self::Launch(wire) => {
+                let launch = ops::Launch { payload: wire.payload.as_bytes(), ..wire.launch };
+                (ops::Command::KernelLaunch(launch), flags.with(wire.payload.flags()))
+            }
+            Self::Plain(command) => (*command, flags),
+        };
+        command.encode(tag, flags, out)
     }
 }
 
@@ -99,7 +87,7 @@ pub(crate) enum Then<H: Hal> {
     /// An exception buffer has its pattern, for the first time or again.
     Refill { context: LaunchContext, pattern: Pattern<H> },
     /// The runtime itself wants the answer.
-    Reply(Arc<OneShot<Result<Completion>>>),
+    Reply(Arc<OneShot<Result<Body>>>),
 }
 
 /// Where the pattern of exception buffers comes from.
@@ -195,8 +183,8 @@ impl<H: Hal> Load<H> {
         let (Wire::Launch(wire), Then::Launch(launched)) = (&mut self.wire, &mut self.then) else {
             return;
         };
-        wire.args.get_or_insert(context.args());
-        wire.exception_buffer = Some(context.exceptions());
+        wire.launch.args.get_or_insert(context.args());
+        wire.launch.exception_buffer = Some(context.exceptions());
         launched.context = Some(context);
     }
 
@@ -238,11 +226,11 @@ impl<H: Hal> core::Load for Box<Load<H>> {
     type Context = LaunchContext;
 
     fn abort() -> Self {
-        Load::copy(Wire::Abort, Keep::Nothing)
+        Load::copy(Wire::ABORT, Keep::Nothing)
     }
 
     fn ping() -> Self {
-        Load::copy(Wire::Echo, Keep::Nothing)
+        Load::copy(Wire::ECHO, Keep::Nothing)
     }
 
     fn is_launch(&self) -> bool {
@@ -261,8 +249,8 @@ impl<H: Hal> core::Load for Box<Load<H>> {
         match (&mut self.wire, &mut self.then) {
             (Wire::Launch(wire), Then::Launch(launched)) => {
                 let context = launched.context.take()?;
-                if wire.args == Some(context.args()) {
-                    wire.args = None;
+                if wire.launch.args == Some(context.args()) {
+                    wire.launch.args = None;
                 }
                 Some(context)
             }
@@ -286,26 +274,23 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                 return None;
             }
         };
-        Some(Load::new(Wire::Echo, then))
+        Some(Load::new(Wire::ECHO, then))
     }
 
-    fn verdict(&self, answer: &Completion) -> Verdict {
+    fn verdict(&self, answer: &Body) -> Verdict {
         match (&self.then, answer) {
             (Then::Reply(_), _) => Verdict::Hold(None),
-            (Then::Check(_), Completion::Echo { .. } | Completion::Abort { .. }) => {
-                Verdict::Done(None)
-            }
+            (Then::Check(_), Body::Echo { .. } | Body::Abort { .. }) => Verdict::Done(None),
             (
                 Then::Check(_) | Then::Diagnose(_) | Then::Refill { .. },
-                Completion::DmaRead { times, status, .. }
-                | Completion::DmaWrite { times, status, .. },
+                Body::DmaRead { times, status, .. } | Body::DmaWrite { times, status, .. },
             ) => match (status, &self.then) {
                 (DmaStatus::HostAborted, _) => Verdict::Aborted { is_repeatable: true },
                 (_, Then::Diagnose(_) | Then::Refill { .. }) => Verdict::Hold(Some(*times)),
                 (DmaStatus::Complete, _) => Verdict::Done(Some(*times)),
                 (status, _) => Verdict::Failed(Error::Copy { status: *status }, Some(*times)),
             },
-            (Then::Launch(launched), Completion::Launch { times, status, error, .. }) => {
+            (Then::Launch(launched), Body::Launch { times, status, error, .. }) => {
                 let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
                 match status {
                     LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),

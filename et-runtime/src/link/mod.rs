@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use et_devapi::discovery::Layout;
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::Completion;
+use et_devapi::msg::ops::Body;
 use et_hal::{DeviceAccess, Dma, Hal, Mailbox};
 
 use self::core::{Command, Core, Shape};
@@ -265,12 +265,7 @@ impl<H: Hal> Link<H> {
     }
 
     /// Sends one of the runtime's own commands and waits for the answer.
-    pub(crate) fn call(
-        &self,
-        wire: Wire,
-        op: &'static str,
-        deadline: Deadline,
-    ) -> Result<Completion> {
+    pub(crate) fn call(&self, wire: Wire, op: &'static str, deadline: Deadline) -> Result<Body> {
         self.call_with(wire, op, deadline, |core, command| {
             let queue = core.quietest();
             core.post(queue, command);
@@ -286,7 +281,7 @@ impl<H: Hal> Link<H> {
         wire: Wire,
         op: &'static str,
         deadline: Deadline,
-    ) -> Result<Completion> {
+    ) -> Result<Body> {
         self.call_with(wire, op, deadline, |core, command| {
             if core.post_high(queue, command.flags(flags)) {
                 return Ok(());
@@ -302,7 +297,7 @@ impl<H: Hal> Link<H> {
         op: &'static str,
         deadline: Deadline,
         post: impl FnOnce(&mut Core<Box<Load<H>>>, Command<Box<Load<H>>>) -> Result<()>,
-    ) -> Result<Completion> {
+    ) -> Result<Body> {
         let reply = Arc::new(OneShot::new());
         let load = Load::new(wire, Then::Reply(Arc::clone(&reply)));
         self.enter(|core, _| post(core, Command::new(load)))?;

@@ -1,7 +1,7 @@
 //! Launching.
 
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::MAX_LAUNCH_PAYLOAD;
+use et_devapi::msg::ops::{self, LaunchPayload, TraceConfig};
 use et_hal::Hal;
 
 use super::Stream;
@@ -19,27 +19,29 @@ impl<H: Hal> Stream<H> {
     pub(super) fn start(&self, launch: &Launch) -> Result<Event> {
         let link = self.link();
         let bytes = launch.args.as_bytes();
-        let mut wire = self.check(launch)?;
+        let (mut message, trace) = self.check(launch)?;
         let mut uses = launch.uses.clone();
         if let Some(trace) = &launch.trace {
             uses.push(trace.buffer.clone());
         }
+        let mut stack = None;
         if let Some(bytes) = launch.stack_bytes {
-            let plan = StackPlan::new(bytes, wire.shire_mask)?;
+            let plan = StackPlan::new(bytes, message.shire_mask)?;
             let memory = link.memory.alloc(plan.total_bytes, 4096)?;
-            wire.stack = Some(plan.config(memory.addr(), link.layout.host_managed.base)?);
+            stack = Some(plan.config(memory.addr(), link.layout.host_managed.base)?);
             uses.push(memory.whole());
         }
-        let args = if bytes.len() <= launch.embedded_room() {
-            wire.embedded[..bytes.len()].copy_from_slice(bytes);
-            wire.embedded_len = bytes.len();
-            None
-        } else {
+        let mut args = None;
+        if bytes.len() > launch.embedded_room() {
             let place = self.place_for_args(bytes)?;
-            wire.args = Some(place.addr());
+            message.args = Some(place.addr());
             uses.push(place.clone());
-            Some(place)
-        };
+            args = Some(place);
+        }
+        let embedded = if args.is_none() { bytes } else { &[] };
+        let payload = LaunchPayload::new(trace.as_ref(), stack.as_ref(), embedded)
+            .map_err(|error| Error::LaunchOption { option: "payload", why: error.to_string() })?;
+        let wire = LaunchWire { launch: message, payload };
         let flags = if launch.flush_l3 { CommandFlags::FLUSH_L3 } else { CommandFlags::EMPTY };
         let kernel = Arc::clone(&launch.kernel.inner);
         let launched = Launched { context: None, is_fresh: false, kernel, _uses: uses };
@@ -67,7 +69,7 @@ impl<H: Hal> Stream<H> {
     }
 
     /// Checks a launch by the rules of the firmware; returns the message as far as it is known.
-    fn check(&self, launch: &Launch) -> Result<LaunchWire> {
+    fn check(&self, launch: &Launch) -> Result<(ops::Launch<'static>, Option<TraceConfig>)> {
         let link = self.link();
         let shire_mask = launch.checked_mask(link.available_shires())?;
         let code = launch.kernel.inner.code.whole();
@@ -81,16 +83,14 @@ impl<H: Hal> Stream<H> {
         if len > MAX_ARGS {
             return Err(Error::ArgumentsTooLarge { len, max: MAX_ARGS });
         }
-        Ok(LaunchWire {
+        let message = ops::Launch {
             entry: launch.kernel.inner.entry,
             args: None,
             exception_buffer: None,
             shire_mask,
-            trace: launch.checked_trace()?,
-            stack: None,
-            embedded: [0; MAX_LAUNCH_PAYLOAD],
-            embedded_len: 0,
-        })
+            payload: &[],
+        };
+        Ok((message, launch.checked_trace()?))
     }
 
     /// Allocates device memory for arguments that do not fit into the message.

@@ -199,7 +199,7 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// Those of [`Error`] that say the device is gone.
     pub fn barrier(&self) -> Result<Event> {
-        self.submit("barrier", Some(Command::new(Load::copy(Wire::Echo, Keep::Nothing))))
+        self.submit("barrier", Some(Command::new(Load::copy(Wire::ECHO, Keep::Nothing))))
     }
 
     /// Makes later operations of this stream wait for an event of another, of this or any other

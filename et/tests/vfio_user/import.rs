@@ -15,8 +15,7 @@ use et::vfio::{VfioError, VfioHal, VfioMailbox, VfioOptions};
 use et_devapi::dir::BarSizes;
 use et_devapi::discovery::{self, Layout};
 use et_devapi::msg::ops::{
-    Completion, DmaReadNode, DmaStatus, DmaWriteNode, MAX_COMMAND_BYTES, encode_dma_read,
-    encode_dma_write,
+    Body, Command, Completion, DmaReadNode, DmaStatus, DmaWriteNode, MAX_COMMAND_BYTES,
 };
 use et_devapi::msg::{CommandFlags, Tag};
 use et_sim_server::CardOptions;
@@ -111,7 +110,8 @@ impl Driver {
             let ticket = self.mailbox.ticket();
             if let Pop::Message(len) = self.mailbox.pop(&mut bytes).unwrap() {
                 match Completion::parse(&bytes[..len]).unwrap() {
-                    Completion::DmaRead { status, .. } | Completion::DmaWrite { status, .. } => {
+                    Completion { body: Body::DmaRead { status, .. }, .. }
+                    | Completion { body: Body::DmaWrite { status, .. }, .. } => {
                         return status;
                     }
                     other => panic!("{other:?}"),
@@ -126,14 +126,18 @@ impl Driver {
     fn to_device(&self, from: u64, to: DeviceAddr, len: usize) -> DmaStatus {
         let node = DmaWriteNode::new(BusAddr::new(from), to, u32::try_from(len).unwrap());
         let mut out = [0; MAX_COMMAND_BYTES];
-        let len = encode_dma_write(Tag::new(1), CommandFlags::EMPTY, &[node], &mut out).unwrap();
+        let len = Command::DmaWriteList { nodes: &[node] }
+            .encode(Tag::new(1), CommandFlags::EMPTY, &mut out)
+            .unwrap();
         self.call(&out[..len])
     }
 
     fn to_host(&self, from: DeviceAddr, to: u64, len: usize) -> DmaStatus {
         let node = DmaReadNode::new(BusAddr::new(to), from, u32::try_from(len).unwrap());
         let mut out = [0; MAX_COMMAND_BYTES];
-        let len = encode_dma_read(Tag::new(2), CommandFlags::EMPTY, &[node], &mut out).unwrap();
+        let len = Command::DmaReadList { nodes: &[node] }
+            .encode(Tag::new(2), CommandFlags::EMPTY, &mut out)
+            .unwrap();
         self.call(&out[..len])
     }
 }

@@ -1,7 +1,7 @@
 //! The abort command: everything of one submission queue. Spec: §10.1
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{AbortStatus, Completion};
+use et_devapi::msg::ops::{AbortStatus, Body};
 
 use super::mm::Shared;
 use super::sq::SubmissionWorker;
@@ -36,7 +36,7 @@ impl Aborting {
         if shared.kernel.runs_from(self.queue) {
             return false;
         }
-        shared.respond(&Completion::Abort { tag: self.tag, status: AbortStatus::Success });
+        shared.respond(self.tag, Body::Abort { status: AbortStatus::Success });
         true
     }
 }

@@ -3,7 +3,7 @@
 use et_devapi::abi;
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{
-    Completion, DmaReadNode, DmaStatus, DmaWriteNode, P2pReadNode, P2pWriteNode, Times,
+    Body, DmaReadNode, DmaStatus, DmaWriteNode, P2pReadNode, P2pWriteNode, Times,
 };
 use et_sim_cores::Scratchpads;
 use vm_memory::Bytes;
@@ -195,13 +195,12 @@ impl Transfer {
         }
     }
 
-    fn completion(&self, times: Times, status: DmaStatus) -> Completion {
-        let tag = self.origin.tag;
+    fn answer(&self, times: Times, status: DmaStatus) -> Body {
         match self.kind {
-            Kind::Read => Completion::DmaRead { tag, times, status },
-            Kind::Write => Completion::DmaWrite { tag, times, status },
-            Kind::P2pRead => Completion::P2pRead { tag, times, status },
-            Kind::P2pWrite => Completion::P2pWrite { tag, times, status },
+            Kind::Read => Body::DmaRead { times, status },
+            Kind::Write => Body::DmaWrite { times, status },
+            Kind::P2pRead => Body::P2pRead { times, status },
+            Kind::P2pWrite => Body::P2pWrite { times, status },
         }
     }
 }
@@ -225,7 +224,7 @@ impl Shared {
     pub(crate) fn dma(&mut self, mut transfer: Transfer) -> Executed {
         if let Err(status) = transfer.check(&self.slot) {
             let times = self.times_of_rejected(transfer.origin);
-            self.respond(&transfer.completion(times, status));
+            self.respond(transfer.origin.tag, transfer.answer(times, status));
             return Executed::Done;
         }
         let channels = &mut self.dma.channels[transfer.kind.direction()];
@@ -290,7 +289,7 @@ impl Shared {
             wait: transfer.dispatched.wrapping_sub(start),
             execute: self.compute.cycles().wrapping_sub(transfer.dispatched),
         };
-        self.respond(&transfer.completion(times, status));
+        self.respond(transfer.origin.tag, transfer.answer(times, status));
         // A thread that waits for a copy should not wait for the rest of the batch.
         self.cq.announce(&self.slot);
     }

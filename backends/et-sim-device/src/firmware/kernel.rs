@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use et_devapi::abi::{self, KernelEnvironment};
 use et_devapi::msg::ops::{
-    Completion, FwErrorType, KernelAbortStatus, KernelLaunchCmd, LaunchError, LaunchStatus,
+    Body, FwErrorType, KernelAbortStatus, Launch, LaunchError, LaunchStatus, MAX_LAUNCH_PAYLOAD,
     StackConfig, Times, TraceConfig,
 };
 use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::DeviceAddr;
 use et_sim_cores::LaunchReport;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -20,8 +21,6 @@ use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
 use crate::{CreditAbort, Fault, StackGuards};
 
-/// Largest payload of a launch, in bytes. Spec: §9.1
-const MAX_PAYLOAD_BYTES: usize = 128;
 /// Unit of a stack configuration. Spec: §9.1
 const STACK_UNIT_BYTES: u32 = 4096;
 /// Where kernels find their environment: in the scratchpad of the master shire, because the
@@ -149,26 +148,25 @@ impl Shared {
         &mut self,
         origin: Origin,
         flags: CommandFlags,
-        cmd: &KernelLaunchCmd,
-        payload: &[u8],
+        launch: &Launch<'_>,
     ) -> Result<CheckedLaunch, LaunchStatus> {
-        let shire_mask = cmd.shire_mask.get();
+        let shire_mask = launch.shire_mask;
         if shire_mask == 0 {
             return Err(LaunchStatus::InvalidShireMask);
         }
-        let entry = cmd.code_start_address.get();
-        let args = cmd.pointer_to_args.get();
-        let exception_buffer = cmd.exception_buffer.get();
+        let entry = launch.entry.as_u64();
+        let args = launch.args.map_or(0, DeviceAddr::as_u64);
+        let exception_buffer = launch.exception_buffer.map_or(0, DeviceAddr::as_u64);
         let host = self.kernel.host.clone();
         let optional = |address: u64| address == 0 || host.contains(&address);
         if !host.contains(&entry) || !optional(args) || !optional(exception_buffer) {
             return Err(LaunchStatus::InvalidAddress);
         }
-        if payload.len() > MAX_PAYLOAD_BYTES {
+        if launch.payload.len() > MAX_LAUNCH_PAYLOAD {
             return Err(LaunchStatus::InvalidArgsPayloadSize);
         }
         let (trace, payload) =
-            take_part::<TraceConfig>(flags, CommandFlags::KERNEL_TRACE, payload)?;
+            take_part::<TraceConfig>(flags, CommandFlags::KERNEL_TRACE, launch.payload)?;
         let (stack, payload) = take_part::<StackConfig>(flags, CommandFlags::USER_STACK, payload)?;
         if trace.is_some_and(|trace| !trace::is_valid(&trace)) {
             // Erratum 12 (§21): there is no code of its own.
@@ -203,7 +201,7 @@ impl Shared {
     pub(crate) fn reject_launch(&mut self, origin: Origin, status: LaunchStatus) {
         let times = self.times_of_rejected(origin);
         let error = Some(LaunchError { exception_buffer: 0, trace_buffer: 0, shire_mask: 0 });
-        self.respond(&Completion::Launch { tag: origin.tag, times, status, error });
+        self.respond(origin.tag, Body::Launch { times, status, error });
     }
 
     /// Gives a checked launch to the cores; the kernel slot is free.
@@ -212,7 +210,7 @@ impl Shared {
         if self.kernel.hang_at == Some(self.kernel.launches) && !self.kernel.hang {
             self.kernel.hang = true;
             let error = FwErrorType::CmSmodeHang;
-            self.respond(&Completion::FwError { error, payload: launch.shire_mask });
+            self.report(Body::FwError { error, payload: launch.shire_mask });
         }
         if self.kernel.hang {
             return self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed);
@@ -222,12 +220,10 @@ impl Shared {
         match self.compute.start(&start, self.kernel.launches, &self.kernel.reports) {
             Started::Completed => {
                 let times = self.times(&launch, dispatched);
-                self.respond(&Completion::Launch {
-                    tag: launch.origin.tag,
-                    times,
-                    status: LaunchStatus::KernelCompleted,
-                    error: None,
-                });
+                self.respond(
+                    launch.origin.tag,
+                    Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None },
+                );
             }
             Started::Running => {
                 self.outstanding[launch.origin.queue] += 1;
@@ -306,7 +302,7 @@ impl Shared {
         self.kernel.hang = true;
         tracing::debug!(silent, "harts do not acknowledge an abort");
         let error = FwErrorType::CmSmodeHang;
-        self.respond(&Completion::FwError { error, payload: silent });
+        self.report(Body::FwError { error, payload: silent });
         self.answer_lost(&lost);
         true
     }
@@ -325,7 +321,7 @@ impl Shared {
         let times = self.times(&running.launch, running.dispatched);
         let Origin { queue, tag, .. } = running.launch.origin;
         self.outstanding[queue] = self.outstanding[queue].saturating_sub(1);
-        self.respond(&Completion::Launch { tag, times, status, error });
+        self.respond(tag, Body::Launch { times, status, error });
     }
 
     /// Judges a report and dumps what failed. Spec: §9.4, §14, §15
@@ -376,7 +372,7 @@ impl Shared {
         } else {
             KernelAbortStatus::InvalidTagId
         };
-        self.respond(&Completion::KernelAbort { tag, status });
+        self.respond(tag, Body::KernelAbort { status });
     }
 
     /// Stops the running kernel. Its answer follows when the cores have stopped, or at once if they

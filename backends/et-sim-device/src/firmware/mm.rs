@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use et_devapi::msg::ops::{API_VERSION, DmaStatus};
+use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    Command, CompatibilityStatus, Completion, EchoStatus, FirmwareType, FirmwareVersionStatus,
-    FwErrorType, KernelAbortStatus, LaunchPayload, LaunchStatus, MsgId, Times, TraceConfigStatus,
-    TraceControlStatus, Version,
+    API_VERSION, Body, Command, CompatibilityStatus, Completion, EchoStatus, FirmwareType,
+    FirmwareVersionStatus, FwErrorType, LaunchStatus, MsgId, Times,
 };
-use et_devapi::msg::{Header, Tag};
 use et_devapi::pci::Vector;
 use et_hal::Endpoint;
 
@@ -25,9 +23,6 @@ use crate::{BoardError, Fault};
 
 /// Number of submission queues, and of high-priority ones. Spec: §5.1
 pub(crate) const QUEUES: usize = 2;
-
-/// The firmware version that every firmware type reports: the one of the studied sources.
-const FIRMWARE_VERSION: Version = Version { major: 2, minor: 6, patch: 0 };
 
 /// The operations endpoint.
 #[derive(Debug)]
@@ -76,8 +71,14 @@ pub(crate) enum Executed {
 }
 
 impl Shared {
-    pub(crate) fn respond(&mut self, completion: &Completion) {
-        self.cq.respond(&self.slot, completion);
+    /// Answers the command with a tag.
+    pub(crate) fn respond(&mut self, tag: Tag, body: Body) {
+        self.cq.respond(&self.slot, &Completion::new(tag, body));
+    }
+
+    /// Sends an event.
+    pub(crate) fn report(&mut self, body: Body) {
+        self.cq.respond(&self.slot, &Completion::event(body));
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -106,15 +107,13 @@ impl Shared {
     /// Executes a command of a submission queue.
     pub(crate) fn execute(&mut self, queue: usize, start: u64, message: &[u8]) -> Executed {
         let Ok((header, command)) = Command::parse(message) else {
-            // The framing was checked; what is too short for its kind is not understood either.
-            self.unsupported(header_tag(message));
-            return Executed::Done;
+            return Executed::Done; // impossible: the framing was checked
         };
         let origin = Origin { queue, tag: header.tag(), start };
         let tag = origin.tag;
         match command {
-            Command::KernelLaunch(LaunchPayload::Whole { cmd, payload }) => {
-                return match self.check_launch(origin, header.flags(), cmd, payload) {
+            Command::KernelLaunch(launch) => {
+                return match self.check_launch(origin, header.flags(), &launch) {
                     Ok(launch) if self.kernel.is_free() => {
                         self.start_launch(launch);
                         Executed::Done
@@ -126,7 +125,8 @@ impl Shared {
                     }
                 };
             }
-            Command::KernelLaunch(LaunchPayload::Short) => {
+            // Firmware computes a payload length below zero (Spec: §9.1).
+            Command::Short { id: MsgId::KernelLaunchCmd } => {
                 self.reject_launch(origin, LaunchStatus::InvalidArgsPayloadSize);
             }
             Command::DmaReadList { nodes } => {
@@ -140,30 +140,30 @@ impl Shared {
                 return self.dma(Transfer::p2p_write(origin, nodes));
             }
             Command::KernelAbort { launch } => self.abort_launch(tag, launch),
-            Command::CheckCompatibility => self.respond(&Completion::Compatibility {
+            Command::CheckCompatibility => self.respond(
                 tag,
-                status: CompatibilityStatus::Success,
-                version: API_VERSION,
-            }),
-            Command::FirmwareVersion { firmware_type } => {
-                let firmware = FirmwareType::from(u32::from(firmware_type));
+                Body::Compatibility { status: CompatibilityStatus::Success, version: API_VERSION },
+            ),
+            Command::FirmwareVersion { firmware } => {
                 let status = match firmware {
                     FirmwareType::Unknown(_) => FirmwareVersionStatus::BadFirmwareType,
                     _ => FirmwareVersionStatus::Success,
                 };
-                let version = FIRMWARE_VERSION;
-                self.respond(&Completion::FirmwareVersion { tag, status, version, firmware });
+                // Every firmware type reports the version of the studied sources.
+                let version = API_VERSION;
+                self.respond(tag, Body::FirmwareVersion { status, version, firmware });
             }
             Command::Echo => {
-                self.respond(&Completion::Echo { tag, start, status: EchoStatus::Success });
+                self.respond(tag, Body::Echo { start, status: EchoStatus::Success });
             }
-            Command::TraceRtConfig(cmd) => {
-                let status = self.trace.configure(&self.slot, self.kernel.reachable(), cmd);
-                self.respond(&Completion::TraceConfig { tag, status });
+            Command::TraceRtConfig(config) => {
+                let status = self.trace.configure(&self.slot, self.kernel.reachable(), &config);
+                self.respond(tag, Body::TraceConfig { status });
             }
-            Command::TraceRtControl(cmd) => {
-                let status = self.trace.control(&self.slot, self.kernel.reachable(), cmd);
-                self.respond(&Completion::TraceControl { tag, status });
+            Command::TraceRtControl { runtimes, control } => {
+                let cores = self.kernel.reachable();
+                let status = self.trace.control(&self.slot, cores, runtimes, control);
+                self.respond(tag, Body::TraceControl { status });
             }
             // Aborts and compute resets belong into the high-priority queues.
             _ => self.unsupported(tag),
@@ -172,66 +172,20 @@ impl Shared {
     }
 
     /// Answers a command that an abort has caught before it was started. Spec: §10.1
-    pub(crate) fn refuse(&mut self, queue: usize, start: u64, header: &Header, message: &[u8]) {
+    pub(crate) fn refuse(&mut self, queue: usize, start: u64, message: &[u8]) {
+        let Ok((header, command)) = Command::parse(message) else { return };
         let tag = header.tag();
-        let origin = Origin { queue, tag, start };
-        let Some(id) = MsgId::from_u16(header.msg_id.get()) else {
-            return self.unsupported(tag);
-        };
-        let status = DmaStatus::HostAborted;
-        let answer = match id {
-            MsgId::CheckCompatibilityCmd => Completion::Compatibility {
-                tag,
-                status: CompatibilityStatus::HostAborted,
-                version: API_VERSION,
-            },
-            MsgId::FirmwareVersionCmd => Completion::FirmwareVersion {
-                tag,
-                status: FirmwareVersionStatus::HostAborted,
-                version: FIRMWARE_VERSION,
-                firmware: u32::from(message.get(8).copied().unwrap_or_default()).into(),
-            },
-            MsgId::EchoCmd => Completion::Echo { tag, start, status: EchoStatus::HostAborted },
-            MsgId::KernelLaunchCmd => {
-                return self.reject_launch(origin, LaunchStatus::HostAborted);
-            }
-            MsgId::KernelAbortCmd => {
-                Completion::KernelAbort { tag, status: KernelAbortStatus::HostAborted }
-            }
-            MsgId::DmaReadListCmd => {
-                Completion::DmaRead { tag, times: self.times_of_rejected(origin), status }
-            }
-            MsgId::DmaWriteListCmd => {
-                Completion::DmaWrite { tag, times: self.times_of_rejected(origin), status }
-            }
-            MsgId::P2pDmaReadListCmd => {
-                Completion::P2pRead { tag, times: self.times_of_rejected(origin), status }
-            }
-            MsgId::P2pDmaWriteListCmd => {
-                Completion::P2pWrite { tag, times: self.times_of_rejected(origin), status }
-            }
-            MsgId::TraceRtConfigCmd => {
-                Completion::TraceConfig { tag, status: TraceConfigStatus::HostAborted }
-            }
-            MsgId::TraceRtControlCmd => {
-                Completion::TraceControl { tag, status: TraceControlStatus::HostAborted }
-            }
-            _ => return self.unsupported(tag),
-        };
-        self.respond(&answer);
+        match command.rejected(self.times_of_rejected(Origin { queue, tag, start })) {
+            Some(body) => self.respond(tag, body),
+            None => self.unsupported(tag),
+        }
     }
 
     /// Reports a command that is not executed: an event, and no response. Spec: §5.5, §10.4
     pub(crate) fn unsupported(&mut self, tag: Tag) {
         let error = FwErrorType::UnsupportedCommand;
-        self.respond(&Completion::FwError { error, payload: tag.as_u16().into() });
+        self.report(Body::FwError { error, payload: tag.as_u16().into() });
     }
-}
-
-/// Returns the tag of a message that cannot be parsed.
-fn header_tag(message: &[u8]) -> Tag {
-    let bytes = message.get(2..4).and_then(|b| b.first_chunk()).copied().unwrap_or([0xff; 2]);
-    Tag::new(u16::from_le_bytes(bytes))
 }
 
 impl MasterMinion {

@@ -169,9 +169,9 @@ impl SubmissionWorker {
     }
 
     fn refuse_batch(&mut self, shared: &mut Shared) {
-        while let Some((header, message)) = self.batch.front() {
+        while let Some((_, message)) = self.batch.front() {
             let len = message.len();
-            shared.refuse(self.index, self.start, &header, message);
+            shared.refuse(self.index, self.start, message);
             self.batch.skip(len);
             shared.count_command();
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use et_devapi::abi::{self, ExceptionType};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, EchoStatus, FwErrorType, KernelAbortStatus, LaunchError, LaunchParams,
+    AbortStatus, Body, Completion, EchoStatus, FwErrorType, KernelAbortStatus, LaunchError,
     LaunchStatus, StackConfig, TraceConfig,
 };
 use et_devapi::pci::Vector;
@@ -17,8 +17,8 @@ use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Mmio};
 use et_sim_cores::{Dram, HartExit, HartFailure, HartState, LaunchReport, Scratchpads};
 
 use self::common::{
-    HOST_BASE, HostBuffer, Rig, abort, cm_reset, dma_write, echo, echo_with_barrier, kernel_abort,
-    launch, null_config, params, until, write_node,
+    HOST_BASE, HostBuffer, LaunchParams, Rig, abort, cm_reset, dma_write, echo, echo_with_barrier,
+    kernel_abort, launch, null_config, params, until, write_node,
 };
 use crate::compute::{Compute, Reports, Start, Started};
 use crate::{Board, BoardConfig, CreditAbort, MemoryAfterReset};
@@ -127,7 +127,9 @@ fn failure(hart_id: u32, exit: HartExit) -> HartFailure {
 
 fn launched(completion: Completion) -> (u16, LaunchStatus, Option<LaunchError>) {
     match completion {
-        Completion::Launch { tag, status, error, .. } => (tag.as_u16(), status, error),
+        Completion { tag, body: Body::Launch { status, error, .. } } => {
+            (tag.as_u16(), status, error)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -158,14 +160,14 @@ fn the_tail_moves_before_anything_is_executed() {
     // A second batch is not picked up while the first waits.
     rig.send(0, &echo(4));
     rig.send(1, &echo(5));
-    assert_eq!(rig.next().tag(), Some(Tag::new(5)));
+    assert_eq!(rig.next().tag, Tag::new(5));
     assert!(rig.sq[0].free(board.page()).unwrap() < max);
 
     hands.finish(vec![]);
     completed(&mut rig, 1);
     hands.wait_for(2);
     hands.finish(vec![]);
-    let mut rest = [2, 3, 4].map(|_| rig.next().tag().unwrap().as_u16());
+    let mut rest = [2, 3, 4].map(|_| rig.next().tag.as_u16());
     rest.sort_unstable();
     assert_eq!(rest, [2, 3, 4]);
 }
@@ -177,7 +179,7 @@ fn one_kernel_at_a_time_from_either_queue() {
     hands.wait_for(1);
     rig.send(1, &launch(2, &params()));
     rig.send(0, &echo(3));
-    assert_eq!(rig.next().tag(), Some(Tag::new(3)));
+    assert_eq!(rig.next().tag, Tag::new(3));
     assert_eq!(hands.started(), 1);
     hands.finish(vec![]);
     completed(&mut rig, 1);
@@ -194,11 +196,11 @@ fn a_barrier_waits_for_the_kernel_of_its_own_queue() {
     rig.kick();
     hands.wait_for(1);
     rig.send(1, &echo_with_barrier(3));
-    assert_eq!(rig.next().tag(), Some(Tag::new(3)));
+    assert_eq!(rig.next().tag, Tag::new(3));
     assert_eq!(rig.try_bytes(), None);
     hands.finish(vec![]);
     completed(&mut rig, 1);
-    assert_eq!(rig.next().tag(), Some(Tag::new(2)));
+    assert_eq!(rig.next().tag, Tag::new(2));
 }
 
 #[test]
@@ -284,7 +286,7 @@ fn a_trace_is_finished_with_its_launch_and_not_after_a_reset() {
     rig.send(0, &launch(2, &wanted));
     hands.wait_for(2);
     rig.send_high(1, &cm_reset(3));
-    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
     hands.finish(vec![]);
     rig.assert_quiet_on(1);
     assert_eq!(used(), 20, "of a launch that the reset has killed");
@@ -307,19 +309,19 @@ fn harts_that_sleep_through_an_abort_cost_the_cores_until_a_reset() {
     rig.assert_quiet_on(1);
     hands.state.lock().unwrap().sleeping = 0b100;
     let error = FwErrorType::CmSmodeHang;
-    assert_eq!(rig.next(), Completion::FwError { error, payload: 0b100 });
+    assert_eq!(rig.next(), Completion::event(Body::FwError { error, payload: 0b100 }));
     let (tag, status, error) = launched(rig.next());
     assert_eq!((tag, status), (1, LaunchStatus::CmMulticastFailed));
     assert_eq!(error.unwrap().shire_mask, 0);
     let status = AbortStatus::Success;
-    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(2), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(2), Body::Abort { status }));
 
     // Nothing reaches the cores now.
     rig.send(1, &launch(3, &params()));
     assert_eq!(launched(rig.next()).1, LaunchStatus::CmMulticastFailed);
     assert_eq!(hands.started(), 1);
     rig.send_high(1, &cm_reset(4));
-    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
     assert_eq!(hands.state.lock().unwrap().resets, 1);
     // The report of the lost launch comes with the reset, and is not expected any more.
     hands.finish(vec![]);
@@ -344,7 +346,7 @@ fn firmware_waits_as_long_as_it_was_told_for_harts_that_sleep() {
     // A credit has come after all.
     hands.finish(vec![failure(0, HartExit::Aborted)]);
     aborted(&mut rig, 1);
-    assert!(matches!(rig.next(), Completion::Abort { .. }));
+    assert!(matches!(rig.next().body, Body::Abort { .. }));
 }
 
 #[test]
@@ -358,7 +360,7 @@ fn times_tell_waiting_from_running() {
         hands.wait_for(n);
         hands.state.lock().unwrap().cycles += 1000;
         hands.finish(vec![]);
-        let Completion::Launch { times: found, .. } = rig.next() else { panic!("no launch") };
+        let Body::Launch { times: found, .. } = rig.next().body else { panic!("no launch") };
         times.push(found);
     }
     assert_eq!(times[0].start, times[1].start);
@@ -379,10 +381,10 @@ fn an_abort_answers_everything_of_its_queue_and_itself_last() {
     rig.send_high(0, &abort(5));
     aborted(&mut rig, 2);
     let status = EchoStatus::HostAborted;
-    let Completion::Echo { status: found, .. } = rig.next() else { panic!("no echo") };
+    let Body::Echo { status: found, .. } = rig.next().body else { panic!("no echo") };
     assert_eq!(found, status);
     let status = KernelAbortStatus::HostAborted;
-    assert_eq!(rig.next(), Completion::KernelAbort { tag: Tag::new(4), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(4), Body::KernelAbort { status }));
     until("the abort of the kernel", || hands.state.lock().unwrap().aborts == 1);
     assert_eq!(rig.try_bytes(), None);
     hands.finish(vec![failure(5, HartExit::Aborted), failure(64, HartExit::Aborted)]);
@@ -390,7 +392,7 @@ fn an_abort_answers_everything_of_its_queue_and_itself_last() {
     assert_eq!((tag, status), (1, LaunchStatus::HostAborted));
     assert_eq!(error.unwrap().shire_mask, 0b11);
     let status = AbortStatus::Success;
-    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(5), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(5), Body::Abort { status }));
     // The other queue is untouched: its kernel starts now.
     hands.wait_for(2);
     hands.finish(vec![]);
@@ -404,7 +406,7 @@ fn an_abort_of_an_idle_queue_touches_nothing() {
     hands.wait_for(1);
     rig.send_high(1, &abort(2));
     let status = AbortStatus::Success;
-    assert_eq!(rig.next(), Completion::Abort { tag: Tag::new(2), status });
+    assert_eq!(rig.next(), Completion::new(Tag::new(2), Body::Abort { status }));
     assert_eq!(hands.state.lock().unwrap().aborts, 0);
     hands.finish(vec![]);
     completed(&mut rig, 1);
@@ -418,7 +420,7 @@ fn a_kernel_abort_names_the_running_launch() {
     rig.send(1, &launch(2, &params()));
     let answer = |rig: &mut Rig, tag, of| {
         rig.send(0, &kernel_abort(tag, of));
-        let Completion::KernelAbort { status, .. } = rig.next() else { panic!("no answer") };
+        let Body::KernelAbort { status, .. } = rig.next().body else { panic!("no answer") };
         status
     };
     assert_eq!(answer(&mut rig, 10, 99), KernelAbortStatus::InvalidTagId);
@@ -440,19 +442,19 @@ fn a_compute_reset_kills_silently() {
     rig.send(0, &launch(1, &params()));
     hands.wait_for(1);
     rig.send_high(0, &cm_reset(2));
-    assert!(matches!(rig.next(), Completion::CmReset { .. }));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
     assert_eq!(hands.state.lock().unwrap().resets, 1);
     // A report that still comes belongs to no launch.
     hands.finish(vec![]);
     rig.send(1, &launch(3, &params()));
     rig.send(0, &echo(4));
-    assert_eq!(rig.next().tag(), Some(Tag::new(4)));
+    assert_eq!(rig.next().tag, Tag::new(4));
     assert_eq!(hands.started(), 1);
     // The slot is free again when the dead kernel is aborted.
     rig.send_high(0, &abort(5));
     let (tag, status, _) = launched(rig.next());
     assert_eq!((tag, status), (1, LaunchStatus::CmMulticastFailed));
-    assert!(matches!(rig.next(), Completion::Abort { .. }));
+    assert!(matches!(rig.next().body, Body::Abort { .. }));
     hands.wait_for(2);
     hands.finish(vec![]);
     completed(&mut rig, 3);

@@ -6,7 +6,7 @@
 use et_devapi::abi;
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{
-    TraceConfig, TraceConfigStatus, TraceControlStatus, TraceRtConfigCmd, TraceRtControlCmd,
+    TraceConfig, TraceConfigStatus, TraceControl, TraceControlStatus, TraceRtConfig, TraceRuntimes,
 };
 use et_devapi::trace::{BufferType, MAGIC, TraceHeader, VERSION};
 use et_sim_cores::Dram;
@@ -92,10 +92,9 @@ impl TraceService {
         &mut self,
         slot: &Slot,
         cores: Reachable,
-        cmd: &TraceRtConfigCmd,
+        config: &TraceRtConfig,
     ) -> TraceConfigStatus {
-        let shires = cmd.shire_mask.get();
-        let threads = cmd.thread_mask.get();
+        let (shires, threads) = (config.shire_mask, config.thread_mask);
         let master = shires & MASTER_SHIRE != 0;
         if threads == 0 || master && threads & LOW_THREADS == 0 {
             return TraceConfigStatus::BadThreadMask;
@@ -106,14 +105,14 @@ impl TraceService {
         }
         let compute = shires & LOW_THREADS != 0 || master && threads & HIGH_THREADS != 0;
         let part = if compute { CM_PART_BYTES } else { MM_BYTES };
-        if cmd.threshold.get() > part {
+        if config.threshold > part {
             return TraceConfigStatus::InvalidTraceConfigInfo;
         }
         if compute && cores == Reachable::No {
             return TraceConfigStatus::CmConfigFailed;
         }
-        self.event_mask = cmd.event_mask.get();
-        self.filter_mask = cmd.filter_mask.get();
+        self.event_mask = config.event_mask;
+        self.filter_mask = config.filter_mask;
         TraceConfigStatus::Success
     }
 
@@ -122,24 +121,24 @@ impl TraceService {
         &mut self,
         slot: &Slot,
         cores: Reachable,
-        cmd: &TraceRtControlCmd,
+        runtimes: TraceRuntimes,
+        control: TraceControl,
     ) -> TraceControlStatus {
-        const RESET_BUFFER: u32 = 4;
-        let (kind, control) = (cmd.rt_type.get(), cmd.control.get());
-        if kind & 3 == 0 {
+        let (mm, cm) = (runtimes.contains(TraceRuntimes::MM), runtimes.contains(TraceRuntimes::CM));
+        if !mm && !cm {
             return TraceControlStatus::BadRtType;
         }
-        if kind & 2 != 0 && cores == Reachable::No {
+        if cm && cores == Reachable::No {
             return TraceControlStatus::CmMulticastFailed;
         }
-        if kind & 1 != 0 {
-            self.mm_control = control;
+        if mm {
+            self.mm_control = control.bits();
         }
-        if kind & 2 != 0 {
-            self.cm_control = control;
+        if cm {
+            self.cm_control = control.bits();
         }
-        if control & RESET_BUFFER != 0 {
-            refresh(&slot.dram, FirmwareBuffers { mm: kind & 1 != 0, cm: kind & 2 != 0 });
+        if control.contains(TraceControl::RESET) {
+            refresh(&slot.dram, FirmwareBuffers { mm, cm });
         }
         tracing::debug!(?self, "trace control");
         TraceControlStatus::Success

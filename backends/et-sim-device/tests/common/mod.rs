@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use et_devapi::dir::BarSizes;
 use et_devapi::discovery::{self, Layout};
-use et_devapi::msg::ops::{self, Completion, DmaReadNode, DmaWriteNode, LaunchParams};
+use et_devapi::msg::ops::{
+    self, Command, Completion, DmaReadNode, DmaWriteNode, Launch, LaunchPayload, StackConfig,
+    TraceConfig,
+};
 use et_devapi::msg::{CommandFlags, Tag, completion_bytes};
 use et_devapi::ring::{Consumer, Producer, Ring};
 use et_hal::{BarOffset, BusAddr, DeviceAccess, DeviceAddr, Endpoint, Pop, Push, RingSet, Width};
@@ -160,42 +163,42 @@ impl Rig {
         let echo = echo(0x7e57);
         self.send(queue, &echo);
         let next = self.next();
-        assert_eq!(next.tag(), Some(Tag::new(0x7e57)), "{next:?}");
+        assert_eq!(next.tag, Tag::new(0x7e57), "{next:?}");
     }
 }
 
-fn encode<E: std::fmt::Debug>(with: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Vec<u8> {
+pub fn encode(tag: u16, flags: CommandFlags, command: &Command<'_>) -> Vec<u8> {
     let mut bytes = [0; ops::MAX_COMMAND_BYTES];
-    let len = with(&mut bytes).unwrap();
+    let len = command.encode(Tag::new(tag), flags, &mut bytes).unwrap();
     bytes[..len].to_vec()
 }
 
 pub fn echo(tag: u16) -> Vec<u8> {
-    encode(|out| ops::encode_echo(Tag::new(tag), CommandFlags::EMPTY, out))
+    encode(tag, CommandFlags::EMPTY, &Command::Echo)
 }
 
 pub fn echo_with_barrier(tag: u16) -> Vec<u8> {
-    encode(|out| ops::encode_echo(Tag::new(tag), CommandFlags::BARRIER, out))
+    encode(tag, CommandFlags::BARRIER, &Command::Echo)
 }
 
 pub fn abort(tag: u16) -> Vec<u8> {
-    encode(|out| ops::encode_abort(Tag::new(tag), CommandFlags::EMPTY, out))
+    encode(tag, CommandFlags::EMPTY, &Command::Abort)
 }
 
 pub fn cm_reset(tag: u16) -> Vec<u8> {
-    encode(|out| ops::encode_cm_reset(Tag::new(tag), CommandFlags::EMPTY, 1, out))
+    encode(tag, CommandFlags::EMPTY, &Command::CmReset { shire_mask: 1 })
 }
 
 pub fn kernel_abort(tag: u16, launch: u16) -> Vec<u8> {
-    encode(|out| ops::encode_kernel_abort(Tag::new(tag), Tag::new(launch), out))
+    encode(tag, CommandFlags::EMPTY, &Command::KernelAbort { launch: Tag::new(launch) })
 }
 
 pub fn dma_write(tag: u16, nodes: &[DmaWriteNode]) -> Vec<u8> {
-    encode(|out| ops::encode_dma_write(Tag::new(tag), CommandFlags::EMPTY, nodes, out))
+    encode(tag, CommandFlags::EMPTY, &Command::DmaWriteList { nodes })
 }
 
 pub fn dma_read(tag: u16, nodes: &[DmaReadNode]) -> Vec<u8> {
-    encode(|out| ops::encode_dma_read(Tag::new(tag), CommandFlags::EMPTY, nodes, out))
+    encode(tag, CommandFlags::EMPTY, &Command::DmaReadList { nodes })
 }
 
 pub fn write_node(host: u64, device: u64, size: u32) -> DmaWriteNode {
@@ -204,6 +207,18 @@ pub fn write_node(host: u64, device: u64, size: u32) -> DmaWriteNode {
 
 pub fn read_node(host: u64, device: u64, size: u32) -> DmaReadNode {
     DmaReadNode::new(BusAddr::new(host), DeviceAddr::new(device), size)
+}
+
+/// What a test wants to launch.
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchParams<'a> {
+    pub entry: DeviceAddr,
+    pub args: Option<DeviceAddr>,
+    pub exception_buffer: Option<DeviceAddr>,
+    pub shire_mask: u64,
+    pub trace: Option<TraceConfig>,
+    pub stack: Option<StackConfig>,
+    pub embedded_args: &'a [u8],
 }
 
 /// A launch at the start of host-managed memory on shire 0.
@@ -220,7 +235,11 @@ pub fn params() -> LaunchParams<'static> {
 }
 
 pub fn launch(tag: u16, params: &LaunchParams<'_>) -> Vec<u8> {
-    encode(|out| ops::encode_launch(Tag::new(tag), CommandFlags::EMPTY, params, out))
+    let &LaunchParams { entry, args, exception_buffer, shire_mask, ref trace, ref stack, .. } =
+        params;
+    let payload = LaunchPayload::new(trace.as_ref(), stack.as_ref(), params.embedded_args).unwrap();
+    let launch = Launch { entry, args, exception_buffer, shire_mask, payload: payload.as_bytes() };
+    encode(tag, payload.flags(), &Command::KernelLaunch(launch))
 }
 
 /// Host memory that the board can reach.

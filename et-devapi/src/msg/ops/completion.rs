@@ -1,13 +1,12 @@
 //! Responses and events: read by the host, written by the device.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{
-    AbortRsp, AbortStatus, CmResetRsp, CmResetStatus, CompatibilityRsp, CompatibilityStatus,
-    DmaRsp, DmaStatus, EchoRsp, EchoStatus, EncodeError, FirmwareType, FirmwareVersionRsp,
-    FirmwareVersionStatus, FwErrorEvent, FwErrorType, KernelAbortRsp, KernelAbortStatus,
-    KernelErrorBlock, KernelLaunchRsp, LaunchStatus, MessageError, MsgId, TraceBufferFullEvent,
-    TraceConfigStatus, TraceControlStatus, TraceRtConfigRsp, TraceRtControlRsp,
+    AbortStatus, CmResetStatus, CompatibilityRsp, CompatibilityStatus, DmaStatus, EchoRsp,
+    EchoStatus, EncodeError, FirmwareType, FirmwareVersionRsp, FirmwareVersionStatus, FwErrorEvent,
+    FwErrorType, KernelAbortStatus, KernelErrorBlock, LaunchStatus, MessageError, MsgId, StatusRsp,
+    TimedRsp, TraceBufferFullEvent, TraceConfigStatus, TraceControlStatus, write,
 };
 use crate::msg::{CommandFlags, HEADER_BYTES, Header, Tag};
 
@@ -52,12 +51,19 @@ pub struct LaunchError {
 
 /// A message of the operations completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Tag of the command that is answered; [`Tag::EVENT`] in events.
+    pub tag: Tag,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message of the operations completion queue says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Completion {
+pub enum Body {
     /// Answer to a compatibility check. Spec: §7.2.
     Compatibility {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: CompatibilityStatus,
         /// The device's version; undefined unless the status is success.
@@ -65,8 +71,6 @@ pub enum Completion {
     },
     /// Answer to a firmware version query. Spec: §7.3.
     FirmwareVersion {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: FirmwareVersionStatus,
         /// The version.
@@ -76,8 +80,6 @@ pub enum Completion {
     },
     /// Answer to an echo. Spec: §7.4.
     Echo {
-        /// Tag of the command.
-        tag: Tag,
         /// Cycle counter of the device.
         start: u64,
         /// Result.
@@ -85,15 +87,11 @@ pub enum Completion {
     },
     /// Answer to an abort. Spec: §7.5.
     Abort {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: AbortStatus,
     },
     /// Result of a launch. Spec: §7.6, §9.4.
     Launch {
-        /// Tag of the command.
-        tag: Tag,
         /// Times.
         times: Times,
         /// Result.
@@ -103,15 +101,11 @@ pub enum Completion {
     },
     /// Answer to a kernel abort. Spec: §7.7.
     KernelAbort {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: KernelAbortStatus,
     },
     /// Result of a read list. Spec: §7.8.
     DmaRead {
-        /// Tag of the command.
-        tag: Tag,
         /// Times.
         times: Times,
         /// Result.
@@ -119,8 +113,6 @@ pub enum Completion {
     },
     /// Result of a write list. Spec: §7.8.
     DmaWrite {
-        /// Tag of the command.
-        tag: Tag,
         /// Times.
         times: Times,
         /// Result.
@@ -128,8 +120,6 @@ pub enum Completion {
     },
     /// Result of a peer-to-peer read list. Spec: §7.9.
     P2pRead {
-        /// Tag of the command.
-        tag: Tag,
         /// Times.
         times: Times,
         /// Result.
@@ -137,8 +127,6 @@ pub enum Completion {
     },
     /// Result of a peer-to-peer write list. Spec: §7.9.
     P2pWrite {
-        /// Tag of the command.
-        tag: Tag,
         /// Times.
         times: Times,
         /// Result.
@@ -146,22 +134,16 @@ pub enum Completion {
     },
     /// Answer to a trace configuration. Spec: §7.10.
     TraceConfig {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: TraceConfigStatus,
     },
     /// Answer to a trace control. Spec: §7.11.
     TraceControl {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: TraceControlStatus,
     },
     /// Answer to a compute reset. Spec: §7.12.
     CmReset {
-        /// Tag of the command.
-        tag: Tag,
         /// Result.
         status: CmResetStatus,
     },
@@ -181,22 +163,30 @@ pub enum Completion {
     },
     /// A message of a kind this version does not know.
     Unknown {
-        /// Its tag field.
-        tag: Tag,
         /// Its id.
         msg_id: u16,
     },
 }
 
-/// Reads a structure that fills the message exactly.
-fn exact<T: FromBytes + KnownLayout + Immutable + Unaligned>(
-    msg_id: u16,
-    message: &[u8],
-) -> Result<&T, MessageError> {
-    T::ref_from_bytes(message).map_err(|_| MessageError::Length { msg_id, len: message.len() })
-}
-
 impl Completion {
+    /// Creates the answer to the command with a tag.
+    #[must_use]
+    pub const fn new(tag: Tag, body: Body) -> Self {
+        Self { tag, body }
+    }
+
+    /// Creates an event.
+    #[must_use]
+    pub const fn event(body: Body) -> Self {
+        Self { tag: Tag::EVENT, body }
+    }
+
+    /// Returns `true` if it is an event, which answers no command.
+    #[must_use]
+    pub const fn is_event(&self) -> bool {
+        matches!(self.body, Body::FwError { .. } | Body::TraceBufferFull { .. })
+    }
+
     /// Reads a message of exactly the bytes its header claims.
     ///
     /// # Errors
@@ -206,128 +196,16 @@ impl Completion {
         let len = message.len();
         let (header, _) =
             Header::read_from_prefix(message).map_err(|_| MessageError::NoHeader { len })?;
-        let (msg_id, tag) = (header.msg_id.get(), header.tag());
+        let msg_id = header.msg_id.get();
         let claimed = usize::from(header.size.get()).saturating_add(HEADER_BYTES);
         if claimed != len {
             return Err(MessageError::Size { msg_id, claimed, len });
         }
-        let Some(id) = MsgId::from_u16(msg_id) else {
-            return Ok(Self::Unknown { tag, msg_id });
+        let body = match MsgId::from_u16(msg_id) {
+            Some(id) => Body::read(id, message).ok_or(MessageError::Length { msg_id, len })?,
+            None => Body::Unknown { msg_id },
         };
-        let status = |code: zerocopy::little_endian::U32| code.get();
-        Ok(match id {
-            MsgId::CompatibilityRsp => {
-                let m: &CompatibilityRsp = exact(msg_id, message)?;
-                let (major, minor, patch) = (m.major.get(), m.minor.get(), m.patch.get());
-                let version = Version { major, minor, patch };
-                Self::Compatibility { tag, status: status(m.status).into(), version }
-            }
-            MsgId::FirmwareVersionRsp => {
-                let m: &FirmwareVersionRsp = exact(msg_id, message)?;
-                let (major, minor, patch) = (m.major.get(), m.minor.get(), m.patch.get());
-                let version = Version { major, minor, patch };
-                let firmware = u32::from(m.r#type).into();
-                Self::FirmwareVersion { tag, status: status(m.status).into(), version, firmware }
-            }
-            MsgId::EchoRsp => {
-                let m: &EchoRsp = exact(msg_id, message)?;
-                let start = m.device_cmd_start_ts.get();
-                Self::Echo { tag, start, status: status(m.status).into() }
-            }
-            MsgId::AbortRsp => {
-                let m: &AbortRsp = exact(msg_id, message)?;
-                Self::Abort { tag, status: status(m.status).into() }
-            }
-            MsgId::KernelLaunchRsp => Self::parse_launch(tag, message)?,
-            MsgId::KernelAbortRsp => {
-                let m: &KernelAbortRsp = exact(msg_id, message)?;
-                Self::KernelAbort { tag, status: status(m.status).into() }
-            }
-            MsgId::DmaReadListRsp
-            | MsgId::DmaWriteListRsp
-            | MsgId::P2pDmaReadListRsp
-            | MsgId::P2pDmaWriteListRsp => {
-                let m: &DmaRsp = exact(msg_id, message)?;
-                let times = Times {
-                    start: m.device_cmd_start_ts.get(),
-                    wait: m.device_cmd_wait_dur.get(),
-                    execute: m.device_cmd_execute_dur.get(),
-                };
-                let status = status(m.status).into();
-                match id {
-                    MsgId::DmaReadListRsp => Self::DmaRead { tag, times, status },
-                    MsgId::DmaWriteListRsp => Self::DmaWrite { tag, times, status },
-                    MsgId::P2pDmaReadListRsp => Self::P2pRead { tag, times, status },
-                    _ => Self::P2pWrite { tag, times, status },
-                }
-            }
-            MsgId::TraceRtConfigRsp => {
-                let m: &TraceRtConfigRsp = exact(msg_id, message)?;
-                Self::TraceConfig { tag, status: status(m.status).into() }
-            }
-            MsgId::TraceRtControlRsp => {
-                let m: &TraceRtControlRsp = exact(msg_id, message)?;
-                Self::TraceControl { tag, status: status(m.status).into() }
-            }
-            MsgId::CmResetRsp => {
-                let m: &CmResetRsp = exact(msg_id, message)?;
-                Self::CmReset { tag, status: status(m.status).into() }
-            }
-            MsgId::FwError => {
-                let m: &FwErrorEvent = exact(msg_id, message)?;
-                Self::FwError { error: status(m.error_type).into(), payload: m.payload.get() }
-            }
-            MsgId::TraceBufferFull => {
-                let m: &TraceBufferFullEvent = exact(msg_id, message)?;
-                Self::TraceBufferFull { data_size: m.data_size.get(), buffer_type: m.buffer_type }
-            }
-            _ => Self::Unknown { tag, msg_id },
-        })
-    }
-
-    /// The form is told by the length, not by the status. Spec: §9.4.
-    fn parse_launch(tag: Tag, message: &[u8]) -> Result<Self, MessageError> {
-        let bad =
-            MessageError::Length { msg_id: MsgId::KernelLaunchRsp.as_u16(), len: message.len() };
-        let (m, rest) = KernelLaunchRsp::ref_from_prefix(message).map_err(|_| bad)?;
-        let error = if rest.is_empty() {
-            None
-        } else {
-            let block = KernelErrorBlock::ref_from_bytes(rest).map_err(|_| bad)?;
-            Some(LaunchError {
-                exception_buffer: block.umode_exception_buffer_ptr.get(),
-                trace_buffer: block.umode_trace_buffer_ptr.get(),
-                shire_mask: block.cm_shire_mask.get(),
-            })
-        };
-        let times = Times {
-            start: m.device_cmd_start_ts.get(),
-            wait: m.device_cmd_wait_dur.get(),
-            execute: m.device_cmd_execute_dur.get(),
-        };
-        Ok(Self::Launch { tag, times, status: m.status.get().into(), error })
-    }
-
-    /// Returns the tag of the command that is answered; `None` for events.
-    #[must_use]
-    pub fn tag(&self) -> Option<Tag> {
-        match *self {
-            Self::Compatibility { tag, .. }
-            | Self::FirmwareVersion { tag, .. }
-            | Self::Echo { tag, .. }
-            | Self::Abort { tag, .. }
-            | Self::Launch { tag, .. }
-            | Self::KernelAbort { tag, .. }
-            | Self::DmaRead { tag, .. }
-            | Self::DmaWrite { tag, .. }
-            | Self::P2pRead { tag, .. }
-            | Self::P2pWrite { tag, .. }
-            | Self::TraceConfig { tag, .. }
-            | Self::TraceControl { tag, .. }
-            | Self::CmReset { tag, .. }
-            | Self::Unknown { tag, .. } => Some(tag),
-            Self::FwError { .. } | Self::TraceBufferFull { .. } => None,
-        }
+        Ok(Self { tag: header.tag(), body })
     }
 
     /// Writes the message into `out`; returns its length in bytes. The inverse of
@@ -338,12 +216,12 @@ impl Completion {
     /// # Errors
     /// [`EncodeError::BufferTooSmall`].
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
-        let pad = 0.into();
-        match *self {
-            Self::Compatibility { tag, status, version } => put(
+        let with = |id: MsgId| Header::new(0, self.tag, id.as_u16(), CommandFlags::EMPTY);
+        match self.body {
+            Body::Compatibility { status, version } => put(
                 out,
                 &CompatibilityRsp {
-                    header: rsp::<CompatibilityRsp>(MsgId::CompatibilityRsp, tag),
+                    header: with(MsgId::CompatibilityRsp),
                     status: u32::from(status).into(),
                     major: version.major.into(),
                     minor: version.minor.into(),
@@ -351,10 +229,10 @@ impl Completion {
                     pad: [0; 6],
                 },
             ),
-            Self::FirmwareVersion { tag, status, version, firmware } => put(
+            Body::FirmwareVersion { status, version, firmware } => put(
                 out,
                 &FirmwareVersionRsp {
-                    header: rsp::<FirmwareVersionRsp>(MsgId::FirmwareVersionRsp, tag),
+                    header: with(MsgId::FirmwareVersionRsp),
                     status: u32::from(status).into(),
                     major: version.major.into(),
                     minor: version.minor.into(),
@@ -363,141 +241,176 @@ impl Completion {
                     pad: [0; 5],
                 },
             ),
-            Self::Echo { tag, start, status } => put(
+            Body::Echo { start, status } => put(
                 out,
                 &EchoRsp {
-                    header: rsp::<EchoRsp>(MsgId::EchoRsp, tag),
+                    header: with(MsgId::EchoRsp),
                     device_cmd_start_ts: start.into(),
                     status: u32::from(status).into(),
                     pad: [0; 4],
                 },
             ),
-            Self::Abort { tag, status } => put(
-                out,
-                &AbortRsp {
-                    header: rsp::<AbortRsp>(MsgId::AbortRsp, tag),
-                    status: u32::from(status).into(),
-                    pad: [0; 4],
-                },
-            ),
-            Self::Launch { tag, times, status, error } => {
-                let mut header = rsp::<KernelLaunchRsp>(MsgId::KernelLaunchRsp, tag);
-                if error.is_some() {
-                    let long = size_of::<KernelLaunchRsp>()
-                        .saturating_add(size_of::<KernelErrorBlock>())
-                        .saturating_sub(HEADER_BYTES);
-                    header.size = u16::try_from(long).unwrap_or(u16::MAX).into();
-                }
-                let fixed = KernelLaunchRsp {
-                    header,
-                    device_cmd_start_ts: times.start.into(),
-                    device_cmd_execute_dur: times.execute.into(),
-                    device_cmd_wait_dur: times.wait.into(),
-                    status: u32::from(status).into(),
-                    pad,
-                };
-                let len = put(out, &fixed)?;
-                let Some(error) = error else { return Ok(len) };
-                let block = KernelErrorBlock {
+            Body::Launch { times, status, error } => {
+                let fixed = timed(with(MsgId::KernelLaunchRsp), times, status.into());
+                let block = error.map(|error| KernelErrorBlock {
                     umode_exception_buffer_ptr: error.exception_buffer.into(),
                     umode_trace_buffer_ptr: error.trace_buffer.into(),
                     cm_shire_mask: error.shire_mask.into(),
-                };
-                let rest = out.get_mut(len..).unwrap_or_default();
-                Ok(len.saturating_add(put(rest, &block)?))
+                });
+                let block = block.as_ref().map(IntoBytes::as_bytes).unwrap_or_default();
+                write(out, &fixed, block, HEADER_BYTES)
             }
-            Self::KernelAbort { tag, status } => put(
-                out,
-                &KernelAbortRsp {
-                    header: rsp::<KernelAbortRsp>(MsgId::KernelAbortRsp, tag),
-                    status: u32::from(status).into(),
-                    pad: [0; 4],
-                },
-            ),
-            Self::DmaRead { tag, times, status } => {
-                put(out, &dma(MsgId::DmaReadListRsp, tag, times, status))
+            Body::DmaRead { times, status } => {
+                put(out, &timed(with(MsgId::DmaReadListRsp), times, status.into()))
             }
-            Self::DmaWrite { tag, times, status } => {
-                put(out, &dma(MsgId::DmaWriteListRsp, tag, times, status))
+            Body::DmaWrite { times, status } => {
+                put(out, &timed(with(MsgId::DmaWriteListRsp), times, status.into()))
             }
-            Self::P2pRead { tag, times, status } => {
-                put(out, &dma(MsgId::P2pDmaReadListRsp, tag, times, status))
+            Body::P2pRead { times, status } => {
+                put(out, &timed(with(MsgId::P2pDmaReadListRsp), times, status.into()))
             }
-            Self::P2pWrite { tag, times, status } => {
-                put(out, &dma(MsgId::P2pDmaWriteListRsp, tag, times, status))
+            Body::P2pWrite { times, status } => {
+                put(out, &timed(with(MsgId::P2pDmaWriteListRsp), times, status.into()))
             }
-            Self::TraceConfig { tag, status } => put(
-                out,
-                &TraceRtConfigRsp {
-                    header: rsp::<TraceRtConfigRsp>(MsgId::TraceRtConfigRsp, tag),
-                    status: u32::from(status).into(),
-                    pad: [0; 4],
-                },
-            ),
-            Self::TraceControl { tag, status } => put(
-                out,
-                &TraceRtControlRsp {
-                    header: rsp::<TraceRtControlRsp>(MsgId::TraceRtControlRsp, tag),
-                    status: u32::from(status).into(),
-                    pad: [0; 4],
-                },
-            ),
-            Self::CmReset { tag, status } => put(
-                out,
-                &CmResetRsp {
-                    header: rsp::<CmResetRsp>(MsgId::CmResetRsp, tag),
-                    status: u32::from(status).into(),
-                    pad: [0; 4],
-                },
-            ),
-            Self::FwError { error, payload } => put(
+            Body::Abort { status } => put(out, &only(with(MsgId::AbortRsp), status.into())),
+            Body::KernelAbort { status } => {
+                put(out, &only(with(MsgId::KernelAbortRsp), status.into()))
+            }
+            Body::TraceConfig { status } => {
+                put(out, &only(with(MsgId::TraceRtConfigRsp), status.into()))
+            }
+            Body::TraceControl { status } => {
+                put(out, &only(with(MsgId::TraceRtControlRsp), status.into()))
+            }
+            Body::CmReset { status } => put(out, &only(with(MsgId::CmResetRsp), status.into())),
+            Body::FwError { error, payload } => put(
                 out,
                 &FwErrorEvent {
-                    header: rsp::<FwErrorEvent>(MsgId::FwError, Tag::EVENT),
+                    header: with(MsgId::FwError),
                     payload: payload.into(),
                     error_type: u32::from(error).into(),
                     pad: [0; 4],
                 },
             ),
-            Self::TraceBufferFull { data_size, buffer_type } => put(
+            Body::TraceBufferFull { data_size, buffer_type } => put(
                 out,
                 &TraceBufferFullEvent {
-                    header: rsp::<TraceBufferFullEvent>(MsgId::TraceBufferFull, Tag::EVENT),
+                    header: with(MsgId::TraceBufferFull),
                     data_size: data_size.into(),
                     buffer_type,
                     pad: [0; 3],
                 },
             ),
-            Self::Unknown { tag, msg_id } => {
-                let len = put(out, &Header::new(8, tag, msg_id, CommandFlags::EMPTY))?;
-                Ok(len.saturating_add(put(out.get_mut(len..).unwrap_or_default(), &[0u8; 8])?))
+            Body::Unknown { msg_id } => {
+                let header = Header::new(0, self.tag, msg_id, CommandFlags::EMPTY);
+                write(out, &header, &[0; 8], HEADER_BYTES)
             }
         }
     }
 }
 
-/// The header of a response, whose size does not count it. Spec: §6.
-fn rsp<T>(id: MsgId, tag: Tag) -> Header {
-    let size = size_of::<T>().saturating_sub(HEADER_BYTES);
-    Header::new(u16::try_from(size).unwrap_or(u16::MAX), tag, id.as_u16(), CommandFlags::EMPTY)
+impl Body {
+    /// Returns `None` if the message has not the length of its kind.
+    fn read(id: MsgId, message: &[u8]) -> Option<Self> {
+        Some(match id {
+            MsgId::CompatibilityRsp => {
+                let m = CompatibilityRsp::ref_from_bytes(message).ok()?;
+                let (major, minor, patch) = (m.major.get(), m.minor.get(), m.patch.get());
+                let version = Version { major, minor, patch };
+                Self::Compatibility { status: m.status.get().into(), version }
+            }
+            MsgId::FirmwareVersionRsp => {
+                let m = FirmwareVersionRsp::ref_from_bytes(message).ok()?;
+                let (major, minor, patch) = (m.major.get(), m.minor.get(), m.patch.get());
+                let version = Version { major, minor, patch };
+                let firmware = u32::from(m.r#type).into();
+                Self::FirmwareVersion { status: m.status.get().into(), version, firmware }
+            }
+            MsgId::EchoRsp => {
+                let m = EchoRsp::ref_from_bytes(message).ok()?;
+                Self::Echo { start: m.device_cmd_start_ts.get(), status: m.status.get().into() }
+            }
+            MsgId::KernelLaunchRsp => {
+                // The form is told by the length, not by the status (Spec: §9.4).
+                let (fixed, rest) = message.split_at_checked(size_of::<TimedRsp>())?;
+                let (times, status) = read_timed(fixed)?;
+                let error = match rest {
+                    [] => None,
+                    rest => {
+                        let block = KernelErrorBlock::ref_from_bytes(rest).ok()?;
+                        Some(LaunchError {
+                            exception_buffer: block.umode_exception_buffer_ptr.get(),
+                            trace_buffer: block.umode_trace_buffer_ptr.get(),
+                            shire_mask: block.cm_shire_mask.get(),
+                        })
+                    }
+                };
+                Self::Launch { times, status: status.into(), error }
+            }
+            MsgId::DmaReadListRsp => {
+                let (times, status) = read_timed(message)?;
+                Self::DmaRead { times, status: status.into() }
+            }
+            MsgId::DmaWriteListRsp => {
+                let (times, status) = read_timed(message)?;
+                Self::DmaWrite { times, status: status.into() }
+            }
+            MsgId::P2pDmaReadListRsp => {
+                let (times, status) = read_timed(message)?;
+                Self::P2pRead { times, status: status.into() }
+            }
+            MsgId::P2pDmaWriteListRsp => {
+                let (times, status) = read_timed(message)?;
+                Self::P2pWrite { times, status: status.into() }
+            }
+            MsgId::AbortRsp => Self::Abort { status: read_status(message)?.into() },
+            MsgId::KernelAbortRsp => Self::KernelAbort { status: read_status(message)?.into() },
+            MsgId::TraceRtConfigRsp => Self::TraceConfig { status: read_status(message)?.into() },
+            MsgId::TraceRtControlRsp => Self::TraceControl { status: read_status(message)?.into() },
+            MsgId::CmResetRsp => Self::CmReset { status: read_status(message)?.into() },
+            MsgId::FwError => {
+                let m = FwErrorEvent::ref_from_bytes(message).ok()?;
+                Self::FwError { error: m.error_type.get().into(), payload: m.payload.get() }
+            }
+            MsgId::TraceBufferFull => {
+                let m = TraceBufferFullEvent::ref_from_bytes(message).ok()?;
+                Self::TraceBufferFull { data_size: m.data_size.get(), buffer_type: m.buffer_type }
+            }
+            id => Self::Unknown { msg_id: id.as_u16() },
+        })
+    }
 }
 
-fn dma(id: MsgId, tag: Tag, times: Times, status: DmaStatus) -> DmaRsp {
-    DmaRsp {
-        header: rsp::<DmaRsp>(id, tag),
+fn read_status(message: &[u8]) -> Option<u32> {
+    StatusRsp::ref_from_bytes(message).ok().map(|m| m.status.get())
+}
+
+fn read_timed(message: &[u8]) -> Option<(Times, u32)> {
+    let m = TimedRsp::ref_from_bytes(message).ok()?;
+    let times = Times {
+        start: m.device_cmd_start_ts.get(),
+        wait: m.device_cmd_wait_dur.get(),
+        execute: m.device_cmd_execute_dur.get(),
+    };
+    Some((times, m.status.get()))
+}
+
+fn only(header: Header, status: u32) -> StatusRsp {
+    StatusRsp { header, status: status.into(), pad: [0; 4] }
+}
+
+fn timed(header: Header, times: Times, status: u32) -> TimedRsp {
+    TimedRsp {
+        header,
         device_cmd_start_ts: times.start.into(),
         device_cmd_execute_dur: times.execute.into(),
         device_cmd_wait_dur: times.wait.into(),
-        status: u32::from(status).into(),
+        status: status.into(),
         pad: 0.into(),
     }
 }
 
 fn put<T: IntoBytes + Immutable>(out: &mut [u8], message: &T) -> Result<usize, EncodeError> {
-    let bytes = message.as_bytes();
-    let available = out.len();
-    out.get_mut(..bytes.len())
-        .ok_or(EncodeError::BufferTooSmall { needed: bytes.len(), available })?
-        .copy_from_slice(bytes);
-    Ok(bytes.len())
+    // The size of a response does not count its header (Spec: §6).
+    write(out, message, &[], HEADER_BYTES)
 }

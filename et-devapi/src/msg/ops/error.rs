@@ -28,6 +28,12 @@ pub enum EncodeError {
         /// Most possible.
         max: usize,
     },
+    /// A command that was too short to be read cannot be written either.
+    #[error("command {msg_id:#x} is incomplete")]
+    Short {
+        /// Its id.
+        msg_id: u16,
+    },
 }
 
 /// A message that cannot be understood.

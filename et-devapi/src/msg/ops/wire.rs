@@ -97,9 +97,9 @@ wire! {
         /// Padding.
         pad: [u8; 6],
     }
-    /// Answer to an abort. Spec: §7.5.
-    AbortRsp = 16 {
-        /// Header, id 520.
+    /// An answer that has nothing but a status. Spec: §7.5, §7.7, §7.10 to §7.12.
+    StatusRsp = 16 {
+        /// Header, id 520, 524, 530, 532 or 534.
         header: Header,
         /// Result code.
         status: U32,
@@ -118,21 +118,6 @@ wire! {
         exception_buffer: U64,
         /// Shires to run on.
         shire_mask: U64,
-    }
-    /// Result of a launch; an error block may follow. Spec: §7.6, §9.4.
-    KernelLaunchRsp = 40 {
-        /// Header, id 522.
-        header: Header,
-        /// Cycles. Spec: §11.
-        device_cmd_start_ts: U64,
-        /// Cycles. Spec: §11.
-        device_cmd_execute_dur: U64,
-        /// Cycles. Spec: §11.
-        device_cmd_wait_dur: U64,
-        /// Result code.
-        status: U32,
-        /// Padding.
-        pad: U32,
     }
     /// The error block of a failed launch. Spec: §7.6.
     KernelErrorBlock = 24 {
@@ -176,15 +161,6 @@ wire! {
         /// Padding.
         pad: [u8; 6],
     }
-    /// Answer to a kernel abort. Spec: §7.7.
-    KernelAbortRsp = 16 {
-        /// Header, id 524.
-        header: Header,
-        /// Result code.
-        status: U32,
-        /// Padding.
-        pad: [u8; 4],
-    }
     /// Node of a read list, device to host. Spec: §7.8.
     DmaReadNode = 32 {
         /// Host virtual address, used by a kernel driver only.
@@ -211,9 +187,10 @@ wire! {
         /// Padding.
         pad: [u8; 4],
     }
-    /// Result of a DMA list. Spec: §7.8.
-    DmaRsp = 40 {
-        /// Header, id 526, 528, 538 or 540.
+    /// Result of a launch, which an error block may follow, or of a DMA list.
+    /// Spec: §7.6, §7.8, §9.4.
+    TimedRsp = 40 {
+        /// Header, id 522, 526, 528, 538 or 540.
         header: Header,
         /// Cycles. Spec: §11.
         device_cmd_start_ts: U64,
@@ -273,15 +250,6 @@ wire! {
         /// Padding.
         pad: U32,
     }
-    /// Answer to a trace configuration. Spec: §7.10.
-    TraceRtConfigRsp = 16 {
-        /// Header, id 530.
-        header: Header,
-        /// Result code.
-        status: U32,
-        /// Padding.
-        pad: [u8; 4],
-    }
     /// Switches firmware traces. Spec: §7.11.
     TraceRtControlCmd = 16 {
         /// Header, id 531.
@@ -291,30 +259,12 @@ wire! {
         /// Bit 0 enable, bit 1 to the UART, bit 2 reset the buffer.
         control: U32,
     }
-    /// Answer to a trace control. Spec: §7.11.
-    TraceRtControlRsp = 16 {
-        /// Header, id 532.
-        header: Header,
-        /// Result code.
-        status: U32,
-        /// Padding.
-        pad: [u8; 4],
-    }
     /// Resets the compute minions. Spec: §7.12.
     CmResetCmd = 16 {
         /// Header, id 533.
         header: Header,
         /// Ignored by firmware.
         cm_shire_mask: U64,
-    }
-    /// Answer to a compute reset. Spec: §7.12.
-    CmResetRsp = 16 {
-        /// Header, id 534.
-        header: Header,
-        /// Result code.
-        status: U32,
-        /// Padding.
-        pad: [u8; 4],
     }
     /// Firmware error event. Spec: §7.13, §10.4.
     FwErrorEvent = 24 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Completion, Times};
+use et_devapi::msg::ops::{Body, Times};
 use et_hal::ResetScope;
 
 use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict};
@@ -44,7 +44,7 @@ pub(crate) struct HeldOp(Option<u32>);
 
 impl<C: Load> Core<C> {
     /// Takes the answer to the command with a tag.
-    pub(crate) fn answer(&mut self, tag: Tag, message: &Completion, now: Duration) -> Answer<C> {
+    pub(crate) fn answer(&mut self, tag: Tag, message: &Body, now: Duration) -> Answer<C> {
         let Some(sent) = self.flights.complete(tag) else { return Answer::Stray };
         self.progress = now;
         let queue = sent.queue as usize;

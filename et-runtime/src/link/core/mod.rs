@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use et_devapi::msg::ops::{Completion, Times};
+use et_devapi::msg::ops::{Body, Times};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::QueueId;
 
@@ -78,7 +78,7 @@ pub(crate) trait Load: Sized {
     fn take_listener(&mut self) -> Option<Self>;
 
     /// Returns what an answer says.
-    fn verdict(&self, answer: &Completion) -> Verdict;
+    fn verdict(&self, answer: &Body) -> Verdict;
 }
 
 /// What an answer says about its command.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use et_devapi::msg::ops::{
-    AbortStatus, Completion, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
+    AbortStatus, Body, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
 };
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::QueueId;
@@ -76,16 +76,16 @@ impl Load for Model {
         is_own.then(|| std::mem::replace(self, Self::ping()))
     }
 
-    fn verdict(&self, answer: &Completion) -> Verdict {
+    fn verdict(&self, answer: &Body) -> Verdict {
         match (self.kind, answer) {
             (Kind::Own, _) => Verdict::Hold(None),
             (Kind::Abort | Kind::Ping, _) => Verdict::Done(None),
-            (Kind::Copy, Completion::DmaWrite { status, .. }) => match status {
+            (Kind::Copy, Body::DmaWrite { status, .. }) => match status {
                 DmaStatus::Complete => Verdict::Done(None),
                 DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
                 status => Verdict::Failed(Error::Copy { status: *status }, None),
             },
-            (Kind::Launch, Completion::Launch { status, times, .. }) => match status {
+            (Kind::Launch, Body::Launch { status, times, .. }) => match status {
                 LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),
                 LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: times.execute == 0 },
                 _ => Verdict::Hold(Some(*times)),
@@ -224,8 +224,8 @@ struct Device {
     high: [VecDeque<Job>; QUEUES],
     /// Taken from the ring and not answered.
     jobs: [Vec<Job>; QUEUES],
-    answers: VecDeque<(Tag, Completion)>,
-    answered: Vec<(Tag, Completion)>,
+    answers: VecDeque<(Tag, Body)>,
+    answered: Vec<(Tag, Body)>,
     gone: bool,
     /// Starts and ends of commands, by operation.
     log: Vec<(u64, Moment)>,
@@ -264,17 +264,15 @@ impl Device {
         }
         let tag = job.tag;
         let completion = match job.kind {
-            Kind::Abort => Completion::Abort { tag, status: AbortStatus::Success },
-            Kind::Ping | Kind::Own => {
-                Completion::Echo { tag, start: 1, status: EchoStatus::Success }
-            }
+            Kind::Abort => Body::Abort { status: AbortStatus::Success },
+            Kind::Ping | Kind::Own => Body::Echo { start: 1, status: EchoStatus::Success },
             Kind::Copy => {
                 let status = match (aborted, complete) {
                     (true, _) => DmaStatus::HostAborted,
                     (_, true) => DmaStatus::Complete,
                     _ => DmaStatus::InvalidAddress,
                 };
-                Completion::DmaWrite { tag, times: times(1), status }
+                Body::DmaWrite { times: times(1), status }
             }
             Kind::Launch => {
                 let (status, error) = match (aborted, complete) {
@@ -282,7 +280,7 @@ impl Device {
                     (_, true) => (LaunchStatus::KernelCompleted, None),
                     _ => (LaunchStatus::Exception, Some(LaunchError::default())),
                 };
-                Completion::Launch { tag, times: times(job.running.into()), status, error }
+                Body::Launch { times: times(job.running.into()), status, error }
             }
         };
         self.answers.push_back((tag, completion));
@@ -562,8 +560,7 @@ impl World {
             Step::Take { queue } => self.device.take(queue),
             Step::Finish { which, fail } => self.device.finish(which, fail),
             Step::Nonsense { tag } => {
-                let completion =
-                    Completion::Echo { tag: Tag::new(tag), start: 0, status: EchoStatus::Success };
+                let completion = Body::Echo { start: 0, status: EchoStatus::Success };
                 self.device.answers.push_back((Tag::new(tag), completion));
             }
             Step::Duplicate => {

@@ -1,6 +1,6 @@
 //! DMA memory as the device sees it: what is copied is what is there.
 
-use et_devapi::msg::ops::{self, Completion, DmaReadNode, DmaStatus, DmaWriteNode};
+use et_devapi::msg::ops::{Body, Command, Completion, DmaReadNode, DmaStatus, DmaWriteNode};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_devapi::pci::DRAM_BAR;
 use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, Hal, Mailbox, Mmio};
@@ -30,7 +30,8 @@ impl<'a, H: Hal> Copier<'a, H> {
     fn status(&self, message: &[u8]) -> Result<DmaStatus, Failure> {
         send(&self.mailbox, SQ0, message)?;
         match receive(&self.mailbox, self.ready.patience)? {
-            Completion::DmaWrite { status, .. } | Completion::DmaRead { status, .. } => Ok(status),
+            Completion { body: Body::DmaWrite { status, .. }, .. }
+            | Completion { body: Body::DmaRead { status, .. }, .. } => Ok(status),
             other => Err(Failure::new(format!("a copy was answered by {other:?}"))),
         }
     }
@@ -38,14 +39,22 @@ impl<'a, H: Hal> Copier<'a, H> {
     fn to_device(&self, from: BusAddr, to: DeviceAddr, len: u32) -> Result<DmaStatus, Failure> {
         let node = DmaWriteNode::new(from, to, len);
         let mut out = [0; 128];
-        let size = ops::encode_dma_write(Tag::new(7), CommandFlags::EMPTY, &[node], &mut out)?;
+        let size = Command::DmaWriteList { nodes: &[node] }.encode(
+            Tag::new(7),
+            CommandFlags::EMPTY,
+            &mut out,
+        )?;
         self.status(&out[..size])
     }
 
     fn to_host(&self, from: DeviceAddr, to: BusAddr, len: u32) -> Result<DmaStatus, Failure> {
         let node = DmaReadNode::new(to, from, len);
         let mut out = [0; 128];
-        let size = ops::encode_dma_read(Tag::new(8), CommandFlags::EMPTY, &[node], &mut out)?;
+        let size = Command::DmaReadList { nodes: &[node] }.encode(
+            Tag::new(8),
+            CommandFlags::EMPTY,
+            &mut out,
+        )?;
         self.status(&out[..size])
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use et_devapi::msg::ops::{self, Completion};
+use et_devapi::msg::ops::{self, Body, Command, Completion};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{BarOffset, Error, ErrorKind, Hal, Mailbox, MailboxLayout, Mmio, Pop, Push, QueueId};
@@ -101,10 +101,10 @@ fn every_queue_takes_messages<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     for queue in 0..count(layout.high_priority.count) {
         let mut message = [0; 64];
         let tag = Tag::new(100 + u16::from(queue));
-        let len = ops::encode_abort(tag, CommandFlags::EMPTY, &mut message)?;
+        let len = Command::Abort.encode(tag, CommandFlags::EMPTY, &mut message)?;
         send(&mailbox, QueueId::HighPriority(queue), &message[..len])?;
         let completion = receive(&mailbox, ready.patience)?;
-        check_matches!(completion, Completion::Abort { tag: its, .. } if *its == tag, "an abort");
+        check_matches!(completion, Completion { tag: its, body: Body::Abort { .. } } if *its == tag, "an abort");
     }
     Ok(())
 }
@@ -166,10 +166,10 @@ fn threads_that_push_at_the_same_time_lose_nothing<H: Hal>(rig: &Rig<H>) -> Resu
             let mut seen = BTreeSet::new();
             for _ in 0..THREADS * each {
                 let completion = receive(&mailbox, ready.patience)?;
-                check_matches!(completion, Completion::Echo { .. }, "an answer");
-                check!(seen.insert(completion.tag()), "{completion:?} came twice");
+                check_matches!(completion, Completion { body: Body::Echo { .. }, .. }, "an answer");
+                check!(seen.insert(completion.tag), "{completion:?} came twice");
             }
-            let all = (0..THREADS * each).map(|tag| Some(Tag::new(tag))).collect();
+            let all = (0..THREADS * each).map(Tag::new).collect();
             check_eq!(seen, all, "the tags that were answered");
             Ok(())
         };

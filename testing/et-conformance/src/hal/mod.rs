@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use et_devapi::dir::{BarSizes, MgmtStatus, OpsRegion, OpsStatus};
 use et_devapi::discovery::{self, Layout};
-use et_devapi::msg::ops::{self, Completion, EchoStatus};
+use et_devapi::msg::ops::{Body, Command, Completion, EchoStatus};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_devapi::pci::{BAR0_BYTES, DRAM_BAR, MAILBOX_BAR};
 use et_hal::{BarOffset, DeviceAddr, Hal, Mailbox, Mmio, Pop, Push, QueueId, Wake};
@@ -84,7 +84,7 @@ fn discover<H: Hal>(hal: &H, patience: Duration) -> Result<Layout, Failure> {
 
 fn echo(tag: u16) -> Result<Vec<u8>, Failure> {
     let mut out = [0; 64];
-    let len = ops::encode_echo(Tag::new(tag), CommandFlags::EMPTY, &mut out)?;
+    let len = Command::Echo.encode(Tag::new(tag), CommandFlags::EMPTY, &mut out)?;
     Ok(out[..len].to_vec())
 }
 
@@ -114,7 +114,7 @@ fn receive_echo<M: Mailbox>(mailbox: &M, tag: u16, patience: Duration) -> Result
     let tag = Tag::new(tag);
     check_matches!(
         completion,
-        Completion::Echo { tag: its, status: EchoStatus::Success, .. } if *its == tag,
+        Completion { tag: its, body: Body::Echo { status: EchoStatus::Success, .. } } if *its == tag,
         "echo {tag:?}"
     );
     Ok(())

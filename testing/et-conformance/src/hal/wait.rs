@@ -129,7 +129,7 @@ fn a_waiter_sees_every_answer<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
         let receiver = scope.spawn(|| -> Result<(), Failure> {
             for tag in 0..count {
                 let completion = receive(&mailbox, ENDLESS)?;
-                check_eq!(completion.tag().map(|tag| tag.as_u16()), Some(tag), "the tag");
+                check_eq!(completion.tag.as_u16(), tag, "the tag");
             }
             Ok(())
         });

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use et_devapi::dir::BarSizes;
 use et_devapi::discovery::{self, Layout};
 use et_devapi::msg::ops::{
-    Completion, DmaReadNode, DmaStatus, DmaWriteNode, MAX_COMMAND_BYTES, encode_dma_read,
-    encode_dma_write,
+    Body, Command, Completion, DmaReadNode, DmaStatus, DmaWriteNode, MAX_COMMAND_BYTES,
 };
 use et_devapi::msg::{CommandFlags, Tag, completion_bytes};
 use et_devapi::pci::{DEVICE_ID, MAILBOX_BAR, VENDOR_ID};
@@ -176,9 +175,8 @@ impl Queues {
             let popped = self.consumer.pop_message(&self.window, frame, &mut bytes);
             let Pop::Message(len) = popped.map_err(|error| said(&error))? else { continue };
             return match Completion::parse(&bytes[..len]).map_err(|error| said(&error))? {
-                Completion::DmaRead { status, .. } | Completion::DmaWrite { status, .. } => {
-                    Ok(status)
-                }
+                Completion { body: Body::DmaRead { status, .. }, .. }
+                | Completion { body: Body::DmaWrite { status, .. }, .. } => Ok(status),
                 other => Err(format!("{other:?}")),
             };
         }
@@ -187,14 +185,22 @@ impl Queues {
     fn upload(&mut self, from: u64, to: DeviceAddr, len: u32) -> Result<DmaStatus, String> {
         let node = DmaWriteNode::new(BusAddr::new(from), to, len);
         let mut out = [0; MAX_COMMAND_BYTES];
-        let len = encode_dma_write(Tag::new(1), CommandFlags::EMPTY, &[node], &mut out);
+        let len = Command::DmaWriteList { nodes: &[node] }.encode(
+            Tag::new(1),
+            CommandFlags::EMPTY,
+            &mut out,
+        );
         self.call(&out[..len.map_err(|error| error.to_string())?])
     }
 
     fn download(&mut self, from: DeviceAddr, to: u64, len: u32) -> Result<DmaStatus, String> {
         let node = DmaReadNode::new(BusAddr::new(to), from, len);
         let mut out = [0; MAX_COMMAND_BYTES];
-        let len = encode_dma_read(Tag::new(2), CommandFlags::EMPTY, &[node], &mut out);
+        let len = Command::DmaReadList { nodes: &[node] }.encode(
+            Tag::new(2),
+            CommandFlags::EMPTY,
+            &mut out,
+        );
         self.call(&out[..len.map_err(|error| error.to_string())?])
     }
 }

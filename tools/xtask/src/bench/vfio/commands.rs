@@ -6,7 +6,7 @@ use anyhow::{bail, ensure};
 use et::hal::{Hal, Mailbox, Mmio, Pop, Push, QueueId, Wake};
 use et_devapi::dir::{BarSizes, OpsStatus};
 use et_devapi::discovery::{self, Layout};
-use et_devapi::msg::ops::{Completion, EchoStatus, encode_echo};
+use et_devapi::msg::ops::{Body, Command, Completion, EchoStatus};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_devapi::pci::{BAR0_BYTES, MAILBOX_BAR};
 
@@ -41,7 +41,7 @@ impl<H: Hal> Commands<H> {
             Layout::new(discovery::read_mgmt(&bar2, &bars)?, discovery::read_ops(&bar2, &bars)?)?;
         let mailbox = hal.open_mailbox(&layout.ops_mailbox)?;
         let mut echo = [0; MESSAGE_BYTES];
-        let len = encode_echo(TAG, CommandFlags::EMPTY, &mut echo)?;
+        let len = Command::Echo.encode(TAG, CommandFlags::EMPTY, &mut echo)?;
         Ok(Self { mailbox, layout, echo, len, hal })
     }
 
@@ -57,7 +57,9 @@ impl<H: Hal> Commands<H> {
         let mut message = [0; MESSAGE_BYTES];
         let Pop::Message(len) = self.mailbox.pop(&mut message)? else { return Ok(false) };
         match Completion::parse(&message[..len])? {
-            Completion::Echo { tag: TAG, status: EchoStatus::Success, .. } => Ok(true),
+            Completion { tag: TAG, body: Body::Echo { status: EchoStatus::Success, .. } } => {
+                Ok(true)
+            }
             other => bail!("the answer to an echo is {other:?}"),
         }
     }

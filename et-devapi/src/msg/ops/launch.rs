@@ -1,0 +1,101 @@
+//! What a launch says.
+
+use et_hal::DeviceAddr;
+use zerocopy::IntoBytes;
+
+use super::{EncodeError, StackConfig, TraceConfig};
+use crate::msg::CommandFlags;
+
+/// Most bytes after the fixed part of a launch. Spec: §9.1.
+pub const MAX_LAUNCH_PAYLOAD: usize = 128;
+
+/// A launch. Spec: §7.6, §9.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch<'a> {
+    /// First instruction.
+    pub entry: DeviceAddr,
+    /// What the kernel finds in `a0`; 0 on the wire if there is none.
+    pub args: Option<DeviceAddr>,
+    /// Where failed harts leave their state; 0 on the wire if there is none.
+    pub exception_buffer: Option<DeviceAddr>,
+    /// Shires to run on.
+    pub shire_mask: u64,
+    /// The optional parts, as the flags of the command say; see [`LaunchPayload`].
+    pub payload: &'a [u8],
+}
+
+/// The optional parts of a launch, in the order of the wire, and the flags that say so.
+/// Spec: §9.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchPayload {
+    flags: CommandFlags,
+    len: usize,
+    bytes: [u8; MAX_LAUNCH_PAYLOAD],
+}
+
+impl LaunchPayload {
+    /// Puts the parts together: tracing by the kernel, a stack other than the default, and bytes
+    /// that firmware copies to the arguments' address, padded with zeros to a multiple of 8.
+    ///
+    /// # Errors
+    /// [`EncodeError::PayloadTooLarge`] beyond [`MAX_LAUNCH_PAYLOAD`].
+    pub fn new(
+        trace: Option<&TraceConfig>,
+        stack: Option<&StackConfig>,
+        args: &[u8],
+    ) -> Result<Self, EncodeError> {
+        let trace = trace.map(IntoBytes::as_bytes).unwrap_or_default();
+        let stack = stack.map(IntoBytes::as_bytes).unwrap_or_default();
+        // Firmware parses later messages at any alignment, but is spared it (Spec: §6).
+        let args_len = args.len().saturating_add(7) & !7;
+        let len = trace.len().saturating_add(stack.len()).saturating_add(args_len);
+        let mut bytes = [0; MAX_LAUNCH_PAYLOAD];
+        let mut flags = CommandFlags::EMPTY;
+        let too_large = EncodeError::PayloadTooLarge { len, max: MAX_LAUNCH_PAYLOAD };
+        let mut rest = bytes.get_mut(..len).ok_or(too_large)?;
+        for (part, flag) in [
+            (trace, CommandFlags::KERNEL_TRACE),
+            (stack, CommandFlags::USER_STACK),
+            (args, CommandFlags::ARGS_EMBEDDED),
+        ] {
+            if !part.is_empty() {
+                flags = flags.with(flag);
+            }
+            let (here, after) = rest.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            rest = after;
+        }
+        Ok(Self { flags, len, bytes })
+    }
+
+    /// Returns the flags of the parts there are, to be sent with the launch.
+    #[must_use]
+    pub fn flags(&self) -> CommandFlags {
+        self.flags
+    }
+
+    /// Returns the bytes on the wire.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_padded_to_eight_bytes() {
+        let stack = StackConfig { stack_base_offset: 1.into(), stack_size: 2.into() };
+        let payload = LaunchPayload::new(None, Some(&stack), &[1, 2, 3]).unwrap();
+        assert_eq!(payload.flags().bits(), 0x60);
+        assert_eq!(payload.as_bytes(), [1, 0, 0, 0, 2, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn too_much_payload_is_refused() {
+        let refused = Err(EncodeError::PayloadTooLarge { len: 136, max: 128 });
+        assert_eq!(LaunchPayload::new(None, None, &[0; 129]), refused);
+    }
+}
