@@ -5,14 +5,18 @@
 //! `n` is in slot `n & 1`. Two may be outstanding: one runs, the other is staged, so a worker need
 //! not wait for the next.
 //!
-//! | byte | word | writer | content |
+//! <!-- `cargo xtask generate` writes this: cell -->
+//!
+//! | Byte | Word | Writer | Content |
 //! |---|---|---|---|
-//! | 0 | [`DISPATCH`] | scheduler | low half: number of the newest task; high half: [`Control`] |
-//! | 16, 32 | slot 0, slot 1 | scheduler | task word, argument word |
-//! | 64 | [`STATUS`] | worker | number of the last completed task, [`WorkerState`] above |
-//! | 72 | [`IDENTITY`] | worker | who it is, for messages; the hart number on a device |
-//! | 80, 88 | outcome 0, 1 | worker | outcome of the last task of each slot, 0 is success |
-//! | 96, 112 | times 0, 1 | worker | start and end of that task in cycles, if counted |
+//! | 0 | `DISPATCH` | scheduler | low half: number of the newest task; high half: control |
+//! | 16, 32 | slots 0, 1 | scheduler | task word, argument word |
+//! | 64 | `STATUS` | worker | low half: number of the last completed task; high half: state |
+//! | 72 | `IDENTITY` | worker | who it is; the hart number on a device |
+//! | 80, 88 | outcomes 0, 1 | worker | result of the slot's last task; users define success |
+//! | 96, 112 | times 0, 1 | worker | start and end, in cycles, where there is a counter |
+//!
+//! <!-- end of cell -->
 //!
 //! The words `DISPATCH` and `STATUS` publish what was written before them: they are stored with
 //! release order and loaded with acquire order, and nothing else in the protocol needs more, but

@@ -36,6 +36,7 @@
  *
  * Rank 0 returns -1 if the image has a wrong magic number, and -2 if there are tasks but no workers.
  */
+#include "cell.h"
 #include "etsoc.h"
 
 struct args {
@@ -50,18 +51,6 @@ enum { MODE_HOST = 0, MODE_RESIDENT = 1 };
 
 /* ---- cells --------------------------------------------------------------------------------- */
 
-enum {
-    CELL_BYTES = 128,
-    /* Bytes of the words. Slots and times of an odd task are 16 bytes on, its outcome 8. */
-    DISPATCH = 0,
-    SLOT = 16,
-    STATUS = 64,
-    IDENTITY = 72,
-    OUTCOME = 80,
-    TIMES = 96,
-};
-enum { CLOSED = 0, RUN = 1, QUIT = 2, ABORT = 3 };
-enum { ABSENT = 0, AWAKE = 1, PARKED = 2, EXITED = 3 };
 _Static_assert((int)RUN == (int)AWAKE, "dispatch and status words are compared");
 
 /* Looks at the dispatch word before a worker parks. */

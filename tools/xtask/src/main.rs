@@ -5,6 +5,7 @@
 
 mod bench;
 mod ci;
+mod generate;
 mod layers;
 mod loom;
 mod shell;
@@ -58,6 +59,8 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Writes what the book and the kernels say about cells and mutants.
+    Generate,
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
 }
@@ -79,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench { what: None, json, only } => bench::run(json.as_deref(), only.as_deref()),
         Command::BenchPeer { cpu, role } => bench::play(&role, cpu),
         Command::Loom { json } => loom::run(json.as_deref()),
+        Command::Generate => generate::run(),
         Command::Vm(options) => vm::run(&options),
     }
 }
