@@ -12,73 +12,128 @@ use et_hal::{
     ErrorType, Generation, Hal, Loss, Mailbox, MailboxLayout, Mmio, OutOfRange, Pop, Push, QueueId,
     Reset, ResetScope, ResetState, Ticket, Wake, Width, Widths,
 };
-#[cfg(feature = "sim")]
-use et_hal_sim::{SimBuffer, SimError, SimHal, SimMailbox, SimReset, SimWindow};
-#[cfg(feature = "vfio")]
-use et_hal_vfio::{VfioBuffer, VfioError, VfioHal, VfioMailbox, VfioReset, VfioWindow};
 
-/// Makes an enum with a variant for each backend.
-macro_rules! any {
-    ($(#[$attr:meta])* $vis:vis enum $name:ident { $sim:ty, $vfio:ty }) => {
-        $(#[$attr])*
-        $vis enum $name {
-            #[cfg(feature = "sim")]
-            /// Of the simulator.
-            Sim($sim),
-            #[cfg(feature = "vfio")]
-            /// Of the VFIO backend.
-            Vfio($vfio),
+/// Makes, of the list of backends, the enums with a variant for each, and the macros that do the
+/// same with whichever is there.
+macro_rules! backends {
+    ($d:tt $($feature:literal $variant:ident($hal:path) $as:ident, $what:literal;)+) => {
+        /// Makes an enum with a variant for each backend.
+        macro_rules! any {
+            ($d(#[$d attr:meta])* $d vis:vis enum $d name:ident of $d part:ident) => {
+                $d(#[$d attr])*
+                $d vis enum $d name {
+                    $(
+                        #[cfg(feature = $feature)]
+                        #[doc = concat!("Of ", $what, ".")]
+                        $variant($d part<$hal>),
+                    )+
+                }
+            };
         }
+
+        /// Does the same with whichever variant is there.
+        macro_rules! each {
+            ($d of:ident, $d value:expr, $d it:pat => $d do:expr) => {
+                match $d value {
+                    $(#[cfg(feature = $feature)] $d of::$variant($d it) => $d do,)+
+                }
+            };
+        }
+
+        /// Calls a method that returns a part of the backend, and wraps part and error.
+        macro_rules! wrap {
+            ($d part:ident, $d value:expr, $d it:pat => $d do:expr) => {
+                match $d value {
+                    $(
+                        #[cfg(feature = $feature)]
+                        Inner::$variant($d it) => {
+                            $d do.map($d part::$variant).map_err(AnyError::$variant)
+                        }
+                    )+
+                }
+            };
+        }
+
+        /// Calls a method of a part, and wraps the error.
+        macro_rules! call {
+            ($d of:ident, $d value:expr, $d it:pat => $d do:expr) => {
+                match $d value {
+                    $(
+                        #[cfg(feature = $feature)]
+                        $d of::$variant($d it) => $d do.map_err(AnyError::$variant),
+                    )+
+                }
+            };
+        }
+
+        /// Passes buffer and allocator of the same backend on. A buffer of another is none of its
+        /// memory: there is nothing to make visible.
+        macro_rules! sync {
+            ($d dma:expr, $d buffer:expr, $d range:expr, $d sync:ident) => {
+                match (&*$d dma.hal, $d buffer) {
+                    $(
+                        #[cfg(feature = $feature)]
+                        (Inner::$variant(hal), AnyBuffer::$variant(buffer)) => {
+                            hal.dma().$d sync(buffer, $d range).map_err(AnyError::$variant)
+                        }
+                    )+
+                    #[allow(unreachable_patterns, reason = "there may be one backend only")]
+                    _ => Ok(()),
+                }
+            };
+        }
+
+        /// An error of [`AnyHal`].
+        #[derive(Debug, thiserror::Error)]
+        #[non_exhaustive]
+        pub enum AnyError {
+            $(
+                #[cfg(feature = $feature)]
+                #[doc = concat!("Of ", $what, ".")]
+                #[error(transparent)]
+                $variant(<$hal as ErrorType>::Error),
+            )+
+        }
+
+        $(
+            #[cfg(feature = $feature)]
+            impl AnyHal {
+                #[doc = concat!("Returns ", $what, ", if that is the backend.")]
+                #[must_use]
+                pub fn $as(&self) -> Option<&$hal> {
+                    match self.inner() {
+                        Inner::$variant(hal) => Some(hal),
+                        #[allow(unreachable_patterns, reason = "there may be one backend only")]
+                        _ => None,
+                    }
+                }
+            }
+
+            #[cfg(feature = $feature)]
+            impl From<$hal> for AnyHal {
+                fn from(hal: $hal) -> Self {
+                    Self { dma: AnyDma { hal: Arc::new(Inner::$variant(hal)) } }
+                }
+            }
+        )+
     };
 }
 
-/// Does the same with whichever variant is there.
-macro_rules! each {
-    ($value:expr, $it:pat => $do:expr) => {
-        match $value {
-            #[cfg(feature = "sim")]
-            Inner::Sim($it) => $do,
-            #[cfg(feature = "vfio")]
-            Inner::Vfio($it) => $do,
-        }
-    };
-    ($of:ident, $value:expr, $it:pat => $do:expr) => {
-        match $value {
-            #[cfg(feature = "sim")]
-            $of::Sim($it) => $do,
-            #[cfg(feature = "vfio")]
-            $of::Vfio($it) => $do,
-        }
-    };
+// A new backend is a line here, and its locator in `open`.
+backends! { $
+    "sim" Sim(et_hal_sim::SimHal) as_sim, "the simulator";
+    "vfio" Vfio(et_hal_vfio::VfioHal) as_vfio, "the VFIO backend";
 }
 
-/// Calls a method that returns a part of the backend, and wraps part and error.
-macro_rules! wrap {
-    ($part:ident, $value:expr, $it:pat => $do:expr) => {
-        match $value {
-            #[cfg(feature = "sim")]
-            Inner::Sim($it) => $do.map($part::Sim).map_err(AnyError::Sim),
-            #[cfg(feature = "vfio")]
-            Inner::Vfio($it) => $do.map($part::Vfio).map_err(AnyError::Vfio),
-        }
-    };
-}
-
-/// Calls a method of a part, and wraps the error.
-macro_rules! call {
-    ($of:ident, $value:expr, $it:pat => $do:expr) => {
-        match $value {
-            #[cfg(feature = "sim")]
-            $of::Sim($it) => $do.map_err(AnyError::Sim),
-            #[cfg(feature = "vfio")]
-            $of::Vfio($it) => $do.map_err(AnyError::Vfio),
-        }
-    };
-}
+type Whole<H> = H;
+type Window<H> = <H as Hal>::Mmio;
+type Buffer<H> = <<H as Hal>::Dma as Dma>::Buffer;
+type MailboxOf<H> = <H as Hal>::Mailbox;
+type ResetOf<H> = <H as Hal>::Reset;
 
 any! {
     #[derive(Debug)]
-    enum Inner { SimHal, VfioHal }
+    enum Inner of Whole
 }
 
 /// The backend behind [`open`](crate::open).
@@ -92,7 +147,7 @@ any! {
     /// A window of [`AnyHal`].
     #[derive(Debug)]
     #[non_exhaustive]
-    pub enum AnyWindow { SimWindow, VfioWindow }
+    pub enum AnyWindow of Window
 }
 
 /// The DMA memory of [`AnyHal`].
@@ -105,35 +160,21 @@ any! {
     /// A DMA buffer of [`AnyHal`].
     #[derive(Debug)]
     #[non_exhaustive]
-    pub enum AnyBuffer { SimBuffer, VfioBuffer }
+    pub enum AnyBuffer of Buffer
 }
 
 any! {
     /// A mailbox of [`AnyHal`].
     #[derive(Debug)]
     #[non_exhaustive]
-    pub enum AnyMailbox { SimMailbox, VfioMailbox }
+    pub enum AnyMailbox of MailboxOf
 }
 
 any! {
     /// Control over the resets of [`AnyHal`].
     #[derive(Debug)]
     #[non_exhaustive]
-    pub enum AnyReset { SimReset, VfioReset }
-}
-
-/// An error of [`AnyHal`].
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AnyError {
-    /// Of the simulator.
-    #[cfg(feature = "sim")]
-    #[error(transparent)]
-    Sim(SimError),
-    /// Of the VFIO backend.
-    #[cfg(feature = "vfio")]
-    #[error(transparent)]
-    Vfio(VfioError),
+    pub enum AnyReset of ResetOf
 }
 
 impl et_hal::Error for AnyError {
@@ -143,48 +184,8 @@ impl et_hal::Error for AnyError {
 }
 
 impl AnyHal {
-    fn new(inner: Inner) -> Self {
-        Self { dma: AnyDma { hal: Arc::new(inner) } }
-    }
-
     fn inner(&self) -> &Inner {
         &self.dma.hal
-    }
-
-    /// Returns the simulator, if that is the backend.
-    #[cfg(feature = "sim")]
-    #[must_use]
-    pub fn as_sim(&self) -> Option<&SimHal> {
-        match self.inner() {
-            Inner::Sim(hal) => Some(hal),
-            #[cfg(feature = "vfio")]
-            Inner::Vfio(_) => None,
-        }
-    }
-
-    /// Returns the VFIO backend, if that is the backend.
-    #[cfg(feature = "vfio")]
-    #[must_use]
-    pub fn as_vfio(&self) -> Option<&VfioHal> {
-        match self.inner() {
-            Inner::Vfio(hal) => Some(hal),
-            #[cfg(feature = "sim")]
-            Inner::Sim(_) => None,
-        }
-    }
-}
-
-#[cfg(feature = "sim")]
-impl From<SimHal> for AnyHal {
-    fn from(hal: SimHal) -> Self {
-        Self::new(Inner::Sim(hal))
-    }
-}
-
-#[cfg(feature = "vfio")]
-impl From<VfioHal> for AnyHal {
-    fn from(hal: VfioHal) -> Self {
-        Self::new(Inner::Vfio(hal))
     }
 }
 
@@ -215,7 +216,7 @@ impl Hal for AnyHal {
     }
 
     fn generation(&self) -> Generation {
-        each!(self.inner(), hal => hal.generation())
+        each!(Inner, self.inner(), hal => hal.generation())
     }
 }
 
@@ -275,33 +276,11 @@ impl ErrorType for AnyDma {
     type Error = AnyError;
 }
 
-/// Passes buffer and allocator of the same backend on; a buffer of another one is none of its
-/// memory.
-macro_rules! sync {
-    ($dma:expr, $buffer:expr, $range:expr, $sync:ident) => {
-        match (&*$dma.hal, $buffer) {
-            #[cfg(feature = "sim")]
-            (Inner::Sim(hal), AnyBuffer::Sim(buffer)) => {
-                hal.dma().$sync(buffer, $range).map_err(AnyError::Sim)
-            }
-            #[cfg(feature = "vfio")]
-            (Inner::Vfio(hal), AnyBuffer::Vfio(buffer)) => {
-                hal.dma().$sync(buffer, $range).map_err(AnyError::Vfio)
-            }
-            #[cfg(all(feature = "sim", feature = "vfio"))]
-            (Inner::Sim(_), AnyBuffer::Vfio(_)) | (Inner::Vfio(_), AnyBuffer::Sim(_)) => {
-                // Nothing to make visible: that backend does not know the buffer.
-                Ok(())
-            }
-        }
-    };
-}
-
 impl Dma for AnyDma {
     type Buffer = AnyBuffer;
 
     fn limits(&self) -> DmaLimits {
-        each!(&*self.hal, hal => hal.dma().limits())
+        each!(Inner, &*self.hal, hal => hal.dma().limits())
     }
 
     fn alloc(&self, len_bytes: usize, access: DeviceAccess) -> Result<AnyBuffer, AnyError> {
