@@ -308,7 +308,11 @@ impl<H: Hal> Link<H> {
     /// The device cannot be used any more: everything ends with `error`.
     pub(crate) fn lose(&self, error: &Error) {
         if self.enter(|core, now| core.lose(error, now)) {
-            tracing::error!(%error, "device lost");
+            match error {
+                // The caller's own doing.
+                Error::Closed | Error::Stale => tracing::debug!(%error, "device given up"),
+                error => tracing::error!(%error, "device lost"),
+            }
         }
         self.staging.close(error);
         self.mailbox.wake();
