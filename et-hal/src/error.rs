@@ -32,6 +32,8 @@ pub enum ErrorKind {
     BadWidth,
     /// The caller's message or buffer is larger than the transport can ever take.
     TooLarge,
+    /// The caller's arguments make no sense, or belong to another device.
+    Invalid,
     /// The transport does not have this ability.
     Unsupported,
     /// The handle is of a generation before the last reset.
@@ -60,6 +62,8 @@ pub enum ErrorKind {
 pub enum Resource {
     /// Host memory, or the right to pin more of it.
     HostMemory,
+    /// Memory of the device.
+    DeviceMemory,
     /// Bus addresses or mapping entries.
     BusAddresses,
     /// File descriptors, interrupt vectors and other handles.
@@ -87,6 +91,7 @@ impl fmt::Display for ErrorKind {
             Self::Misaligned => f.write_str("misaligned"),
             Self::BadWidth => f.write_str("access width not allowed"),
             Self::TooLarge => f.write_str("too large"),
+            Self::Invalid => f.write_str("invalid argument"),
             Self::Unsupported => f.write_str("not supported"),
             Self::Stale => f.write_str("handle is older than the last reset"),
             Self::Permission => f.write_str("permission denied"),
@@ -105,6 +110,7 @@ impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HostMemory => "host memory",
+            Self::DeviceMemory => "device memory",
             Self::BusAddresses => "bus addresses",
             Self::Handles => "handles",
         })

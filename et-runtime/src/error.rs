@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::ops::{DmaStatus, Version};
-use et_hal::{DeviceAddr, ErrorKind, ResetScope};
+use et_hal::{DeviceAddr, ErrorKind, ResetScope, Resource};
 
 use crate::kernel::{ElfError, LaunchFailure};
 use crate::memory::AllocError;
@@ -29,30 +29,12 @@ pub enum Error {
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// The device did not finish booting.
-    #[error("the device did not boot within {after:?}: {endpoint} status is {status}")]
-    Boot {
-        /// Whose status: `mgmt` or `ops`.
-        endpoint: &'static str,
-        /// The last status seen. Spec: §3.9.
-        status: i16,
-        /// How long the runtime waited.
-        after: Duration,
-    },
-    /// The device interface registers are unusable.
-    #[error("device interface registers are invalid")]
-    Registers(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// The firmware speaks another version of the operations interface.
-    #[error(
-        "device API {}.{}.{} is not supported, {required}.x is",
-        found.major, found.minor, found.patch
-    )]
-    Version {
-        /// What the device reported.
-        found: Version,
-        /// The major version this runtime speaks.
-        required: u16,
-    },
+    /// The device could not be opened.
+    #[error(transparent)]
+    Open(OpenError),
+    /// A kernel could not be loaded.
+    #[error(transparent)]
+    Load(LoadError),
     /// A deadline passed.
     #[error("{op} did not finish within {after:?}")]
     Timeout {
@@ -151,9 +133,6 @@ pub enum Error {
         /// The rule it breaks.
         why: String,
     },
-    /// The kernel file is unusable.
-    #[error("the kernel cannot be loaded")]
-    Elf(#[source] Arc<ElfError>),
     /// The kernel is still in use.
     #[error("kernel {name} has launches in flight")]
     KernelInUse {
@@ -161,8 +140,10 @@ pub enum Error {
         name: Arc<str>,
     },
     /// The device refused or failed a copy. Spec: §7.8.
-    #[error("copy failed on the device: {status}")]
+    #[error("{op} failed on the device: {status}")]
     Copy {
+        /// The direction.
+        op: &'static str,
         /// The device's answer.
         status: DmaStatus,
     },
@@ -206,6 +187,110 @@ pub enum Error {
     },
 }
 
+/// A device that could not be opened. Spec: §4.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device did not finish booting.
+    #[error("the device did not boot within {after:?}: {endpoint} status is {status}")]
+    Boot {
+        /// Whose status: `mgmt` or `ops`.
+        endpoint: &'static str,
+        /// The last status seen. Spec: §3.9.
+        status: i16,
+        /// How long the runtime waited.
+        after: Duration,
+    },
+    /// The device interface registers are unusable.
+    #[error("device interface registers are invalid")]
+    Registers(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// The firmware speaks another version of the operations interface.
+    #[error(
+        "device API {}.{}.{} is not supported, {required}.x is",
+        found.major, found.minor, found.patch
+    )]
+    Version {
+        /// What the device reported.
+        found: Version,
+        /// The major version this runtime speaks.
+        required: u16,
+    },
+    /// A step failed like an operation of an open device.
+    #[error("the device did not open")]
+    Step(#[source] Box<Error>),
+}
+
+impl OpenError {
+    /// Returns the failure as one of the kinds that backends use too.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Boot { .. } => ErrorKind::Timeout,
+            Self::Registers(_) | Self::Version { .. } => ErrorKind::Protocol,
+            Self::Step(error) => error.kind(),
+        }
+    }
+}
+
+/// A kernel that could not be loaded. Spec: §13.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file is unusable; nothing was sent.
+    #[error("kernel {name} cannot be loaded")]
+    Elf {
+        /// The kernel's name.
+        name: Arc<str>,
+        /// What is wrong with the file.
+        #[source]
+        source: Arc<ElfError>,
+    },
+    /// The device has no room for it, or it could not be copied there.
+    #[error("kernel {name} cannot be put on the device")]
+    Device {
+        /// The kernel's name.
+        name: Arc<str>,
+        /// The failure of the allocation or copy.
+        #[source]
+        source: Box<Error>,
+    },
+}
+
+impl LoadError {
+    /// Returns the failure as one of the kinds that backends use too.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Elf { .. } => ErrorKind::Invalid,
+            Self::Device { source, .. } => source.kind(),
+        }
+    }
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Open(error) => error,
+            error => Self::Step(Box::new(error)),
+        }
+    }
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Step(error) => *error,
+            error => Self::Open(error),
+        }
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
 impl Error {
     pub(crate) fn range(error: &et_hal::OutOfRange) -> Self {
         let et_hal::OutOfRange { offset, len, buffer } = *error;
@@ -224,18 +309,35 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Hal { kind, .. } => *kind,
-            Self::Boot { .. } | Self::Timeout { .. } => ErrorKind::Timeout,
-            Self::Registers(_) | Self::Version { .. } => ErrorKind::Protocol,
+            Self::Open(error) => error.kind(),
+            Self::Load(error) => error.kind(),
+            Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Closed => ErrorKind::Lost(et_hal::LossReason::Closed),
             Self::Stale => ErrorKind::Stale,
             Self::Lost { .. } => ErrorKind::NeedsReset(ResetScope::Function),
             Self::NeedsReset { scope, .. } => ErrorKind::NeedsReset(*scope),
+            Self::Memory(AllocError::OutOfMemory { .. }) => {
+                ErrorKind::Exhausted(Resource::DeviceMemory)
+            }
             Self::OutOfRange { .. } => ErrorKind::OutOfBounds,
             Self::Misaligned { .. } => ErrorKind::Misaligned,
             Self::ArgumentsTooLarge { .. } => ErrorKind::TooLarge,
             Self::KernelInUse { .. } => ErrorKind::Busy,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
-            _ => ErrorKind::Other,
+            Self::Memory(_)
+            | Self::Overlap { .. }
+            | Self::LengthMismatch { .. }
+            | Self::ForeignBuffer
+            | Self::ForeignEvent
+            | Self::ShireMask { .. }
+            | Self::LaunchOption { .. }
+            | Self::HasEnded { .. } => ErrorKind::Invalid,
+            // What the device has done is no failure of the transport.
+            Self::Copy { .. }
+            | Self::Launch(_)
+            | Self::Refused { .. }
+            | Self::Aborted
+            | Self::AbortedWith { .. } => ErrorKind::Other,
         }
     }
 
@@ -249,8 +351,84 @@ impl Error {
     }
 }
 
-impl From<ElfError> for Error {
-    fn from(error: ElfError) -> Self {
-        Self::Elf(Arc::new(error))
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    /// One of each variant, the kind it must have, and what its message must name.
+    fn all() -> Vec<(Error, ErrorKind, &'static str)> {
+        let addr = DeviceAddr::new(0x80);
+        let zero = || Arc::new(std::fmt::Error);
+        let status = DmaStatus::InvalidAddress;
+        let why: Arc<str> = "seen".into();
+        let scope = ResetScope::Compute;
+        let timeout = Error::Timeout { op: "read", after: Duration::from_secs(1) };
+        let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0 };
+        let version = Version { major: 3, minor: 0, patch: 0 };
+        let elf =
+            |name: &str| LoadError::Elf { name: name.into(), source: ElfError::NotElf.into() };
+        let on_device =
+            LoadError::Device { name: "add".into(), source: Box::new(memory.clone().into()) };
+        vec![
+            (
+                Error::Hal { op: "kick", kind: ErrorKind::Busy, source: zero() },
+                ErrorKind::Busy,
+                "kick",
+            ),
+            (
+                OpenError::Boot { endpoint: "ops", status: 3, after: Duration::from_secs(2) }
+                    .into(),
+                ErrorKind::Timeout,
+                "ops",
+            ),
+            (OpenError::Registers(zero()).into(), ErrorKind::Protocol, "registers"),
+            (
+                OpenError::Version { found: version, required: 2 }.into(),
+                ErrorKind::Protocol,
+                "3.0.0",
+            ),
+            (OpenError::from(timeout.clone()).into(), ErrorKind::Timeout, "read"),
+            (timeout, ErrorKind::Timeout, "read did not finish within 1s"),
+            (elf("add").into(), ErrorKind::Invalid, "add"),
+            (on_device.into(), ErrorKind::Exhausted(Resource::DeviceMemory), "add"),
+            (Error::Closed, ErrorKind::Lost(et_hal::LossReason::Closed), "closed"),
+            (Error::Stale, ErrorKind::Stale, "reset"),
+            (Error::Lost { why: why.clone() }, ErrorKind::NeedsReset(ResetScope::Function), "seen"),
+            (Error::NeedsReset { scope, why }, ErrorKind::NeedsReset(scope), "seen"),
+            (memory.into(), ErrorKind::Exhausted(Resource::DeviceMemory), "64 bytes"),
+            (AllocError::ZeroLength.into(), ErrorKind::Invalid, "0 bytes"),
+            (Error::OutOfRange { offset: 1, len: 2, buffer: 2 }, ErrorKind::OutOfBounds, "2 bytes"),
+            (Error::Misaligned { addr, len: 3, align: 4 }, ErrorKind::Misaligned, "3 bytes"),
+            (Error::Overlap { src: addr, dst: addr, len: 5 }, ErrorKind::Invalid, "5 bytes"),
+            (Error::LengthMismatch { from: 6, to: 7 }, ErrorKind::Invalid, "6 bytes"),
+            (Error::ForeignBuffer, ErrorKind::Invalid, "buffer"),
+            (Error::ForeignEvent, ErrorKind::Invalid, "event"),
+            (Error::ShireMask { asked: 2, available: 1 }, ErrorKind::Invalid, "0x2"),
+            (Error::ArgumentsTooLarge { len: 8, max: 4 }, ErrorKind::TooLarge, "8 bytes"),
+            (
+                Error::LaunchOption { option: "stack", why: "too small".into() },
+                ErrorKind::Invalid,
+                "stack",
+            ),
+            (Error::KernelInUse { name: "add".into() }, ErrorKind::Busy, "add"),
+            (Error::Copy { op: "copy to the device", status }, ErrorKind::Other, "to the device"),
+            (Error::Refused { op: "echo", status: "no".into() }, ErrorKind::Other, "echo"),
+            (Error::Aborted, ErrorKind::Other, "aborted"),
+            (Error::AbortedWith { operation: 9 }, ErrorKind::Other, "operation 9"),
+            (Error::Unsupported { op: "abort", why: "no queue" }, ErrorKind::Unsupported, "abort"),
+            (Error::HasEnded { operation: 10 }, ErrorKind::Invalid, "operation 10"),
+        ]
+    }
+
+    #[test]
+    fn every_error_has_its_kind_and_names_what_it_is_about() {
+        for (error, kind, name) in all() {
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(name), "{error}");
+            let text = error.source().map(ToString::to_string);
+            assert!(text.is_none_or(|text| !error.to_string().contains(&text)), "{error}");
+        }
     }
 }

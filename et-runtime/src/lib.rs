@@ -21,7 +21,7 @@ mod sync;
 pub use clock::{Clock, SystemClock};
 pub use config::{Config, Drain};
 pub use device::Device;
-pub use error::{Error, Result};
+pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, Remains, Timeline, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};
 pub use link::Counters;

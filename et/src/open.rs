@@ -6,7 +6,7 @@ use et_hal::{Error as _, ErrorKind};
 use et_hal_sim::{BoardConfig, SimError, SimHal};
 #[cfg(feature = "vfio")]
 use et_hal_vfio::{Bdf, Mode, VfioAddress, VfioError, VfioHal, VfioOptions};
-use et_runtime::{Config, Device, Error};
+use et_runtime::{Config, Device};
 #[cfg(feature = "vfio")]
 use et_vfio_host::{Host, Preflight};
 
@@ -34,8 +34,8 @@ pub enum OpenError {
         host: Option<Box<Preflight>>,
     },
     /// The device did not open.
-    #[error("the device did not open")]
-    Device(#[from] Error),
+    #[error("the device cannot be used")]
+    Device(#[from] et_runtime::OpenError),
 }
 
 /// A device that can be opened.

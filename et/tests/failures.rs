@@ -6,8 +6,9 @@ mod common;
 use std::time::Duration;
 
 use common::LONG;
+use et::Config;
 use et::hal::ErrorKind;
-use et::{Config, Error};
+use et_runtime::OpenError;
 
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -30,9 +31,9 @@ fn hostile_devices_give_errors_and_no_hangs() {
     assert_eq!(device_error("never-boots").kind(), ErrorKind::Timeout);
     assert_eq!(device_error("boot-error:mgmt").kind(), ErrorKind::Timeout);
     assert_eq!(device_error("boot-stops:ops:4").kind(), ErrorKind::Timeout);
-    assert!(matches!(device_error("bad-crc:ops"), Error::Registers(_)));
-    assert!(matches!(device_error("bad-crc:mgmt"), Error::Registers(_)));
-    assert!(matches!(device_error("bad-size:ops:600"), Error::Registers(_)));
+    assert!(matches!(device_error("bad-crc:ops"), OpenError::Registers(_)));
+    assert!(matches!(device_error("bad-crc:mgmt"), OpenError::Registers(_)));
+    assert!(matches!(device_error("bad-size:ops:600"), OpenError::Registers(_)));
 
     // These devices misbehave later; what they do must end in success or in an error.
     for fault in [

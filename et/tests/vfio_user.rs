@@ -298,7 +298,7 @@ fn bars_that_are_too_small_are_refused() {
 }
 
 /// What opening a board with this fault gives.
-fn device_error(fault: &str, trap: bool, boot_timeout: Duration) -> Error {
+fn device_error(fault: &str, trap: bool, boot_timeout: Duration) -> et_runtime::OpenError {
     let mut config = without_cores();
     config.faults = vec![fault.parse().unwrap()];
     let rig = if trap { trapped(config) } else { Rig::new(config) };
@@ -316,7 +316,11 @@ fn registers_that_make_no_sense_are_refused() {
     for fault in ["bad-crc:ops", "bad-crc:mgmt", "bad-size:ops:600", "bad-size:mgmt:3"] {
         for trap in [false, true] {
             let error = device_error(fault, trap, LONG);
-            assert!(matches!(error, Error::Registers(_)), "{fault}: {}", chain(&error));
+            assert!(
+                matches!(error, et_runtime::OpenError::Registers(_)),
+                "{fault}: {}",
+                chain(&error)
+            );
         }
     }
 }
@@ -333,7 +337,8 @@ fn a_boot_that_stops_meets_the_deadline() {
         for trap in [false, true] {
             let error = device_error(fault, trap, Duration::from_millis(millis));
             let text = chain(&error);
-            let is_boot = matches!(error, Error::Boot { endpoint, .. } if endpoint == stuck);
+            let is_boot =
+                matches!(error, et_runtime::OpenError::Boot { endpoint, .. } if endpoint == stuck);
             assert!(is_boot, "{fault}: {text}");
         }
     }

@@ -22,7 +22,7 @@ use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::Stream;
 use crate::sync::Arc;
-use crate::{Error, Result};
+use crate::{Error, LoadError, OpenError, Result};
 
 /// An open device.
 ///
@@ -54,20 +54,20 @@ impl<H: Hal> Device<H> {
     /// Opens the device behind `hal` with default options.
     ///
     /// # Errors
-    /// [`Error::Boot`]; [`Error::Registers`]; [`Error::Version`]; [`Error::Hal`].
-    pub fn open(hal: H) -> Result<Self> {
+    /// [`OpenError`].
+    pub fn open(hal: H) -> Result<Self, OpenError> {
         Self::open_with(hal, Config::new())
     }
 
     /// Opens the device behind `hal`.
     ///
     /// # Errors
-    /// As [`open`](Device::open).
-    pub fn open_with(hal: H, config: Config) -> Result<Self> {
+    /// [`OpenError`].
+    pub fn open_with(hal: H, config: Config) -> Result<Self, OpenError> {
         Self::start(Arc::new(hal), config)
     }
 
-    fn start(hal: Arc<H>, config: Config) -> Result<Self> {
+    fn start(hal: Arc<H>, config: Config) -> Result<Self, OpenError> {
         let (link, version) = open::open(hal, config)?;
         let link = Arc::new(link);
         let thread = match link.config.drain {
@@ -162,10 +162,11 @@ impl<H: Hal> Device<H> {
     /// Loads a kernel: checks the ELF file, places and relocates it, and copies it to the device.
     ///
     /// # Errors
-    /// [`Error::Elf`], with nothing sent; [`Error::Memory`]; those of [`Stream::copy_to_device`].
+    /// [`LoadError::Elf`], with nothing sent; [`LoadError::Device`] with the failure of an
+    /// allocation or of [`Stream::copy_to_device`].
     ///
     /// Spec: §13
-    pub fn load_kernel(&self, name: &str, elf: &[u8]) -> Result<Kernel> {
+    pub fn load_kernel(&self, name: &str, elf: &[u8]) -> Result<Kernel, LoadError> {
         self.load_kernel_entry(name, elf, None)
     }
 
@@ -173,17 +174,30 @@ impl<H: Hal> Device<H> {
     ///
     /// # Errors
     /// As [`load_kernel`](Device::load_kernel).
-    pub fn load_kernel_entry(&self, name: &str, elf: &[u8], entry: Option<&str>) -> Result<Kernel> {
-        let image = KernelImage::parse(elf)?;
-        let entry = image.entry(entry)?;
+    pub fn load_kernel_entry(
+        &self,
+        name: &str,
+        elf: &[u8],
+        entry: Option<&str>,
+    ) -> Result<Kernel, LoadError> {
+        let read = KernelImage::parse(elf).and_then(|image| Ok((image.entry(entry)?, image)));
+        let (entry, image) =
+            read.map_err(|error| LoadError::Elf { name: name.into(), source: Arc::new(error) })?;
+        let code = self
+            .place_code(&image)
+            .map_err(|error| LoadError::Device { name: name.into(), source: Box::new(error) })?;
+        let inner = KernelInner::new(name, elf.into(), &image, entry, code);
+        Ok(Kernel { inner: Arc::new(inner) })
+    }
+
+    fn place_code(&self, image: &KernelImage) -> Result<DeviceBuffer> {
         let align = image.align_bytes().max(4096);
         let code = self.alloc_aligned(image.span_bytes(), align)?;
         let bytes = image.place(code.addr());
         let timeout = self.link.config.command_timeout;
         // On a stream of its own: kernels that run must not hold it up.
         self.stream().copy_to_device(&bytes, &code)?.wait(timeout)?;
-        let inner = KernelInner::new(name, elf.into(), &image, entry, code);
-        Ok(Kernel { inner: Arc::new(inner) })
+        Ok(code)
     }
 
     /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that

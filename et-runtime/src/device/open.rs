@@ -13,7 +13,7 @@ use crate::clock::Deadline;
 use crate::config::Config;
 use crate::link::{Link, Parker, Wire};
 use crate::sync::Arc;
-use crate::{Error, Result};
+use crate::{Error, OpenError, Result};
 
 /// First pause between two looks at the boot status, doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Waits for the device to boot, reads its registers and opens the operations mailbox.
 ///
 /// Spec: §4
-pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Version)> {
+pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Version), OpenError> {
     let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
     let deadline = Deadline::after(&*config.clock, config.boot_timeout);
     let bars = BarSizes { bar0: BAR0_BYTES, bar2: bar2.len_bytes() };
@@ -45,7 +45,7 @@ pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Vers
     for warning in ops.warnings().iter() {
         tracing::warn!(?warning, "operations registers");
     }
-    let layout = Layout::new(mgmt, ops).map_err(|error| Error::Registers(Arc::new(error)))?;
+    let layout = Layout::new(mgmt, ops).map_err(|error| OpenError::Registers(Arc::new(error)))?;
     let mailbox =
         hal.open_mailbox(&layout.ops_mailbox).map_err(Error::hal("opening the mailbox"))?;
     let link = Link::new(hal, layout, mailbox, config)?;
@@ -53,10 +53,11 @@ pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Vers
     Ok((link, version))
 }
 
-fn registers<E: et_hal::Error>(error: DiscoveryError<E>) -> Error {
+fn registers<E: et_hal::Error>(error: DiscoveryError<E>) -> OpenError {
     match error {
-        DiscoveryError::Access(error) => Error::hal("reading registers")(error),
-        error => Error::Registers(Arc::new(error)),
+        DiscoveryError::Access(error) => Error::hal("reading registers")(error).into(),
+        DiscoveryError::Registers(error) => OpenError::Registers(Arc::new(error)),
+        error => OpenError::Registers(Arc::new(error)),
     }
 }
 
@@ -66,7 +67,7 @@ fn poll(
     deadline: Deadline,
     endpoint: &'static str,
     mut look: impl FnMut() -> Result<(bool, i16)>,
-) -> Result<()> {
+) -> Result<(), OpenError> {
     let parker = Parker::new();
     let mut pause = FIRST_PAUSE;
     loop {
@@ -76,7 +77,7 @@ fn poll(
         }
         let left = deadline.left(&*config.clock);
         if left.is_zero() {
-            return Err(Error::Boot { endpoint, status, after: config.boot_timeout });
+            return Err(OpenError::Boot { endpoint, status, after: config.boot_timeout });
         }
         // No one gives the token: this only passes the time.
         parker.park_timeout(pause.min(left));
@@ -87,7 +88,7 @@ fn poll(
 /// Gets rid of a previous user's work, then checks the version.
 ///
 /// Spec: §10.1, §19
-fn greet<H: Hal>(link: &Link<H>) -> Result<Version> {
+fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
     let deadline = link.deadline(link.config.command_timeout);
     for queue in 0..usize::from(link.layout.ops_mailbox.high_priority.count) {
         if queue < link.queue_count() {
@@ -99,14 +100,14 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version> {
     match link.call(Wire::COMPATIBILITY, op, deadline)? {
         Body::Compatibility { status: CompatibilityStatus::Success, version, .. } => {
             if version.major != API_MAJOR {
-                return Err(Error::Version { found: version, required: API_MAJOR });
+                return Err(OpenError::Version { found: version, required: API_MAJOR });
             }
             tracing::info!(%version, "device API");
             Ok(version)
         }
         Body::Compatibility { status, .. } => {
-            Err(Error::Refused { op, status: status.to_string().into() })
+            Err(Error::Refused { op, status: status.to_string().into() }.into())
         }
-        other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+        other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }.into()),
     }
 }

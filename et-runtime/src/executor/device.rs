@@ -20,7 +20,7 @@ use super::streams::Streams;
 use super::{Run, RunError, RunOptions};
 use crate::graph::{Graph, TaskId, Work};
 use crate::memory::DeviceMemory;
-use crate::{Device, Result};
+use crate::{Device, Error, Result};
 
 /// Who schedules the kernels of a graph, and what runs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -196,7 +196,7 @@ impl<H: Hal> DeviceExecutor<H> {
         }
         let workers = match config.place {
             Place::Streams => None,
-            _ => Some(device.load_kernel("graph", GRAPH_KERNEL)?),
+            _ => Some(device.load_kernel("graph", GRAPH_KERNEL).map_err(Error::from)?),
         };
         let check = Checker {
             access: access.clone(),

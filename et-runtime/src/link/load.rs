@@ -283,12 +283,18 @@ impl<H: Hal> core::Load for Box<Load<H>> {
             (Then::Check(_), Body::Echo { .. } | Body::Abort { .. }) => Verdict::Done(None),
             (
                 Then::Check(_) | Then::Diagnose(_) | Then::Refill { .. },
-                Body::DmaRead { times, status, .. } | Body::DmaWrite { times, status, .. },
+                Body::DmaRead { times, status } | Body::DmaWrite { times, status },
             ) => match (status, &self.then) {
                 (DmaStatus::HostAborted, _) => Verdict::Aborted { is_repeatable: true },
                 (_, Then::Diagnose(_) | Then::Refill { .. }) => Verdict::Hold(Some(*times)),
                 (DmaStatus::Complete, _) => Verdict::Done(Some(*times)),
-                (status, _) => Verdict::Failed(Error::Copy { status: *status }, Some(*times)),
+                (status, _) => {
+                    let op = match answer {
+                        Body::DmaRead { .. } => "copy from the device",
+                        _ => "copy to the device",
+                    };
+                    Verdict::Failed(Error::Copy { op, status: *status }, Some(*times))
+                }
             },
             (Then::Launch(launched), Body::Launch { times, status, error, .. }) => {
                 let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);

@@ -126,6 +126,40 @@ fn an_endless_kernel_is_aborted() {
 }
 
 #[test]
+fn every_cause_of_a_failure_is_printed() {
+    let (_folder, path) = folder();
+    let file = path("bad.elf");
+    let good = std::fs::read(kernel("add")).unwrap();
+    std::fs::write(&file, &good[..good.len() / 2]).unwrap();
+    let file = file.display().to_string();
+    let broken = "sim:shires=1,dram=256MiB,fault=bad-crc:ops";
+    for (device, args, causes) in [
+        (
+            broken,
+            &["info"][..],
+            &[&format!("opening {broken}"), "cannot be used", "registers are invalid", "CRC"][..],
+        ),
+        (DEVICE, &["run", &file], &["kernel bad cannot be loaded", "cut off or malformed"]),
+    ] {
+        let run = |more: &[&str]| {
+            let mut et = Command::cargo_bin("et").unwrap();
+            et.args(["--device", device]).args(args).args(more).output().unwrap()
+        };
+        let output = run(&[]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        let lines: Vec<_> = stderr.lines().collect();
+        assert_eq!(lines.len(), causes.len(), "{stderr}");
+        for (index, (line, cause)) in lines.iter().zip(causes).enumerate() {
+            let start = if index == 0 { "error: " } else { "  because " };
+            assert!(line.starts_with(start) && line.contains(cause), "{line}: {cause}");
+        }
+        let report = json(&run(&["--json"]));
+        assert_eq!(report["causes"].as_array().unwrap().len() + 1, causes.len(), "{report}");
+    }
+}
+
+#[test]
 fn mistakes_are_explained() {
     let (_folder, path) = folder();
     let text_file = path("text.npy");

@@ -83,7 +83,7 @@ impl Load for Model {
             (Kind::Copy, Body::DmaWrite { status, .. }) => match status {
                 DmaStatus::Complete => Verdict::Done(None),
                 DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
-                status => Verdict::Failed(Error::Copy { status: *status }, None),
+                status => Verdict::Failed(Error::Copy { op: "copy", status: *status }, None),
             },
             (Kind::Launch, Body::Launch { status, times, .. }) => match status {
                 LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),

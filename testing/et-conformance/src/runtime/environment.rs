@@ -3,7 +3,7 @@
 use et_devapi::abi::{DEFAULT_STACK_BYTES, DEFAULT_STACK_TOP, compute_hart_index};
 use et_hal::Hal;
 use et_runtime::kernel::ElfError;
-use et_runtime::{Error, FirmwareType, Kernel, Launch};
+use et_runtime::{FirmwareType, Kernel, Launch, LoadError};
 
 use super::bench::Bench;
 use crate::check::{check, check_eq, check_matches};
@@ -135,8 +135,8 @@ fn bad_kernels_are_refused<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let good = kernels::elf("add")?;
     let used = bench.device.memory_stats().used_bytes;
-    let refused = |outcome: et_runtime::Result<Kernel>| match outcome {
-        Err(Error::Elf(error)) => Ok((*error).clone()),
+    let refused = |outcome: Result<Kernel, LoadError>| match outcome {
+        Err(LoadError::Elf { source, .. }) => Ok((*source).clone()),
         other => Err(Failure::new(format!("a bad kernel gave {other:?}"))),
     };
     let load = |bytes: &[u8]| refused(bench.device.load_kernel("bad", bytes));
