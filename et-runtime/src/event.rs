@@ -6,28 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use et_devapi::msg::ops::Times;
 use et_hal::Hal;
 
 use crate::link::{Driver, Operation, Outcome, WakerKey};
 use crate::memory::{HostBuffer, Lease};
 use crate::sync::Arc;
+use crate::timeline::Timeline;
 use crate::{Error, Result};
-
-/// When an operation was queued, sent and completed. Host times are those of the device's clock
-/// object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeline {
-    /// The call was made.
-    pub queued: Duration,
-    /// The first command was put into the submission queue.
-    pub sent: Duration,
-    /// The last response was taken from the completion queue.
-    pub completed: Duration,
-    /// Times of the device in cycles, if it reports any for this kind of command; execution times
-    /// of several commands are added up. Spec: §11.
-    pub device: Option<Times>,
-}
 
 /// The completion of an operation.
 ///

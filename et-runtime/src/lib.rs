@@ -17,17 +17,19 @@ mod profile;
 mod properties;
 mod stream;
 mod sync;
+mod timeline;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{Config, Drain};
 pub use device::Device;
 pub use error::{Error, LoadError, OpenError, Result};
-pub use event::{Event, EventFuture, Remains, Timeline, Transfer, TransferError};
+pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};
 pub use link::Counters;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{Profile, Profiler, Record};
 pub use properties::{ArchRevision, CacheLevel, FormFactor, Properties};
 pub use stream::{ListedCopy, Stream};
+pub use timeline::Timeline;
 
 pub use et_devapi::msg::ops::{FirmwareType, Times, Version};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::event::Timeline;
 use crate::link::Operation;
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use crate::timeline::Timeline;
 
 /// Most operations that are kept; later ones are counted only.
 const LIMIT: usize = 1_000_000;

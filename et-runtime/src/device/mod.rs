@@ -14,7 +14,6 @@ use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 
 use crate::config::{Config, Drain};
 use crate::event::Event;
-use crate::executor::{DeviceExecutor, ExecutorConfig, RunError};
 use crate::kernel::{Kernel, KernelImage, KernelInner};
 use crate::link::{Counters, Driver, Harm, Link, Parker, Wire};
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
@@ -238,14 +237,6 @@ impl<H: Hal> Device<H> {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.link.counters()
-    }
-
-    /// Makes an executor for graphs that use this device.
-    ///
-    /// # Errors
-    /// As [`DeviceExecutor::new`].
-    pub fn executor(&self, config: &ExecutorConfig) -> Result<DeviceExecutor<H>, RunError> {
-        DeviceExecutor::new(self, config)
     }
 
     pub(crate) fn link(&self) -> &Arc<Link<H>> {

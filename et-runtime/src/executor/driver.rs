@@ -10,7 +10,7 @@ use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::Place;
 use super::run::{Route, RunShared};
-use super::{Outcome, Run, RunError, RunOptions};
+use super::{Outcome, RunError, RunOptions};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::graph::{Graph, TaskId, Work};
 use crate::handshake::{Combiner, Continuations, Held, Parker};
@@ -132,10 +132,10 @@ impl Pool {
 
     /// Checks that the graph can run here and launches it.
     pub(super) fn launch(
-        self: &Arc<Self>,
+        &self,
         graph: &Graph,
         options: RunOptions,
-    ) -> Result<Run, RunError> {
+    ) -> Result<Arc<RunShared>, RunError> {
         if self.is_closed() {
             return Err(RunError::Closed);
         }
@@ -143,7 +143,7 @@ impl Pool {
         let number = RunId(self.next_number.fetch_add(1, Ordering::Relaxed));
         let shared = RunShared::new(number, route, graph.clone(), options, self.clock.now());
         self.request(Request::Launch(Arc::clone(&shared)));
-        Ok(Run::new(shared, Arc::clone(self)))
+        Ok(shared)
     }
 
     /// Asks for something; it is done before this returns unless another thread schedules, which

@@ -21,11 +21,13 @@
 //! graphs".
 
 mod access;
+mod config;
 mod cores;
 mod device;
 mod driver;
 mod engine;
 mod failure;
+mod handle;
 mod harts;
 mod host;
 mod ids;
@@ -38,9 +40,11 @@ mod run;
 mod streams;
 mod trace;
 
-pub use device::{DeviceExecutor, ExecutorConfig, Place, UnknownPlace};
+pub use config::{ExecutorConfig, Place, UnknownPlace};
+pub use device::DeviceExecutor;
 pub use failure::{RunError, TaskFailure};
+pub use handle::{Run, RunFuture};
 pub use outcome::{Outcome, TaskState};
 pub use pool::{CpuPool, PoolConfig};
-pub use run::{Run, RunFuture, RunOptions};
+pub use run::RunOptions;
 pub use trace::{RunTrace, TaskSpan};

@@ -203,6 +203,7 @@ impl CpuPool {
     /// # Errors
     /// As [`launch`](Self::launch).
     pub fn launch_with(&self, graph: &Graph, options: RunOptions) -> Result<Run, RunError> {
-        self.owner.pool.launch(graph, options)
+        let shared = self.owner.pool.launch(graph, options)?;
+        Ok(Run::new(shared, Arc::clone(&self.owner.pool)))
     }
 }

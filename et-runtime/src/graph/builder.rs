@@ -6,13 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::check::{check_copy, check_extra, check_regions};
-use super::hazard::{Edges, Hazards, NONE, to_u32};
+use super::hazard::{Edges, Hazards};
 use super::shape::{Accesses, Ends, Function, Kinds, Node, Reason};
+use super::span::{NONE, to_u32};
 use super::task::{Declared, Extra, Stage};
 use super::{
     Access, CoreSet, FunctionId, GraphError, HostData, Region, Task, TaskContext, TaskError, TaskId,
 };
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, MAX_ARGS};
 use crate::memory::{DeviceMemory, DeviceSlice};
 
 /// Most of anything: indices are 32 bits, and one value means "none".
@@ -377,5 +378,79 @@ impl GraphBuilder {
 impl Declared {
     fn new(region: impl Into<Region>, access: Access) -> Self {
         Self { region: region.into(), access, word: None }
+    }
+}
+
+/// What it refuses before it changes anything.
+impl GraphBuilder {
+    pub(super) fn unknown(&self, task: TaskId) -> GraphError {
+        GraphError::UnknownTask { task, tasks: self.len() }
+    }
+
+    pub(super) fn known_function(&self, function: FunctionId) -> Result<&Function, GraphError> {
+        let functions = self.functions.len();
+        let is_callable =
+            |function: &&Function| matches!(function, Function::Host(_) | Function::Kernel(_));
+        let known = self.functions.get(function.index()).filter(is_callable);
+        known.ok_or(GraphError::UnknownFunction { function, functions })
+    }
+
+    /// Returns the name of the task after `before` others, if there is room for `more` tasks from
+    /// it on.
+    fn next_id(&self, before: usize, more: usize) -> Result<TaskId, GraphError> {
+        if let Some(error) = &self.overflow {
+            return Err(error.clone());
+        }
+        let id = self.len() + before;
+        GraphError::check_count("tasks", id + more, MAX)?;
+        Ok(TaskId::at(id))
+    }
+
+    fn check_function(
+        &self,
+        task: TaskId,
+        function: FunctionId,
+        found: usize,
+    ) -> Result<(), GraphError> {
+        let known = self.known_function(function)?;
+        if matches!(known, Function::Kernel(_)) && found > MAX_ARGS {
+            return Err(GraphError::ArgumentsTooLarge { task, len: found, max: MAX_ARGS });
+        }
+        // Most graphs expect nothing.
+        if self.expected.is_empty() {
+            return Ok(());
+        }
+        match self.expected.get(&function.0) {
+            Some(&expected) if expected != found => {
+                Err(GraphError::ArgumentsMismatch { task, expected, found })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the one memory that everything is in; `None` if there is nothing.
+    fn check_memory<'a>(
+        &'a self,
+        task: TaskId,
+        function: FunctionId,
+        buffers: impl Iterator<Item = &'a DeviceSlice>,
+    ) -> Result<Option<&'a Arc<DeviceMemory>>, GraphError> {
+        let mut memory = self.memory.as_ref();
+        if let Some(Function::Kernel(kernel)) = self.functions.get(function.index()) {
+            let own = kernel.inner.code.memory();
+            if !Arc::ptr_eq(memory.get_or_insert(own), own) {
+                return Err(GraphError::KernelOfAnotherDevice {
+                    task,
+                    kernel: kernel.name().into(),
+                });
+            }
+        }
+        for buffer in buffers {
+            if !buffer.belongs_to(memory.get_or_insert(buffer.memory())) {
+                let (start, len) = (buffer.addr().as_u64(), buffer.len_bytes());
+                return Err(GraphError::BufferOfAnotherDevice { task, start, len });
+            }
+        }
+        Ok(memory)
     }
 }

@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::GraphError;
 use super::builder::GraphBuilder;
-use super::hazard::{Hazards, to_u32};
+use super::hazard::Hazards;
 use super::shape::{Graph, Node, Places, Reason, Shape};
+use super::span::to_u32;
 
 impl GraphBuilder {
     /// Makes the graph.

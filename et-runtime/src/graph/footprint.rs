@@ -1,8 +1,6 @@
 //! What a whole graph reads and writes.
 
-use super::Graph;
-use super::hazard::Span;
-use super::shape::{Places, Shape};
+use super::span::Span;
 
 /// The ranges that a graph reads and writes, merged, ascending by space and start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,30 +12,13 @@ pub(crate) struct Footprint {
 /// A range in the space of this name.
 type Place = (usize, Span);
 
-impl Graph {
-    /// Returns what a launch of the graph reads and writes. Comparable between graphs while both
-    /// exist.
-    pub(crate) fn footprint(&self) -> &Footprint {
-        let compute = || Footprint::new(&self.shape, &self.places);
-        self.places.footprint.get_or_init(compute)
-    }
-}
-
 impl Footprint {
-    fn new(shape: &Shape, places: &Places) -> Self {
-        let mut uses = vec![0u8; places.spans.len()];
-        for (at, &span) in shape.accesses.spans.iter().enumerate() {
-            let access = shape.accesses.access(at);
-            uses[span as usize] |= u8::from(access.reads()) | u8::from(access.writes()) << 1;
-        }
-        let merged = |mask: u8| {
-            let used = (0..uses.len()).filter(|&at| uses[at] & mask != 0);
-            merge(used.map(|at| {
-                let space = places.keep[places.span_space[at] as usize].space_id();
-                (space, places.spans[at])
-            }))
-        };
-        Self { reads: merged(1), writes: merged(2) }
+    /// In any order, overlapping or not.
+    pub(super) fn new(
+        reads: impl Iterator<Item = Place>,
+        writes: impl Iterator<Item = Place>,
+    ) -> Self {
+        Self { reads: merge(reads), writes: merge(writes) }
     }
 
     /// Returns `true` if one writes what the other reads or writes.
@@ -86,7 +67,7 @@ mod tests {
     use proptest::{collection, prop_assert_eq};
 
     use super::*;
-    use crate::graph::{GraphBuilder, Resource, Task};
+    use crate::graph::{Graph, GraphBuilder, Resource, Task};
 
     #[test]
     fn graphs_conflict_only_if_one_writes_what_the_other_uses() {

@@ -15,17 +15,8 @@ use std::ops::Range;
 
 use super::intervals::{Intervals, Segment};
 use super::shape::Reason;
+use super::span::{NONE, Span, to_u32};
 use super::{Access, Region};
-
-/// No task, no reader, no span.
-pub(super) const NONE: u32 = u32::MAX;
-
-/// A range in a space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Span {
-    pub(super) start: u64,
-    pub(super) end: u64,
-}
 
 struct Reader {
     task: u32,
@@ -159,11 +150,6 @@ fn new_span(spans: &mut Vec<Span>, spaces: &mut Vec<u32>, space: u32, span: Span
     spans.push(span);
     spaces.push(space);
     to_u32(spans.len() - 1)
-}
-
-/// Counts stay below `NONE`: the builder looks at [`Hazards::largest_count`] before it adds a task.
-pub(super) fn to_u32(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(NONE)
 }
 
 /// Lets `task` use a whole segment.

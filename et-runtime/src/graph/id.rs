@@ -8,7 +8,7 @@ pub struct TaskId(pub(super) u32);
 
 impl TaskId {
     pub(super) fn at(index: usize) -> Self {
-        Self(super::hazard::to_u32(index))
+        Self(super::span::to_u32(index))
     }
 
     /// Returns the index in order of creation.

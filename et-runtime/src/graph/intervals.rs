@@ -5,7 +5,7 @@
 //! waited for memory on nearly every level. Here the first starts stay in the caches, and
 //! appending, the common order, moves nothing.
 
-use super::hazard::{NONE, Span};
+use super::span::{NONE, Span};
 
 /// Most segments of a chunk; a full one is cut in two.
 const FULL: usize = 256;
@@ -166,7 +166,7 @@ impl Intervals {
         self.firsts.insert(at, chunk.starts[0]);
         let index = self.unused.pop().unwrap_or_else(|| {
             self.chunks.push(Chunk::default());
-            super::hazard::to_u32(self.chunks.len() - 1)
+            super::span::to_u32(self.chunks.len() - 1)
         });
         self.chunks[index as usize] = chunk;
         self.order.insert(at, index);

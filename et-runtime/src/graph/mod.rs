@@ -54,6 +54,7 @@ mod patch;
 mod query;
 mod region;
 mod shape;
+mod span;
 mod task;
 
 pub use builder::GraphBuilder;

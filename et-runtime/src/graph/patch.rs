@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::hazard::{NONE, Span, to_u32};
 use super::shape::{Ends, Function, Places};
+use super::span::{NONE, Span, to_u32};
 use super::{Graph, GraphError, HostData, Region, TaskId};
 use crate::kernel::KernelArgs;
 use crate::memory::DeviceSlice;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::error::CyclePath;
+use super::footprint::Footprint;
 use super::shape::{Function, Graph, Shape};
 use super::{Access, GraphError, TaskId, order};
 
@@ -186,5 +187,29 @@ impl Shape {
         self.core_sets.shrink_to_fit();
         self.core_of.shrink_to_fit();
         self.shires.shrink_to_fit();
+    }
+}
+
+impl Graph {
+    /// Returns what a launch of the graph reads and writes. Comparable between graphs while both
+    /// exist.
+    pub(crate) fn footprint(&self) -> &Footprint {
+        self.places.footprint.get_or_init(|| {
+            let (shape, places) = (&self.shape, &self.places);
+            let mut uses = vec![0u8; places.spans.len()];
+            for (at, &span) in shape.accesses.spans.iter().enumerate() {
+                let access = shape.accesses.access(at);
+                uses[span as usize] |= u8::from(access.reads()) | u8::from(access.writes()) << 1;
+            }
+            let uses = &uses;
+            let used = |mask: u8| {
+                let used = (0..uses.len()).filter(move |&at| uses[at] & mask != 0);
+                used.map(|at| {
+                    let space = places.keep[places.span_space[at] as usize].space_id();
+                    (space, places.spans[at])
+                })
+            };
+            Footprint::new(used(1), used(2))
+        })
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::footprint::Footprint;
 use super::function::HostFunction;
-use super::hazard::{NONE, Span};
+use super::span::{NONE, Span};
 use super::{Access, CoreSet, HostData, Region};
 use crate::kernel::Kernel;
 use crate::memory::{DeviceMemory, DeviceSlice};

@@ -4,13 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use et_devapi::msg::ops::{LaunchError, LaunchStatus};
-use et_hal::Hal;
 
 use super::exception::decode;
-use super::loaded::Program;
-use super::{HartContext, KernelInner, Location};
-use crate::Error;
-use crate::memory::HostBuffer;
+use super::{HartContext, Location, Program};
 
 /// A launch that did not complete: which harts, where and why.
 #[derive(Clone, Debug)]
@@ -30,7 +26,7 @@ pub struct LaunchFailure {
 
 impl LaunchFailure {
     pub(crate) fn new(
-        kernel: &KernelInner,
+        program: &Arc<Program>,
         status: LaunchStatus,
         error: Option<&LaunchError>,
     ) -> Self {
@@ -39,20 +35,17 @@ impl LaunchFailure {
             shire_mask: error.map_or(0, |error| error.shire_mask),
             contexts: Vec::new(),
             contexts_error: None,
-            program: Arc::clone(&kernel.program),
+            program: Arc::clone(program),
         }
     }
 
-    pub(crate) fn with_contexts<H: Hal>(mut self, buffer: &HostBuffer<H>) -> Self {
-        let mut bytes = vec![0u8; buffer.len_bytes()];
-        match buffer.copy_out(0, &mut bytes) {
-            Ok(()) => self.contexts = decode(&bytes),
-            Err(error) => return self.without_contexts(&error),
-        }
+    /// Adds what an exception buffer says.
+    pub(crate) fn with_contexts(mut self, buffer: &[u8]) -> Self {
+        self.contexts = decode(buffer);
         self
     }
 
-    pub(crate) fn without_contexts(mut self, why: &Error) -> Self {
+    pub(crate) fn without_contexts(mut self, why: &dyn fmt::Display) -> Self {
         self.contexts_error = Some(why.to_string().into());
         self
     }

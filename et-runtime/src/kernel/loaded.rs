@@ -1,43 +1,12 @@
 //! Kernels on the device.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use et_hal::DeviceAddr;
 
-use super::{KernelImage, Location, Symbols};
+use super::{KernelImage, Location, Program};
 use crate::memory::DeviceBuffer;
 use crate::{Error, Result};
-
-/// What is needed to explain a program counter, also when the kernel is gone.
-pub(crate) struct Program {
-    pub(crate) name: Arc<str>,
-    /// Load address, and bytes from there.
-    load: u64,
-    len_bytes: u64,
-    /// Load address minus link address.
-    bias: u64,
-    elf: Arc<[u8]>,
-    /// Parsed only when something has to be explained.
-    symbols: OnceLock<Symbols>,
-}
-
-impl fmt::Debug for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Program {
-    /// Finds the function and source line of a device address; `None` if it is not in this kernel.
-    pub(crate) fn locate(&self, pc: u64) -> Option<Location> {
-        if pc.checked_sub(self.load)? >= self.len_bytes {
-            return None;
-        }
-        let symbols = self.symbols.get_or_init(|| Symbols::parse(&self.elf));
-        Some(symbols.locate(pc.wrapping_sub(self.bias)))
-    }
-}
 
 /// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args
 /// *, const struct kernel_environment *, uint64_t part, uint64_t parts)`.
@@ -62,14 +31,8 @@ impl KernelInner {
     ) -> Self {
         let task = image.entry(Some(TASK_SYMBOL)).ok();
         let load = code.addr().as_u64();
-        let program = Program {
-            name: name.into(),
-            load,
-            len_bytes: code.len_bytes(),
-            bias: load.wrapping_sub(image.link_base()),
-            elf,
-            symbols: OnceLock::new(),
-        };
+        let bias = load.wrapping_sub(image.link_base());
+        let program = Program::new(name.into(), load..load + code.len_bytes(), bias, elf);
         let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
         let task = task.map(|offset| DeviceAddr::new(load.wrapping_add(offset)));
         Self { program: Arc::new(program), entry, task, code }

@@ -7,6 +7,7 @@ mod exception;
 mod failure;
 mod launch;
 mod loaded;
+mod program;
 mod symbols;
 
 pub use args::KernelArgs;
@@ -21,3 +22,4 @@ pub(crate) use context::LaunchContext;
 pub(crate) use exception::decode;
 pub(crate) use launch::StackPlan;
 pub(crate) use loaded::KernelInner;
+pub(crate) use program::Program;

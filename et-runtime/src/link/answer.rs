@@ -110,7 +110,7 @@ impl<H: Hal> Link<H> {
                 let Body::Launch { status, error: ref block, .. } = body else {
                     unreachable!("only its own kind of answer is held for a launch")
                 };
-                let failure = LaunchFailure::new(&launched.kernel, status, block.as_ref());
+                let failure = LaunchFailure::new(&launched.kernel.program, status, block.as_ref());
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
                 match self.diagnosis(launched, failure, instead) {
                     Ok(command) => self.enter(|core, now| {
@@ -184,8 +184,12 @@ impl<H: Hal> Link<H> {
     }
 
     fn read_report(&self, failure: LaunchFailure, buffer: &HostBuffer<H>) -> LaunchFailure {
-        match buffer.sync_for_cpu(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES) {
-            Ok(()) => failure.with_contexts(buffer),
+        let mut bytes = vec![0u8; buffer.len_bytes()];
+        let read = buffer
+            .sync_for_cpu(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES)
+            .and_then(|()| buffer.copy_out(0, &mut bytes));
+        match read {
+            Ok(()) => failure.with_contexts(&bytes),
             Err(error) => failure.without_contexts(&error),
         }
     }

@@ -8,16 +8,13 @@ use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
 use super::core::{Core, Ended, Output, Pushed, Sink};
+use super::tools::{BATCH, Tools};
 use super::wait::{Source, Terms};
 use super::{Continuations, Link, Load, OneShot, Outcome, Parker, Whereabouts};
 use crate::Error;
 use crate::clock::Deadline;
 use crate::sync::{Arc, AtomicBool, Ordering, lock};
 
-/// Largest message of a completion queue that is looked at; the device's are much smaller.
-const MESSAGE_BYTES: usize = 1024;
-/// Messages whose effects are worked out in one go.
-const BATCH: usize = 64;
 /// Batches taken in one go, so that a device that never stops talking cannot hold a thread for
 /// ever.
 const BATCHES: usize = 64;
@@ -25,20 +22,6 @@ const BATCHES: usize = 64;
 const TICK: Duration = Duration::from_millis(20);
 /// Looks at the queue between two looks at the clock while spinning.
 const SPINS: u32 = 64;
-
-/// What the thread that drains works with.
-pub(crate) struct Tools<H: Hal> {
-    message: Box<[u8; MESSAGE_BYTES]>,
-    batch: Vec<Completion>,
-    output: Output<Box<Load<H>>>,
-}
-
-impl<H: Hal> Tools<H> {
-    pub(super) fn new() -> Self {
-        let batch = Vec::with_capacity(BATCH);
-        Self { message: Box::new([0; MESSAGE_BYTES]), batch, output: Output::default() }
-    }
-}
 
 struct MailboxSink<'a, M>(&'a M);
 

@@ -303,7 +303,8 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                     LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: !may_have_run },
                     _ if may_have_run => Verdict::Hold(Some(*times)),
                     status => {
-                        let failure = LaunchFailure::new(&launched.kernel, *status, error.as_ref());
+                        let failure =
+                            LaunchFailure::new(&launched.kernel.program, *status, error.as_ref());
                         Verdict::Failed(Error::Launch(Arc::new(failure)), Some(*times))
                     }
                 }

@@ -13,7 +13,7 @@
 //! | `one_shot.rs` | results |
 //! | `operation.rs` | what handles see of an operation |
 //! | `load.rs` | a command: message, and memory that belongs to it |
-//! | `driver.rs` | moves messages between state machine and mailbox |
+//! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
 //! | `answer.rs` | firmware events, and what follows from a failed launch |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
 //! | `background.rs` | the thread that drains when nothing else does |
@@ -29,6 +29,7 @@ mod one_shot;
 mod operation;
 mod parker;
 mod room;
+mod tools;
 mod wait;
 
 use std::collections::VecDeque;
@@ -40,7 +41,7 @@ use et_devapi::msg::ops::Body;
 use et_hal::{DeviceAccess, Dma, Hal, Mailbox};
 
 use self::core::{Command, Core, Shape};
-use self::driver::Tools;
+use self::tools::Tools;
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer, Lease, Staging};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::OneShot;
 use crate::Result;
-use crate::event::Timeline;
+use crate::timeline::Timeline;
 
 pub(crate) type Outcome = Result<Timeline>;
 

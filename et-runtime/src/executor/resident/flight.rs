@@ -5,12 +5,12 @@ use std::time::Duration;
 use et_devapi::handshake::CELL_WORDS;
 use et_hal::Hal;
 
-use super::image::{CONTROL, FINISH, Image, Offsets, PROGRESS, Progress, Remains, STOP};
-use super::outcome::Remaining;
+use super::image::{CONTROL, FINISH, Image, Offsets, PROGRESS, Progress, STOP};
+use super::outcome::{Remaining, remains_of, take_words};
 use super::{LOOK, Tools};
 use crate::Result;
 use crate::event::{Event, Transfer};
-use crate::executor::access::{Access, Stop};
+use crate::executor::access::Stop;
 use crate::executor::outcome::Cut;
 use crate::executor::run::RunShared;
 use crate::kernel::{HartContext, Launch, decode};
@@ -257,23 +257,4 @@ impl<H: Hal> Flight<H> {
         };
         Remaining::new(tools, (image, buffer), trapped, error, is_given_up)
     }
-}
-
-/// What the cells of the workers say.
-pub(super) fn remains_of(words: &[u64]) -> Vec<Remains> {
-    words.chunks_exact(CELL_WORDS).skip(1).map(Remains::of).collect()
-}
-
-/// Takes words that a fetch has brought.
-pub(super) fn take_words<H: Hal>(
-    access: &Access<H>,
-    transfer: Transfer<H>,
-    words: &mut [u64],
-) -> Result<()> {
-    let mut bytes = vec![0_u8; 8 * words.len()];
-    access.take(transfer, &mut bytes)?;
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u64::from_le_bytes(*bytes);
-    }
-    Ok(())
 }

@@ -24,8 +24,8 @@ use outcome::Remaining;
 
 use super::TaskFailure;
 use super::access::Access;
+use super::config::{NotResident, Why};
 use super::cores::{Crew, Patience};
-use super::device::{NotResident, Why};
 use super::harts::Tenant;
 use super::host::Desk;
 use super::ids::{RunId, TaskRef, count};

@@ -5,11 +5,11 @@ use std::time::Duration;
 use et_devapi::handshake::CELL_WORDS;
 use et_hal::Hal;
 
-use super::flight::{remains_of, take_words};
 use super::image::{Image, Left, OUTCOME_BYTES, PROGRESS, Progress, Remains};
 use super::{Active, Tools};
 use crate::event::Transfer;
 use crate::executor::TaskFailure;
+use crate::executor::access::Access;
 use crate::executor::ids::{Rank, WorkerId};
 use crate::executor::place::{Done, Ended, Ending, Span};
 use crate::kernel::{ExceptionKind, HartContext};
@@ -203,4 +203,23 @@ impl<H: Hal> Remaining<H> {
 
 fn cell_of(tables: &Tables, rank: Rank) -> Option<&Remains> {
     tables.cells.get(rank.worker()?.at())
+}
+
+/// What the cells of the workers say.
+pub(super) fn remains_of(words: &[u64]) -> Vec<Remains> {
+    words.chunks_exact(CELL_WORDS).skip(1).map(Remains::of).collect()
+}
+
+/// Takes words that a fetch has brought.
+pub(super) fn take_words<H: Hal>(
+    access: &Access<H>,
+    transfer: Transfer<H>,
+    words: &mut [u64],
+) -> Result<()> {
+    let mut bytes = vec![0_u8; 8 * words.len()];
+    access.take(transfer, &mut bytes)?;
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    Ok(())
 }

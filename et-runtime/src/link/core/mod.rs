@@ -40,7 +40,7 @@ use super::Parker;
 use super::flight::Flights;
 use super::health::Health;
 use super::operation::{OpKey, Operation};
-use crate::event::Timeline;
+use crate::timeline::Timeline;
 use crate::{Error, Result};
 
 #[cfg(test)]

@@ -1,0 +1,39 @@
+//! What is kept of a kernel file, to explain where a hart was.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use super::{Location, Symbols};
+
+/// What is needed to explain a program counter, also when the kernel is gone.
+pub(crate) struct Program {
+    pub(crate) name: Arc<str>,
+    load: Range<u64>,
+    bias: u64,
+    elf: Arc<[u8]>,
+    /// Parsed only when something has to be explained.
+    symbols: OnceLock<Symbols>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Program {
+    /// `load` are the addresses it is at, `bias` the load address minus the link address.
+    pub(crate) fn new(name: Arc<str>, load: Range<u64>, bias: u64, elf: Arc<[u8]>) -> Self {
+        Self { name, load, bias, elf, symbols: OnceLock::new() }
+    }
+
+    /// Finds the function and source line of a device address; `None` if it is not in this kernel.
+    pub(crate) fn locate(&self, pc: u64) -> Option<Location> {
+        if !self.load.contains(&pc) {
+            return None;
+        }
+        let symbols = self.symbols.get_or_init(|| Symbols::parse(&self.elf));
+        Some(symbols.locate(pc.wrapping_sub(self.bias)))
+    }
+}
