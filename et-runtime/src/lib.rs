@@ -1,6 +1,39 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "unstable-handshake"),
+    allow(unreachable_pub, reason = "public for the models only")
+)]
+//!
+//! # How this crate works
+//!
+//! 1. `device::open` waits for the boot, checks the registers and makes a `Link`.
+//! 2. A call of a `Stream` checks everything the device would refuse, stages the data (`memory`)
+//!    and submits an *operation* of one or more *commands*.
+//! 3. `link::core`, a state machine without threads and clock, owns the operation from there to its
+//!    end: it orders, sends, aborts, repeats and ends. Dropping handles changes nothing.
+//! 4. `link::driver` carries messages between that state machine and the mailbox. The thread that
+//!    waits does it, else the one in the background. `link::wait` is the only place that sleeps.
+//! 5. The end of an operation is a result, set once, in its `Event`; callbacks and wakers run after
+//!    the lock is released.
+//! 6. `graph` derives from declared accesses which tasks wait for which. `executor::engine` knows
+//!    runs and ready tasks only and offers them to *places*, which never wait: host threads, harts
+//!    scheduled by the host, harts scheduled by a hart, launches.
+//!
+//! # Words
+//!
+//! | Word | Meaning |
+//! |---|---|
+//! | operation | what a caller asked for; has a number that is never used again |
+//! | command | one message to the device; named by a wire tag while it is in flight |
+//! | load | a command with the memory that belongs to it until it is answered |
+//! | lane | a stream, as the state machine sees it |
+//! | link | everything between an accepted operation and its end |
+//! | task, run | a node of a graph; one execution of a graph |
+//! | place | what runs tasks |
+//! | cell, handshake | the memory, and the protocol, by which a scheduler hands tasks to a worker |
+//! | hart, shire | a hardware thread; 32 cores of two harts each, which share a cache |
 
 mod clock;
 mod config;
@@ -9,7 +42,10 @@ mod error;
 mod event;
 pub mod executor;
 pub mod graph;
+#[cfg(feature = "unstable-handshake")]
 pub mod handshake;
+#[cfg(not(feature = "unstable-handshake"))]
+mod handshake;
 pub mod kernel;
 mod link;
 pub mod memory;

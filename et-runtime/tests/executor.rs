@@ -580,7 +580,7 @@ fn recordings_name_each_task_once_and_open_in_perfetto() {
     let b = log.task(&[a]);
     log.task(&[a, b]);
     let (graph, _) = log.build();
-    let run = pool.launch_with(&graph, RunOptions::new().trace(true)).unwrap();
+    let run = pool.launch_with(&graph, RunOptions::new().traced()).unwrap();
     let outcome = run.finish(LONG).unwrap();
     let trace = outcome.trace().unwrap();
     assert_eq!(trace.spans().iter().map(|span| span.task.index()).collect::<Vec<_>>(), [0, 1, 2]);

@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{graph}");
 
     let executor = DeviceExecutor::new(&device, &ExecutorConfig::new())?;
-    let options = RunOptions::new().deadline(Duration::from_secs(10)).trace(true);
+    let options = RunOptions::new().deadline(Duration::from_secs(10)).traced();
     let outcome = executor.launch_with(&graph, options)?.finish(Duration::from_secs(20))?;
     println!("complete in {:?}, place {}", outcome.elapsed(), outcome.place());
     if let Some(trace) = outcome.trace() {

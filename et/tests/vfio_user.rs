@@ -218,7 +218,7 @@ fn a_buffer_in_flight_is_not_given_back_when_the_card_is_lost() {
     let stream = device.stream();
     let event = stream.launch(&Launch::new(&load(&device, "hang"))).unwrap();
     let host = device.host_buffer(4096).unwrap();
-    let transfer = stream.copy_to_host_buffer(&target, host).unwrap();
+    let transfer = stream.download(&target, host).unwrap();
     assert!(rig.card.report_bus_error());
     let failed = transfer.wait(LONG).unwrap_err();
     assert!(matches!(failed.error.kind(), ErrorKind::Lost(_)), "{}", chain(&failed.error));

@@ -89,7 +89,7 @@ impl<H: Hal> Access<H> {
     /// A copy of device memory to the host that is looked at later.
     pub(super) fn fetch(&self, stream: &Stream<H>, from: DeviceSlice) -> Result<Transfer<H>> {
         let len = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
-        stream.copy_to_host_buffer(from, self.link.host_buffer(len, DeviceAccess::Write)?)
+        stream.download(from, self.link.host_buffer(len, DeviceAccess::Write)?)
     }
 
     /// Takes what a fetch that has ended has brought.

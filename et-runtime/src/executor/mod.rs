@@ -34,7 +34,10 @@ mod ids;
 mod outcome;
 mod place;
 mod pool;
+#[cfg(feature = "unstable-handshake")]
 pub mod progress;
+#[cfg(not(feature = "unstable-handshake"))]
+mod progress;
 mod resident;
 mod run;
 mod streams;

@@ -37,8 +37,8 @@ impl RunOptions {
     }
 
     /// Records when each task runs, and where.
-    pub const fn trace(mut self, on: bool) -> Self {
-        self.trace = on;
+    pub const fn traced(mut self) -> Self {
+        self.trace = true;
         self
     }
 }

@@ -8,8 +8,7 @@
 //! | [`HostCell`] | a task is run once, its outcome arrives whole, no worker sleeps on work |
 //! | [`Combiner`] | each completion is seen, whether any thread schedules or not |
 //!
-//! They are public for the models in `testing/et-loom` and for people who read them; the interface
-//! is not stable.
+//! They are public for the models in `testing/et-loom`, with the feature `unstable-handshake`.
 
 mod combiner;
 mod host_cell;
@@ -20,6 +19,6 @@ pub use host_cell::HostCell;
 pub(crate) use host_cell::sure;
 pub use patience::Patience;
 
-pub use crate::link::{
-    Continuations, Lead, OneShot, Parker, Source, Terms, Waiters, WakerKey, Whereabouts,
-};
+pub use crate::link::{Continuations, Parker};
+#[cfg(feature = "unstable-handshake")]
+pub use crate::link::{Lead, OneShot, Source, Terms, Waiters, WakerKey, Whereabouts};

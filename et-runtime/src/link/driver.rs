@@ -283,10 +283,6 @@ impl<H: Hal> Source for Link<H> {
         }
     }
 
-    fn wake(&self) {
-        self.mailbox.wake();
-    }
-
     fn has_errands(&self) -> bool {
         self.has_errands.load(Ordering::Acquire)
     }

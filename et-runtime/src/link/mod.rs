@@ -56,7 +56,9 @@ pub use one_shot::{Continuations, OneShot, WakerKey};
 pub(crate) use operation::{OpKey, Operation, Outcome};
 pub use parker::{Parker, Whereabouts};
 pub(crate) use room::Submission;
-pub use wait::{Lead, Source, Terms, Waiters};
+pub use wait::Waiters;
+#[cfg(feature = "unstable-handshake")]
+pub use wait::{Lead, Source, Terms};
 
 /// Most launch contexts, and so most launches in flight.
 const CONTEXTS: usize = 64;

@@ -71,12 +71,6 @@ impl Parker {
         if is_abroad { Whereabouts::Abroad } else { Whereabouts::Here }
     }
 
-    /// Returns `true` if the token is there, and leaves it.
-    #[must_use]
-    pub fn has_token(&self) -> bool {
-        lock(&self.state).is_given
-    }
-
     /// Says that the thread is going to sleep elsewhere; `false` if it must not, because the token
     /// is there.
     #[must_use]

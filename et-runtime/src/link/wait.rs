@@ -28,9 +28,6 @@ pub trait Source {
     /// Sleeps until a notification after `seen`, or the timeout.
     fn sleep(&self, seen: Ticket, timeout: Duration);
 
-    /// Makes a thread that sleeps here, or is about to with an earlier ticket, look again.
-    fn wake(&self);
-
     /// Returns `true` if there is something to run that the leader must not.
     fn has_errands(&self) -> bool;
 
@@ -39,7 +36,7 @@ pub trait Source {
 }
 
 /// How a wait goes.
-#[expect(missing_debug_implementations, reason = "it has only functions")]
+#[allow(missing_debug_implementations, reason = "it has only functions")]
 pub struct Terms<'a> {
     /// Returns the time left until the deadline.
     pub left: &'a dyn Fn() -> Duration,

@@ -69,14 +69,14 @@ pub enum AllocError {
 
 /// A piece of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Block {
+pub(crate) struct Block {
     /// First byte.
     pub addr: DeviceAddr,
     /// Length in bytes: what was asked for, rounded up to a multiple of 64.
     pub len_bytes: u64,
 }
 
-/// State of an [`Allocator`].
+/// State of the allocator of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -104,23 +104,9 @@ pub struct MemoryStats {
 ///
 /// A call that returns an error has changed nothing.
 ///
-/// # Examples
-/// ```
-/// use et_hal::DeviceAddr;
-/// use et_runtime::memory::Allocator;
-///
-/// let mut memory = Allocator::new(DeviceAddr::new(0x80_0580_1000), 1 << 20)?;
-/// let block = memory.alloc(100, 4096)?;
-/// assert!(block.addr.is_aligned_to(4096));
-/// assert_eq!(block.len_bytes, 128);
-/// memory.free(block.addr)?;
-/// assert_eq!(memory.stats().used_bytes, 0);
-/// # Ok::<(), et_runtime::memory::AllocError>(())
-/// ```
-///
 /// Spec: §12.1
 #[derive(Debug)]
-pub struct Allocator {
+pub(crate) struct Allocator {
     /// Address of granule 0.
     base: u64,
     /// Granules that are managed.
@@ -209,7 +195,7 @@ impl Allocator {
     /// # Errors
     /// [`AllocError::ZeroLength`] if no unit is left; [`AllocError::BadRange`] if the memory does
     /// not fit the address space or is larger than 256 GiB.
-    pub fn new(base: DeviceAddr, len_bytes: u64) -> Result<Self, AllocError> {
+    pub(crate) fn new(base: DeviceAddr, len_bytes: u64) -> Result<Self, AllocError> {
         let bad_range = AllocError::BadRange { base, len_bytes };
         let end = base.as_u64().checked_add(len_bytes).ok_or_else(|| bad_range.clone())?;
         let start = base.as_u64().checked_next_multiple_of(GRANULE_BYTES);
@@ -243,7 +229,7 @@ impl Allocator {
     /// # Errors
     /// [`AllocError::ZeroLength`]; [`AllocError::BadAlignment`] unless `align` is a power of two;
     /// [`AllocError::OutOfMemory`] if no free block can hold it.
-    pub fn alloc(&mut self, len_bytes: u64, align: u64) -> Result<Block, AllocError> {
+    pub(crate) fn alloc(&mut self, len_bytes: u64, align: u64) -> Result<Block, AllocError> {
         if len_bytes == 0 {
             return Err(AllocError::ZeroLength);
         }
@@ -273,7 +259,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`] if no live block starts there.
-    pub fn free(&mut self, addr: DeviceAddr) -> Result<u64, AllocError> {
+    pub(crate) fn free(&mut self, addr: DeviceAddr) -> Result<u64, AllocError> {
         let mut node = addr
             .checked_offset_from(DeviceAddr::new(self.base))
             .filter(|offset| offset % GRANULE_BYTES == 0)
@@ -299,7 +285,7 @@ impl Allocator {
     ///
     /// Takes time in proportion to the free blocks in the class of the largest one.
     #[must_use]
-    pub fn stats(&self) -> MemoryStats {
+    pub(crate) fn stats(&self) -> MemoryStats {
         MemoryStats {
             total_bytes: bytes(self.total),
             free_bytes: bytes(self.total - self.used),
@@ -531,6 +517,8 @@ impl Hasher for GranuleHasher {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests {
     use super::*;

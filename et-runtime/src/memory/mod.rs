@@ -5,7 +5,9 @@ mod buffer;
 mod host;
 mod staging;
 
-pub use allocator::{AllocError, Allocator, Block, MemoryStats};
+pub use allocator::{AllocError, MemoryStats};
+
+pub(crate) use allocator::Allocator;
 pub use buffer::{DeviceBuffer, DeviceSlice};
 pub use host::HostBuffer;
 

@@ -150,7 +150,7 @@ pub(super) fn advance(at: DeviceAddr, bytes: usize) -> DeviceAddr {
 }
 
 impl<H: Hal> Stream<H> {
-    pub(super) fn upload(&self, from: &[u8], to: &DeviceSlice) -> Result<Event> {
+    pub(super) fn copy_staged(&self, from: &[u8], to: &DeviceSlice) -> Result<Event> {
         const NAME: &str = "copy to device";
         let link = self.link();
         link.check_upload(from, to)?;

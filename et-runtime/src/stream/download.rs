@@ -21,7 +21,7 @@ const READ_AHEAD: usize = 8;
 impl<H: Hal> Stream<H> {
     /// Several pieces are on their way while the caller copies out the one that came. They are one
     /// operation, which stays open until the last is here.
-    pub(super) fn download(
+    pub(super) fn read_bytes(
         &self,
         from: &DeviceSlice,
         into: &mut [u8],

@@ -38,8 +38,12 @@ pub enum ListedCopy<'a> {
 ///
 /// # What blocks
 ///
-/// Calls return as soon as the operation is accepted. They wait only while its data, lent for the
-/// time of the call, does not fit into staging memory, and while the device's queue has no room.
+/// What takes or gives a plain slice blocks until the slice is the caller's again:
+/// [`copy_to_device`](Self::copy_to_device) and [`copy_list`](Self::copy_list) until the bytes are
+/// in staging memory, [`read`](Self::read) until they have arrived. What says "wait", as
+/// [`synchronize`](Self::synchronize) and [`abort`](Self::abort), waits. Everything else returns as
+/// soon as the operation is accepted, [`upload`](Self::upload) and [`download`](Self::download) of
+/// whole host buffers too; that is at once unless the device's queue has no room.
 pub struct Stream<H: Hal> {
     inner: Arc<Inner<H>>,
 }
@@ -110,7 +114,7 @@ impl<H: Hal> Stream<H> {
         from: &[T],
         to: impl Into<DeviceSlice>,
     ) -> Result<Event> {
-        self.upload(from.as_bytes(), &to.into())
+        self.copy_staged(from.as_bytes(), &to.into())
     }
 
     /// Copies device memory to ordinary memory, and waits for it.
@@ -124,30 +128,22 @@ impl<H: Hal> Stream<H> {
         into: &mut [T],
         timeout: Duration,
     ) -> Result<()> {
-        self.download(&from.into(), into.as_mut_bytes(), timeout)
+        self.read_bytes(&from.into(), into.as_mut_bytes(), timeout)
     }
 
-    /// Copies a host buffer to the device, without staging.
+    /// Copies a host buffer to the device, without staging and without waiting.
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
-    pub fn copy_from_host_buffer(
-        &self,
-        from: HostBuffer<H>,
-        to: impl Into<DeviceSlice>,
-    ) -> Result<Transfer<H>> {
+    pub fn upload(&self, from: HostBuffer<H>, to: impl Into<DeviceSlice>) -> Result<Transfer<H>> {
         self.direct_to_device(from, &to.into())
     }
 
-    /// Copies device memory to a host buffer, without staging.
+    /// Copies device memory to a host buffer, without staging and without waiting.
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
-    pub fn copy_to_host_buffer(
-        &self,
-        from: impl Into<DeviceSlice>,
-        to: HostBuffer<H>,
-    ) -> Result<Transfer<H>> {
+    pub fn download(&self, from: impl Into<DeviceSlice>, to: HostBuffer<H>) -> Result<Transfer<H>> {
         self.direct_to_host(&from.into(), to)
     }
 

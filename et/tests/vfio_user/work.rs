@@ -29,9 +29,9 @@ pub(crate) fn copies(device: &Device<AnyHal>) {
         host.fill(len / 2, len - len / 2, 0x5a).unwrap();
         let mut expected = data;
         expected[len / 2..].fill(0x5a);
-        let _host = stream.copy_from_host_buffer(host, &target).unwrap().wait(LONG).unwrap();
+        let _host = stream.upload(host, &target).unwrap().wait(LONG).unwrap();
         let host = device.host_buffer(len).unwrap();
-        let host = stream.copy_to_host_buffer(&target, host).unwrap().wait(LONG).unwrap();
+        let host = stream.download(&target, host).unwrap().wait(LONG).unwrap();
         host.copy_out(0, &mut back).unwrap();
         assert!(back == expected, "{len} bytes directly");
     }

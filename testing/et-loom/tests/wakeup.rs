@@ -72,6 +72,11 @@ impl Device {
         assert!(!done || result.get() == Some(7), "done, and there is no result");
         done
     }
+
+    fn wake(&self) {
+        *self.epoch.lock().unwrap() += 1;
+        self.bell.notify_all();
+    }
 }
 
 impl Source for Device {
@@ -96,11 +101,6 @@ impl Source for Device {
         while *epoch == seen.0 && timeout == Duration::MAX {
             epoch = self.bell.wait(epoch).unwrap();
         }
-    }
-
-    fn wake(&self) {
-        *self.epoch.lock().unwrap() += 1;
-        self.bell.notify_all();
     }
 
     fn has_errands(&self) -> bool {

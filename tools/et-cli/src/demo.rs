@@ -63,7 +63,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let counter = || device.hal().as_sim().map(|sim| sim.board().counters().instructions);
     let before = counter();
     let launched = Instant::now();
-    let run = executor.launch_with(&graph, RunOptions::new().trace(true))?;
+    let run = executor.launch_with(&graph, RunOptions::new().traced())?;
     let outcome = run.wait(WAIT)?;
     let elapsed = launched.elapsed();
     if let Some(error) = graph::failure(&outcome) {

@@ -224,7 +224,7 @@ const COPIES: [(&str, Step); 3] = [
     }),
     ("directly", |device, buffer, _| {
         let host = device.host_buffer(LARGE)?;
-        let transfer = device.default_stream().copy_to_host_buffer(buffer, host)?;
+        let transfer = device.default_stream().download(buffer, host)?;
         transfer.wait(LONG).map(drop).map_err(|failed| failed.error)
     }),
 ];

@@ -85,6 +85,7 @@ fn features(counts: &mut Counts) {
     for args in [
         ["-p", "et-hal", "--no-default-features", ""],
         ["-p", "et-hal", "--all-features", ""],
+        ["-p", "et-runtime", "--all-features", ""],
         ["-p", "et", "--no-default-features", ""],
         ["-p", "et", "--no-default-features", "--features=sim"],
         ["-p", "et", "--no-default-features", "--features=vfio"],

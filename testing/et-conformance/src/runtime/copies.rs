@@ -149,9 +149,9 @@ fn a_host_buffer_is_copied_directly_and_comes_back<H: Hal>(rig: &Rig<H>) -> Resu
     let mut host = bench.device.host_buffer(len)?;
     host.copy_in(0, &data)?;
     let target = bench.device.alloc(len as u64)?;
-    let host = stream.copy_from_host_buffer(host, &target)?.wait(bench.patience)?;
+    let host = stream.upload(host, &target)?.wait(bench.patience)?;
     let other = bench.device.host_buffer(len)?;
-    let other = stream.copy_to_host_buffer(&target, other)?.wait(bench.patience)?;
+    let other = stream.download(&target, other)?.wait(bench.patience)?;
     let mut back = vec![0u8; len];
     other.copy_out(0, &mut back)?;
     same("what came back", &back, &data)?;
@@ -166,12 +166,12 @@ fn parts_of_host_buffers_stay_untouched<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     let mut host = bench.device.host_buffer(12_000)?;
     host.fill(0, 12_000, 0x5c)?;
     let part = source.slice(64..64 + 2048)?;
-    let host = bench.stream().copy_to_host_buffer(&part, host)?.wait(bench.patience)?;
+    let host = bench.stream().download(&part, host)?.wait(bench.patience)?;
     let mut back = vec![0u8; 12_000];
     host.copy_out(0, &mut back)?;
     same("the part that was copied", &back[..2048], &data[64..64 + 2048])?;
     same("the rest of the buffer", &back[2048..], &[0x5c; 12_000 - 2048])?;
-    let outcome = bench.stream().copy_to_host_buffer(&source, bench.device.host_buffer(100)?);
+    let outcome = bench.stream().download(&source, bench.device.host_buffer(100)?);
     check_matches!(outcome, Err(Error::LengthMismatch { from: 4096, .. }), "a small buffer");
     Ok(())
 }
@@ -186,7 +186,7 @@ fn a_transfer_that_runs_out_of_time_can_be_waited_for_again<H: Hal>(
     let target = bench.zeroed(4096)?;
     let mut host = bench.device.host_buffer(4096)?;
     host.fill(0, 4096, 0x3d)?;
-    let transfer = stream.copy_from_host_buffer(host, &target)?;
+    let transfer = stream.upload(host, &target)?;
     let late = match transfer.wait(Duration::from_millis(5)) {
         Err(late) => late,
         Ok(_) => return Err(Failure::new("a copy overtook the kernel before it")),

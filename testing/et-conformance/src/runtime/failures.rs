@@ -239,7 +239,7 @@ fn aborting_a_stream_leaves_a_long_copy_of_another_alone<H: Hal>(
         let launches = [bad.launch(&endless)?, bad.launch(&endless)?];
         let mut host = bench.device.host_buffer(len)?;
         host.fill(0, len, byte)?;
-        let copy = good.copy_from_host_buffer(host, &target)?;
+        let copy = good.upload(host, &target)?;
         bad.abort(bench.patience)?;
         copy.wait(bench.patience)?;
         for launch in launches {

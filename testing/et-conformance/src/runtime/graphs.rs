@@ -122,7 +122,7 @@ fn a_formula_has_the_same_result_in_every_place<H: Hal>(rig: &Rig<H>) -> Result<
         let formula = Formula::new(&bench)?;
         for _ in 0..3 {
             formula.result.with_mut(|result| result.fill(0));
-            let run = executor.launch_with(&formula.graph, RunOptions::new().trace(true))?;
+            let run = executor.launch_with(&formula.graph, RunOptions::new().traced())?;
             let outcome = run.finish(bench.patience)?;
             formula.check(place)?;
             if place != Place::Auto {
@@ -235,7 +235,7 @@ fn kernels_stay_on_their_cores<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
         }
         Ok(builder.build()?)
     };
-    let run = executor.launch_with(&on(5, 50)?, RunOptions::new().trace(true))?;
+    let run = executor.launch_with(&on(5, 50)?, RunOptions::new().traced())?;
     let outcome = run.finish(bench.patience)?;
     check_eq!(outcome.count(TaskState::Complete), 50, "the tasks done");
     // There are eight, from 0 on.

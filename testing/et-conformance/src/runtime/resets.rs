@@ -77,7 +77,7 @@ fn a_reset_in_the_middle_of_work_fails_it_and_all_works_again<H: Hal>(
         events.push(stream.launch(&Launch::new(&hang).shires(bench.one_shire()))?);
         events.push(stream.copy_to_device(&vec![number; 100_000], &buffer)?);
         let host = bench.device.host_buffer(100_000)?;
-        transfers.push(stream.copy_to_host_buffer(buffer.slice(0..65_536)?, host)?);
+        transfers.push(stream.download(buffer.slice(0..65_536)?, host)?);
         events.push(stream.barrier()?);
     }
     bench.device.reset(bench.patience)?;

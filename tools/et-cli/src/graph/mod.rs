@@ -54,7 +54,7 @@ struct Built {
 }
 
 pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
-    let mut options = RunOptions::new().trace(true);
+    let mut options = RunOptions::new().traced();
     if let Some(seconds) = args.deadline {
         options = options.deadline(Duration::try_from_secs_f64(seconds).context("bad deadline")?);
     }

@@ -30,7 +30,7 @@ pub(crate) fn dma() -> anyhow::Result<Figure> {
     let mut run = || -> anyhow::Result<f64> {
         let buffer = host.take().ok_or_else(|| anyhow::anyhow!("the buffer did not come back"))?;
         let start = Instant::now();
-        let transfer = stream.copy_from_host_buffer(buffer, &target)?;
+        let transfer = stream.upload(buffer, &target)?;
         host = Some(transfer.wait(WAIT).map_err(|failed| failed.error)?);
         Ok(LARGE as f64 / start.elapsed().as_secs_f64())
     };

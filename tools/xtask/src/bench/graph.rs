@@ -372,7 +372,7 @@ fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()
     let (mut plain, mut traced) = (Vec::new(), Vec::new());
     for _ in 0..4 * ROUNDS {
         plain.push(tiny.run(&pool, &graph, RunOptions::new())?);
-        traced.push(tiny.run(&pool, &graph, RunOptions::new().trace(true))?);
+        traced.push(tiny.run(&pool, &graph, RunOptions::new().traced())?);
     }
     let pairs: Vec<f64> =
         plain.iter().zip(&traced).map(|(plain, traced)| (traced / plain - 1.0) * 100.0).collect();

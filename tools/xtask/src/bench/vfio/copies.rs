@@ -49,8 +49,8 @@ impl Copier {
             Way::DmaIn | Way::DmaOut => {
                 let buffer = self.buffer.take().context("the buffer did not come back")?;
                 let transfer = match way {
-                    Way::DmaIn => stream.copy_from_host_buffer(buffer, &self.target)?,
-                    _ => stream.copy_to_host_buffer(&self.target, buffer)?,
+                    Way::DmaIn => stream.upload(buffer, &self.target)?,
+                    _ => stream.download(&self.target, buffer)?,
                 };
                 self.buffer = Some(transfer.wait(WAIT).map_err(|failed| failed.error)?);
             }

@@ -1,13 +1,12 @@
 //! The allocator of device memory against a map of intervals.
-#![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
-
 use std::collections::BTreeMap;
 
 use et_hal::DeviceAddr;
-use et_runtime::memory::{AllocError, Allocator};
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::test_runner::TestCaseError;
 use proptest::{collection, prop_assert, prop_assert_eq};
+
+use super::{AllocError, Allocator};
 
 const BASE: u64 = 0x80_0580_1000;
 
