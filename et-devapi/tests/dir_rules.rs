@@ -242,11 +242,10 @@ fn a_bad_region_is_skipped_and_missed_if_compulsory() {
         assert_eq!(dir.regions().count(), 7);
     }
     // Compulsory: those of the operations registers, and the first three of the others.
-    let broken: [(usize, usize, &[u8]); 6] = [
+    let broken: [(usize, usize, &[u8]); 5] = [
         (0, 16, &[0; 8]),
         (0, 4, &[0; 4]),
         (0, 4, &[0b011, 0, 0, 0]),
-        (1, 4, &[0x1d, 0x09, 0x02, 0]),
         (1, 4, &[0x1e, 0x09, 0x02, 0]),
         (1, 24, &[0; 8]),
     ];
@@ -262,6 +261,17 @@ fn a_bad_region_is_skipped_and_missed_if_compulsory() {
         let parsed = mgmt_with(|bytes| set(bytes, at + 2, [0xff]));
         assert_eq!(parsed, Err(DirError::RegionMissing { kind }));
     }
+}
+
+#[test]
+fn device_memory_may_be_granted_to_the_host() {
+    let access = |dir: OpsDir| dir.region(OpsRegion::HostManaged).unwrap().access;
+    let plain = access(ops_with(|_| {}).unwrap());
+    assert!(!plain.is_io());
+    let granted = ops_with(|bytes| set(bytes, ops_region(1) + 4, [0x1d])).unwrap();
+    assert!(access(granted).is_io());
+    assert_eq!(access(granted).bits(), plain.bits() | 1);
+    assert_eq!(access(OpsDir::firmware(1 << 30).with_cpu_access()), access(granted));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a device says about itself.
 
 use et_devapi::abi::{MASTER_SHIRE, harts_in_mask};
+use et_devapi::dir::OpsRegion;
 use et_devapi::discovery::Layout;
 use et_devapi::msg::ops::Version;
 use et_hal::DeviceAddr;
@@ -98,6 +99,9 @@ pub struct Properties {
     pub dma_align_bytes: u64,
     /// Other devices may reach its memory.
     pub peer_to_peer: bool,
+    /// The registers let the host use device memory without DMA, which
+    /// [`Place::Cores`](crate::executor::Place::Cores) needs. No current firmware does. Spec: §3.5
+    pub cpu_access: bool,
     /// Submission queues.
     pub queues: u16,
 }
@@ -157,6 +161,10 @@ impl Properties {
             dma_max_node_bytes: layout.dma.max_node_bytes,
             dma_align_bytes: layout.dma.align_bytes,
             peer_to_peer: layout.dma.p2p,
+            cpu_access: layout
+                .ops
+                .region(OpsRegion::HostManaged)
+                .is_some_and(|region| region.access.is_io()),
             queues: layout.ops_mailbox.submission.count,
         }
     }

@@ -17,7 +17,7 @@ use et::graph::{CoreSet, Graph, GraphBuilder, HostData, Task, TaskId};
 use et::{AnyHal, Device, DeviceBuffer, Kernel};
 
 /// A device whose registers let the host use its memory.
-const MAPPED: &str = "shires=1,dram=1GiB";
+const MAPPED: &str = "shires=1,dram=1GiB,cpu-access=yes";
 /// An executor that is dropped with an endless kernel may take this long.
 const DROP: Duration = Duration::from_secs(1);
 
@@ -268,6 +268,18 @@ fn tasks_bound_to_harts_do_not_stand_in_the_way_of_others() {
     assert!(bound.iter().all(|task| !run.state(*task).is_final()));
     rig.let_go();
     assert!(run.finish(LONG).unwrap().is_success());
+}
+
+#[test]
+fn the_host_schedules_harts_only_if_the_registers_let_it_use_their_memory() {
+    let cores = ExecutorConfig::new().place(Place::Cores);
+    let card = open("shires=1,dram=1GiB");
+    assert!(!card.properties().cpu_access);
+    let error = card.executor(&cores).unwrap_err();
+    assert!(matches!(error, RunError::NoCpuAccess), "{error}");
+    let granted = open(MAPPED);
+    assert!(granted.properties().cpu_access);
+    granted.executor(&cores).unwrap();
 }
 
 #[test]

@@ -386,7 +386,7 @@ struct Board {
 
 impl Board {
     fn new(place: Place) -> Self {
-        let device = common::open("shires=1,dram=1GiB");
+        let device = common::open("shires=1,dram=1GiB,cpu-access=yes");
         let config = ExecutorConfig::new().place(place).cores(6);
         let executor = device.executor(&config).unwrap();
         let (change, fail) =

@@ -16,7 +16,7 @@ use common::{LONG, load};
 use et::executor::{ExecutorConfig, Place, RunError};
 use et::hal::{AccessPath, Bar, BarOffset, ErrorKind, Hal, LossReason, Mmio, Resource, Width};
 use et::{AnyHal, AnyWindow, Config, Device, Error, Launch, OpenError, Remains};
-use et_sim_device::BoardConfig;
+use et_sim_device::{BoardConfig, CpuAccess};
 use et_sim_server::CardOptions;
 use rig::{Rig, Twist, chain, refused, small, without_cores};
 
@@ -64,17 +64,23 @@ fn a_card_whose_bars_cannot_be_mapped_does_the_same() {
 
 /// The host schedules them through BAR0.
 #[test]
-fn graphs_run_on_cores_if_device_memory_is_mapped() {
-    let rig = Rig::new(small());
+fn graphs_run_on_cores_if_device_memory_is_granted_and_mapped() {
+    let mut granted = small();
+    granted.cpu_access = CpuAccess::Granted;
+    let rig = Rig::new(granted.clone());
     let device = rig.open();
     work::graphs(&device, &[Place::Cores]);
     drop(device);
     rig.check_left();
 
-    let rig = trapped(small());
-    let device = rig.open();
-    let error = device.executor(&ExecutorConfig::new().place(Place::Cores)).unwrap_err();
+    let refusal = |rig: &Rig| {
+        let config = ExecutorConfig::new().place(Place::Cores);
+        rig.open().executor(&config).unwrap_err()
+    };
+    let error = refusal(&trapped(granted));
     assert!(matches!(error, RunError::Unsupported { place: "cores", .. }), "{error}");
+    let error = refusal(&Rig::new(small()));
+    assert!(matches!(error, RunError::NoCpuAccess), "{error}");
 }
 
 /// What the client before has left in the registers is not taken for a device that has booted.

@@ -21,7 +21,9 @@ mod page;
 
 pub use bar::{BarWindow, StaleHandle};
 pub use board::{Board, Counters, Link, MemoryAfterReset};
-pub use config::{BoardConfig, ComputeKind, ConfigError, DmaCoherence, MemoryKind, StackGuards};
+pub use config::{
+    BoardConfig, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
+};
 pub use error::{BoardError, MapError, ResetBusy};
 pub use et_sim_cores::{CreditAbort, Dram, FloatProfile, Timing};
 pub use event::{Event, Waited};

@@ -31,7 +31,8 @@ const RULES: [Rule; 2] = [
         is_compulsory: true,
         is_valid: |region| {
             let access = region.access;
-            !access.is_io() && access.nodes() & 1 == 0 && region.device_addr.as_u64() != 0
+            // The vendor's driver refuses a region that the host may map, since it would map it.
+            access.nodes() & 1 == 0 && region.device_addr.as_u64() != 0
         },
     },
 ];
@@ -47,8 +48,11 @@ pub struct OpsDir {
 }
 
 impl OpsDir {
-    /// Reads and checks a DIR by all rules of the vendor's driver, and its total size, which that
-    /// misses.
+    /// Reads and checks a DIR by all rules of the vendor's driver but one, and its total size,
+    /// which that misses.
+    ///
+    /// The one: device memory may be granted to the host's processors, as
+    /// [`with_cpu_access`](Self::with_cpu_access) does.
     ///
     /// # Errors
     /// [`DirError`], one variant for each rule.
@@ -127,6 +131,17 @@ impl OpsDir {
             regions: [Some(vq_buffer), Some(host_managed)],
             warnings: Warnings::default(),
         }
+    }
+
+    /// Grants device memory to the host's processors (`io_access`), which no current firmware does.
+    /// Spec: §3.5
+    #[must_use]
+    pub fn with_cpu_access(mut self) -> Self {
+        if let Some(Some(region)) = self.regions.get_mut(OpsRegion::HostManaged as usize) {
+            let io = AccessAttr::io(0).bits();
+            region.access = AccessAttr::from_bits(region.access.bits() | io);
+        }
+        self
     }
 
     /// Writes the DIR, CRC included; the inverse of [`parse`](Self::parse). Returns its length in

@@ -111,9 +111,18 @@ impl<H: Hal> Access<H> {
         copy(&buffer)
     }
 
-    /// Opens the window on device memory; `None` unless the registers let the host use it.
+    /// Returns `true` if the registers let the host use device memory.
+    pub(super) fn grants_cpu_access(&self) -> bool {
+        self.link.layout.ops.region(OpsRegion::HostManaged).is_some_and(|r| r.access.is_io())
+    }
+
+    /// Opens the window on device memory; `None` unless the host may use it, and is able to without
+    /// messages.
     pub(super) fn window(&self) -> Option<Window<H>> {
         let region: Region = *self.link.layout.ops.region(OpsRegion::HostManaged)?;
+        if !self.grants_cpu_access() {
+            return None;
+        }
         let window = self.link.hal.window(Bar::new(region.bar)?).ok()?;
         let origin = region.bar_offset.wrapping_sub(region.device_addr.as_u64());
         let path = window.path(BarOffset::new(region.bar_offset), region.len_bytes);

@@ -13,7 +13,8 @@ pub enum Place {
     /// For each graph the first of resident, cores and streams that can run it.
     #[default]
     Auto,
-    /// Single harts run tasks, the host schedules through mapped device memory.
+    /// Single harts run tasks, the host schedules through mapped device memory. Only if the
+    /// registers grant that, as [`Properties::cpu_access`](crate::Properties::cpu_access) says.
     Cores,
     /// Single harts run tasks, one of them schedules; the host hands over the graph and fetches the
     /// results.

@@ -61,7 +61,8 @@ impl<H: Hal> DeviceExecutor<H> {
     /// Makes an executor on `device`.
     ///
     /// # Errors
-    /// [`RunError::Unsupported`] if the device cannot have the place or the number of cores;
+    /// [`RunError::NoCpuAccess`] for [`Place::Cores`] if the registers do not grant it;
+    /// [`RunError::Unsupported`] if device memory cannot be mapped, or there are not as many cores;
     /// [`RunError::Device`].
     pub fn new(device: &Device<H>, config: &ExecutorConfig) -> Result<Self, RunError> {
         let access = Access::new(device);
@@ -69,9 +70,12 @@ impl<H: Hal> DeviceExecutor<H> {
         let wants_cores = matches!(config.place, Place::Auto | Place::Cores);
         let window = if wants_cores { access.window() } else { None };
         if config.place == Place::Cores && window.is_none() {
-            return Err(RunError::Unsupported {
-                place: "cores",
-                why: "its registers do not let the host use device memory".into(),
+            return Err(match access.grants_cpu_access() {
+                false => RunError::NoCpuAccess,
+                true => RunError::Unsupported {
+                    place: "cores",
+                    why: "device memory cannot be mapped here".into(),
+                },
             });
         }
         let workers = match config.place {

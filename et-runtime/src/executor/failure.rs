@@ -105,6 +105,13 @@ pub enum RunError {
         /// How many there are.
         workers: u32,
     },
+    /// Place `cores` was asked for, and the registers of the device do not let the host use its
+    /// memory. Spec: §3.6
+    #[error(
+        "place cores needs a device whose registers let the host use its memory (io_access); the \
+         simulator has such with cpu-access=yes; take place resident"
+    )]
+    NoCpuAccess,
     /// The place asked for cannot run this graph.
     #[error("place {place} cannot run this graph: {why}")]
     Unsupported {

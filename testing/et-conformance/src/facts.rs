@@ -17,8 +17,8 @@ pub enum Need {
     Memory(u64),
     /// The transport resets the PCI function.
     FunctionReset,
-    /// Device memory is mapped, so that accesses need no message.
-    DirectBars,
+    /// The host may use device memory, and it is mapped, so that accesses need no message.
+    CpuAccess,
     /// Launches can be aborted.
     Abort,
     /// Kernels are executed, not only answered.
@@ -33,7 +33,7 @@ impl fmt::Display for Need {
             Self::Shires(count) => write!(f, "{count} shires"),
             Self::Memory(bytes) => write!(f, "{bytes} bytes of device memory"),
             Self::FunctionReset => f.write_str("function resets"),
-            Self::DirectBars => f.write_str("mapped device memory"),
+            Self::CpuAccess => f.write_str("mapped device memory for the host"),
             Self::Abort => f.write_str("aborts of launches"),
             Self::Compute => f.write_str("kernels that are executed"),
             Self::AccessControl => f.write_str("enforced access rights of buffers"),
@@ -81,8 +81,8 @@ pub struct Facts {
     pub memory_bytes: u64,
     /// The transport resets the PCI function.
     pub function_reset: bool,
-    /// BAR0 is mapped.
-    pub direct_bars: bool,
+    /// BAR0 is mapped, and the registers let the host use device memory.
+    pub cpu_access: bool,
 }
 
 impl Facts {
@@ -98,7 +98,7 @@ impl Facts {
             shires: properties.shires,
             memory_bytes: properties.global_memory_bytes,
             function_reset: hal.reset()?.loss(ResetScope::Function).is_some(),
-            direct_bars: path == AccessPath::Direct,
+            cpu_access: properties.cpu_access && path == AccessPath::Direct,
         })
     }
 
@@ -114,7 +114,7 @@ impl Facts {
                 unless(self.memory_bytes >= bytes, format!("the device has {}", self.memory_bytes))
             }
             Need::FunctionReset => unless(self.function_reset, none()),
-            Need::DirectBars => unless(self.direct_bars, none()),
+            Need::CpuAccess => unless(self.cpu_access, none()),
             Need::Abort => unless(!lacks.contains(&Lack::Abort), none()),
             Need::Compute => unless(!lacks.contains(&Lack::Compute), none()),
             Need::AccessControl => unless(!lacks.contains(&Lack::AccessControl), none()),
@@ -129,14 +129,14 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let facts =
-            Facts { shires: 2, memory_bytes: 1 << 30, function_reset: false, direct_bars: true };
+            Facts { shires: 2, memory_bytes: 1 << 30, function_reset: false, cpu_access: true };
         assert_eq!(facts.missing(&[], Need::Shires(2)), None);
         let why = facts.missing(&[], Need::Shires(3)).unwrap();
         assert_eq!(why, "needs 3 shires, the device has 2");
         assert_eq!(facts.missing(&[], Need::Memory(1 << 30)), None);
         assert!(facts.missing(&[], Need::Memory(1 << 31)).is_some());
         assert!(facts.missing(&[], Need::FunctionReset).is_some());
-        assert_eq!(facts.missing(&[], Need::DirectBars), None);
+        assert_eq!(facts.missing(&[], Need::CpuAccess), None);
         assert_eq!(facts.missing(&[], Need::Compute), None);
         assert!(facts.missing(&[Lack::Compute], Need::Compute).is_some());
         assert_eq!(facts.missing(&[Lack::Compute], Need::Abort), None);

@@ -1,4 +1,5 @@
-//! The simulator passes everything, on a small board and on the one that is simulated by default.
+//! The simulator passes everything, on a small board and on the one that is simulated by
+//! default, both with device memory that the host may use.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,7 +39,13 @@ fn suite(name: &'static str, text: &str) -> Suite<SimHal> {
 }
 
 fn main() -> ExitCode {
-    let bus = suite("non-coherent", "shires=4,dram=1GiB,coherent=no");
-    let asleep = suite("asleep", "shires=4,dram=1GiB,credit-abort=no,ack-timeout=100000");
-    harness(vec![suite("small", "shires=4,dram=1GiB"), suite("default", ""), bus, asleep])
+    let bus = suite("non-coherent", "cpu-access=yes,shires=4,dram=1GiB,coherent=no");
+    let asleep =
+        suite("asleep", "cpu-access=yes,shires=4,dram=1GiB,credit-abort=no,ack-timeout=100000");
+    harness(vec![
+        suite("small", "cpu-access=yes,shires=4,dram=1GiB"),
+        suite("default", "cpu-access=yes"),
+        bus,
+        asleep,
+    ])
 }

@@ -69,6 +69,7 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         "global_memory_bytes": global_memory_bytes,
         "global_memory_base": properties.global_memory_base.to_string(),
         "global_memory_free_bytes": memory.free_bytes,
+        "cpu_access": properties.cpu_access,
         "constant_memory_bytes": constant_memory_bytes,
         "local_memory_bytes": local_memory_bytes,
         "memory_bandwidth_mbps": properties.memory_bandwidth_mbps,

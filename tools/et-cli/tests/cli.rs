@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use npyz::WriterBuilder;
 use serde_json::Value;
 
-const DEVICE: &str = "sim:shires=2,dram=1GiB";
+const DEVICE: &str = "sim:shires=2,dram=1GiB,cpu-access=yes";
 
 fn et(args: &[&str]) -> Output {
     Command::cargo_bin("et").unwrap().args(["--device", DEVICE]).args(args).output().unwrap()

@@ -59,6 +59,17 @@ pub enum StackGuards {
     None,
 }
 
+/// Whether the registers let the host's processors use device memory through BAR0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum CpuAccess {
+    /// No: `io_access` of the region is 0, as on the card. The BAR is for other devices.
+    #[default]
+    Denied,
+    /// Yes. The vendor's driver refuses such registers.
+    Granted,
+}
+
 /// A board to be simulated.
 ///
 /// Start from [`Default`] and change what matters; [`validate`](Self::validate) is called by
@@ -77,6 +88,7 @@ pub enum StackGuards {
 /// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
 /// | `memory` | `flat`, or `weak` for caches that are not coherent, in an order `seed` decides |
 /// | `coherent` | `yes`, or `no` for DMA memory that has to be synchronised |
+/// | `cpu-access` | `no`, or `yes` for registers that let the host use device memory |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
 /// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
 /// | `ack-timeout` | microseconds until the firmware gives up on such harts |
@@ -119,6 +131,8 @@ pub struct BoardConfig {
     pub memory: MemoryKind,
     /// Whether DMA memory is coherent.
     pub coherence: DmaCoherence,
+    /// Whether the registers let the host use device memory. Spec: §3.5, §3.6
+    pub cpu_access: CpuAccess,
     /// Whether default stacks end in a line that traps.
     pub stack_guards: StackGuards,
     /// Whether an abort reaches harts that wait for a credit.
@@ -191,6 +205,7 @@ impl Default for BoardConfig {
             timing: Timing::default(),
             memory: MemoryKind::default(),
             coherence: DmaCoherence::default(),
+            cpu_access: CpuAccess::default(),
             stack_guards: StackGuards::default(),
             credit_abort: CreditAbort::default(),
             ack_timeout: Duration::from_secs(5),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use et_devapi::options::key_values;
 use et_sim_cores::{CreditAbort, FloatProfile, Timing};
 
-use super::{BoardConfig, ComputeKind, ConfigError, DmaCoherence, MemoryKind, StackGuards};
+use super::{
+    BoardConfig, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
+};
 use crate::Fault;
 
 /// An option that the text form has.
@@ -77,6 +79,8 @@ const KEYS: &[Key] = &[
         "flat" => MemoryKind::Flat, "weak" => MemoryKind::Weak),
     words!("coherent", "yes or no", coherence:
         "yes" => DmaCoherence::Coherent, "no" => DmaCoherence::NonCoherent),
+    words!("cpu-access", "yes or no", cpu_access:
+        "yes" => CpuAccess::Granted, "no" => CpuAccess::Denied),
     words!("stack-guards", "default or none", stack_guards:
         "default" => StackGuards::Default, "none" => StackGuards::None),
     words!("credit-abort", "yes or no", credit_abort:
@@ -187,8 +191,8 @@ mod tests {
     #[test]
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
-                    timing=deterministic, memory=weak, coherent=no, stack-guards=none, mhz=700, \
-                    boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
+                    timing=deterministic, memory=weak, coherent=no, cpu-access=yes, stack-guards=none, \
+                    mhz=700, boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: BoardConfig = text.parse().unwrap();
         assert_eq!(config.shires, 0x1_0000_000f);
         assert_eq!(config.dram_bytes, 1 << 30);
@@ -198,6 +202,7 @@ mod tests {
         assert_eq!(config.timing, Timing::Deterministic);
         assert_eq!(config.memory, MemoryKind::Weak);
         assert_eq!(config.coherence, DmaCoherence::NonCoherent);
+        assert_eq!(config.cpu_access, CpuAccess::Granted);
         assert_eq!(config.stack_guards, StackGuards::None);
         assert_eq!(config.credit_abort, CreditAbort::Waits);
         assert_eq!(config.ack_timeout, Duration::from_micros(50));

@@ -9,7 +9,7 @@ use et_devapi::ring::{Ring, RingError};
 use et_hal::{AccessError, BarOffset, Endpoint, Mmio};
 
 use crate::board::Slot;
-use crate::{BoardError, Fault};
+use crate::{BoardError, CpuAccess, Fault};
 
 /// Control block of the operations completion queue.
 pub(crate) const OPS_COMPLETION_AT: BarOffset = BarOffset::new(0xa00);
@@ -78,7 +78,10 @@ pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
 
 /// Publishes the operations registers; the status is left as it is.
 pub(crate) fn write_operations(slot: &Slot) -> Result<(), BoardError> {
-    let dir = OpsDir::firmware(abi::host_managed_len(slot.config.dram_bytes));
+    let mut dir = OpsDir::firmware(abi::host_managed_len(slot.config.dram_bytes));
+    if slot.config.cpu_access == CpuAccess::Granted {
+        dir = dir.with_cpu_access();
+    }
     let mut bytes = [0; DIR_BYTES];
     let len = dir.encode(&mut bytes);
     write(slot, Endpoint::Operations, &mut bytes, len)

@@ -26,7 +26,7 @@ crate::case::group! { Runtime, "runtime::graphs":
     long_chains_and_wide_graphs_complete [Need::Compute],
     streams_are_for_kernels_that_need_many_harts [Need::Compute],
     host_functions_and_kernels_mix [Need::Compute],
-    kernels_stay_on_their_cores [Need::Compute, Need::DirectBars],
+    kernels_stay_on_their_cores [Need::Compute, Need::CpuAccess],
     streams_of_the_device_work_beside_executors [Need::Compute],
     what_cannot_run_is_refused_before_anything_is_launched [Need::Compute],
 }
@@ -36,7 +36,7 @@ const N: u64 = 4096;
 /// The places this device has.
 pub(super) fn places<H: Hal>(rig: &Rig<H>) -> Result<Vec<Place>, Failure> {
     let mut places = vec![Place::Streams, Place::Resident];
-    if rig.missing(&[Need::DirectBars])?.is_none() {
+    if rig.missing(&[Need::CpuAccess])?.is_none() {
         places.push(Place::Cores);
     }
     Ok(places)

@@ -390,7 +390,7 @@ fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()
 fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     const NOP: &[u8] = include_bytes!("../../../../testing/kernels/elf/task_nop.elf");
     const TASKS: u32 = 8000;
-    let device = et::open("sim:shires=1,dram=1GiB,threads=1")?;
+    let device = et::open("sim:shires=1,dram=1GiB,threads=1,cpu-access=yes")?;
     let kernel = device.load_kernel("task_nop", NOP)?;
     for (place, name) in [(Place::Cores, "cores"), (Place::Resident, "resident")] {
         for dag in Dag::ALL {

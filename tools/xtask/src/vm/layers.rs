@@ -66,12 +66,17 @@ impl Boot {
         self
     }
 
-    /// The whole suite; programs are emulated some fifty times slower than they run.
+    /// The whole suite, every place of graphs included; programs are emulated some fifty times
+    /// slower than they run.
     const fn long(mut self) -> Self {
         self.limit = SUITE_LIMIT;
+        self.simulator = CPU_ACCESS;
         self
     }
 }
+
+/// The registers let the host use device memory.
+pub(crate) const CPU_ACCESS: &[&str] = &["--board", "cpu-access=yes"];
 
 const ON_KILL: &[Reaction] =
     &[Reaction { marker: "READY-FOR-KILL", action: Action::KillSimulator }];

@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 
 use super::builds::Place;
 use super::hindrance::Hindrance;
+use super::layers::CPU_ACCESS;
 use super::program::limited;
 use super::simulator::Simulator;
 use super::stage::Bench;
@@ -60,7 +61,7 @@ fn on_host(
 ) -> Result<Tally, Hindrance> {
     let name = command.split(' ').next().unwrap_or_default();
     let program = bench.builds.program(Place::Host, name)?;
-    let mut simulator = Simulator::start(simulator, &[], socket, log)?;
+    let mut simulator = Simulator::start(simulator, CPU_ACCESS, socket, log)?;
     let place = socket.to_str().context("the temporary folder's name is not text")?;
     let mut call = Command::new(program);
     call.args(command.split(' ').skip(1).map(|word| word.replace("{socket}", place)));
