@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 20] = [
+const LAYERS: [(&str, u32); 21] = [
     ("et-hal", 0),
     ("et-devapi", 1),
     ("et-sim-cores", 1),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, u32); 20] = [
     ("et-cli", 5),
     ("et-simd", 5),
     ("et-vm-edu", 5),
+    ("et-bench", 5),
     ("xtask", 5),
     ("et-testkit", 1),
     ("et-conformance", 5),

@@ -3,7 +3,6 @@
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 #![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 
-mod bench;
 mod ci;
 mod generate;
 mod layers;
@@ -12,9 +11,11 @@ mod shell;
 mod vm;
 mod wording;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use shell::{cargo, execute};
 
 #[derive(Debug, Parser)]
 #[command(about)]
@@ -31,27 +32,12 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
     },
-    /// Measures the figures of the documentation, each beside a floor of the same run.
+    /// Measures the figures of the documentation; `--help` says which.
+    #[command(disable_help_flag = true)]
     Bench {
-        /// `graph` for task graphs, `vfio` for a card in another process; without it, everything
-        /// but `graph`.
-        #[arg(value_enum)]
-        what: Option<What>,
-        /// Writes the figures as JSON.
-        #[arg(long)]
-        json: Option<PathBuf>,
-        /// Only figures whose name contains this.
-        #[arg(long)]
-        only: Option<String>,
-    },
-    /// The other process of a measurement.
-    #[command(hide = true)]
-    BenchPeer {
-        /// The processor to run on.
-        #[arg(long)]
-        cpu: Option<usize>,
-        #[command(subcommand)]
-        role: bench::Role,
+        /// What the program `et-bench` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
     },
     /// Runs the loom models, and shows that they catch seeded mutants.
     Loom {
@@ -65,22 +51,14 @@ enum Command {
     Vm(vm::Options),
 }
 
-/// A group of figures of its own.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum What {
-    Graph,
-    Vfio,
-}
-
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ci { json } => ci::run(json.as_deref()),
-        Command::Bench { what: Some(What::Graph), json, .. } => bench::run_graph(json.as_deref()),
-        Command::Bench { what: Some(What::Vfio), json, only } => {
-            bench::run_vfio(json.as_deref(), only.as_deref())
+        // A program of its own: the checks do not need the simulator to be compiled first.
+        Command::Bench { args } => {
+            let call = ["run", "--quiet", "--release", "--package", "et-bench", "--"];
+            execute(cargo(&call).args(args))
         }
-        Command::Bench { what: None, json, only } => bench::run(json.as_deref(), only.as_deref()),
-        Command::BenchPeer { cpu, role } => bench::play(&role, cpu),
         Command::Loom { json } => loom::run(json.as_deref()),
         Command::Generate => generate::run(),
         Command::Vm(options) => vm::run(&options),

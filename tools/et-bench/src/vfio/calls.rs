@@ -11,7 +11,7 @@ use et::vfio::{VfioHal, VfioOptions};
 use super::commands::Commands;
 use super::peer::{CardProcess, program};
 use super::{LIMIT, Take, skip};
-use crate::bench::{Figure, repeat};
+use crate::figure::{Figure, repeat};
 
 const BOARD: &str = "compute=null,dram=128MiB";
 /// Commands that fit into the queues, so that nothing need be waited for in between.

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use et::{AnyHal, Device, Kernel, Launch};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Figure, floor, repeat};
+use crate::figure::{Figure, repeat};
+use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(30);
 /// The board whose firmware half answers at once: kernels end as soon as they are launched.
 const NULL_DEVICE: &str = "sim:compute=null,dram=1GiB";
 
-const ADD: &[u8] = include_bytes!("../../../../testing/kernels/elf/add.elf");
+const ADD: &[u8] = include_bytes!("../../../testing/kernels/elf/add.elf");
 
 fn null_device() -> anyhow::Result<(Device<AnyHal>, Kernel)> {
     let device = et::open(NULL_DEVICE)?;

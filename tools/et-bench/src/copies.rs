@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Figure, floor, repeat};
+use crate::figure::{Figure, repeat};
+use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(30);
 const DEVICE: &str = "sim:compute=null,dram=2GiB";

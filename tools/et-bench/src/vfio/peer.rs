@@ -22,7 +22,7 @@ use super::processor::Pinned;
 use super::{LIMIT, calls};
 
 /// Name of the subcommand.
-const SUBCOMMAND: &str = "bench-peer";
+const SUBCOMMAND: &str = "peer";
 /// Looks between two looks at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 

@@ -13,7 +13,7 @@ use et_devapi::pci::{DRAM_BAR, MAILBOX_BAR};
 use super::commands::Commands;
 use super::peer::CardProcess;
 use super::{Take, median};
-use crate::bench::Figure;
+use crate::figure::Figure;
 
 const BOARD: &str = "compute=null,dram=1GiB";
 const RUNS: usize = 15;

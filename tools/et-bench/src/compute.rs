@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use et::{AnyHal, Device, Launch};
 
-use super::{Figure, floor, repeat};
+use crate::figure::{Figure, repeat};
+use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(120);
 const RUNS: usize = 5;
-const SPIN_INT: &[u8] = include_bytes!("../../../../testing/kernels/elf/spin_int.elf");
-const SPIN_FP: &[u8] = include_bytes!("../../../../testing/kernels/elf/spin_fp.elf");
+const SPIN_INT: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_int.elf");
+const SPIN_FP: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_fp.elf");
 
 fn simulator(device: &Device<AnyHal>) -> anyhow::Result<&et::sim::SimHal> {
     device.hal().as_sim().context("the device is not simulated")

@@ -16,7 +16,7 @@ use vm_memory::{FileOffset, MmapRegion};
 
 use super::peer::{CardProcess, Echo};
 use super::{LIMIT, Take, median, skip};
-use crate::bench::Figure;
+use crate::figure::Figure;
 
 const BOARD: &str = "compute=null,dram=128MiB";
 const MIB: usize = 64;

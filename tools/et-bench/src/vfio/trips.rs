@@ -9,7 +9,7 @@ use super::commands::Commands;
 use super::peer::{CardProcess, Echo};
 use super::processor::{self, Pinned};
 use super::{Take, median, skip};
-use crate::bench::Figure;
+use crate::figure::Figure;
 
 const RUNS: usize = 15;
 const TRIPS: usize = 1000;

@@ -10,7 +10,7 @@ use anyhow::ensure;
 use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions, TaskState};
 use et::graph::{Graph, GraphBuilder, Task};
 
-use super::{Figure, repeat};
+use crate::figure::{Figure, repeat};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 11;
@@ -388,7 +388,7 @@ fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()
 /// A kernel that does nothing, as a graph on simulated harts: by the host's scheduler and by the
 /// device's own.
 fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
-    const NOP: &[u8] = include_bytes!("../../../../testing/kernels/elf/task_nop.elf");
+    const NOP: &[u8] = include_bytes!("../../../testing/kernels/elf/task_nop.elf");
     const TASKS: u32 = 8000;
     let device = et::open("sim:shires=1,dram=1GiB,threads=1,cpu-access=yes")?;
     let kernel = device.load_kernel("task_nop", NOP)?;
@@ -435,7 +435,7 @@ fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
 
 /// Dropping an executor while a kernel runs that never ends.
 fn drop_executor(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
-    const HANG: &[u8] = include_bytes!("../../../../testing/kernels/elf/task_hang.elf");
+    const HANG: &[u8] = include_bytes!("../../../testing/kernels/elf/task_hang.elf");
     let device = et::open("sim:shires=1,dram=1GiB,threads=1")?;
     let kernel = device.load_kernel("task_hang", HANG)?;
     let release = device.alloc(64)?;
@@ -467,7 +467,7 @@ fn idle(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     let tiny = Tiny::new();
     let pool = pool(24)?;
     tiny.run(&pool, &tiny.graph(Dag::Fan32, 8000)?, RunOptions::new())?;
-    let figure = super::host::idle_now("idle_pool_percent")?;
+    let figure = crate::host::idle_now("idle_pool_percent")?;
     drop(pool);
     take(figure);
     Ok(())

@@ -14,7 +14,7 @@ mod trips;
 
 use std::time::Duration;
 
-use super::Figure;
+use crate::figure::Figure;
 
 pub(crate) use peer::{Role, play};
 

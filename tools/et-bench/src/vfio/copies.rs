@@ -7,7 +7,7 @@ use et::{AnyHal, Device, DeviceBuffer, HostBuffer};
 
 use super::peer::CardProcess;
 use super::{Take, median};
-use crate::bench::Figure;
+use crate::figure::Figure;
 
 const BOARD: &str = "compute=null,dram=2GiB";
 const LARGE: usize = 64 << 20;

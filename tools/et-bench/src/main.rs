@@ -1,0 +1,97 @@
+//! `cargo xtask bench`: each figure beside a floor that was measured in the same run.
+//!
+//! A figure is a median of several runs; minimum and maximum are printed with it, because the
+//! machines are shared. Nothing here passes or fails on a time.
+
+#![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
+#![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
+
+mod compute;
+mod copies;
+mod figure;
+mod floor;
+mod graph;
+mod host;
+mod vfio;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use figure::{Figure, print, print_head, write_json};
+
+/// Measures the figures of the documentation, each beside a floor of the same run; without a
+/// command, everything but those of `graph`.
+#[derive(Debug, Parser)]
+#[command(about, bin_name = "cargo xtask bench")]
+struct Cli {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Writes the figures as JSON.
+    #[arg(long, global = true)]
+    json: Option<PathBuf>,
+    /// Only figures whose name contains this.
+    #[arg(long, global = true)]
+    only: Option<String>,
+}
+
+/// A group of figures of its own.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Task graphs.
+    Graph,
+    /// A card in another process.
+    Vfio,
+    /// The other process of a measurement.
+    #[command(hide = true)]
+    Peer {
+        /// The processor to run on.
+        #[arg(long)]
+        cpu: Option<usize>,
+        #[command(subcommand)]
+        role: vfio::Role,
+    },
+}
+
+/// A measurement: its name, and how to make it.
+type Bench = (&'static str, fn() -> anyhow::Result<Figure>);
+
+const BENCHES: [Bench; 11] = [
+    ("submit_latency_us", host::submit_latency),
+    ("submit_throughput_per_s", host::submit_throughput),
+    ("copy_h2d_dma_ratio", copies::dma),
+    ("copy_h2d_pageable_ratio", copies::pageable),
+    ("copy_h2d_4k_per_s", copies::small),
+    ("cores_int_mips", compute::int_mips),
+    ("cores_fp_mips", compute::fp_mips),
+    ("cores_scaling", compute::scaling),
+    ("open_to_first_result_ms", host::open_to_first_result),
+    ("idle_cpu_percent", host::idle_cpu),
+    ("alloc_pair_ns", host::alloc_pair),
+];
+
+fn main() -> anyhow::Result<()> {
+    let Cli { what, json, only } = Cli::parse();
+    if let Some(What::Peer { cpu, role }) = what {
+        return vfio::play(&role, cpu);
+    }
+    print_head();
+    let mut figures = Vec::new();
+    let mut take = |figure| {
+        print(&figure);
+        figures.push(figure);
+    };
+    match what {
+        Some(What::Graph) => graph::figures(&mut take)?,
+        Some(_) => vfio::figures(only.as_deref(), &mut take)?,
+        None => {
+            for (name, bench) in BENCHES {
+                if only.as_deref().is_none_or(|only| name.contains(only)) {
+                    take(bench()?);
+                }
+            }
+            vfio::figures(only.as_deref(), &mut take)?;
+        }
+    }
+    write_json(json.as_deref(), &figures)
+}
