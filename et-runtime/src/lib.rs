@@ -51,6 +51,8 @@ mod link;
 pub mod memory;
 mod profile;
 mod properties;
+#[cfg(doctest)]
+mod refused;
 mod stream;
 mod sync;
 mod timeline;

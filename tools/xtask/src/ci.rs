@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::shell::{capture, cargo, execute, root, write_json};
+use crate::tools::{self, Done};
 use crate::{layers, loom, vm, wording};
 
 /// What became of the checks.
@@ -29,12 +30,18 @@ impl Counts {
 
     /// Runs one check; the others go on if it fails.
     fn check(&mut self, what: &str, check: impl FnOnce() -> anyhow::Result<()>) {
+        self.try_check(what, || check().map(|()| Done::Checked));
+    }
+
+    /// Runs one check that may turn out to be impossible here.
+    fn try_check(&mut self, what: &str, check: impl FnOnce() -> anyhow::Result<Done>) {
         let started = Instant::now();
         match check() {
-            Ok(()) => {
+            Ok(Done::Checked) => {
                 println!("{what}: passed in {:.0?}", started.elapsed());
                 self.passed += 1;
             }
+            Ok(Done::Skipped(why)) => self.skip(what, &why),
             Err(error) => {
                 println!("{what}: FAILED: {error:#}");
                 self.failed += 1;
@@ -48,11 +55,16 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
     counts.check("wording", wording::check);
+    counts.try_check("spelling", tools::spelling);
+    counts.try_check("dependencies", tools::dependencies);
+    counts.try_check("advisories", tools::advisories);
+    counts.try_check("versions", tools::versions);
     counts.check("clippy", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
     features(&mut counts);
     tests(&mut counts)?;
+    counts.check("refusals", tools::refusals);
     counts.check("docs", || {
         let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
         execute(command.env("RUSTDOCFLAGS", "-D warnings"))

@@ -8,6 +8,7 @@ mod generate;
 mod layers;
 mod loom;
 mod shell;
+mod tools;
 mod vm;
 mod wording;
 
