@@ -351,6 +351,15 @@ impl Error {
     }
 }
 
+/// Returns the message of a panic.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "with a value that is no text".into())
+}
+
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;

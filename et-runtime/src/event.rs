@@ -20,28 +20,32 @@ use crate::{Error, Result};
 #[derive(Clone)]
 #[must_use = "an operation may fail, and only its event says so"]
 pub struct Event {
-    operation: Arc<Operation>,
+    /// `None` only inside `drop`.
+    operation: Option<Arc<Operation>>,
     driver: Arc<dyn Driver>,
 }
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event")
-            .field("id", &self.operation.key.id)
-            .field("operation", &self.operation.name)
-            .field("stream", &self.operation.stream)
-            .field("done", &self.operation.result.is_done())
+            .field("id", &self.operation().key.id)
+            .field("operation", &self.operation().name)
+            .field("stream", &self.operation().stream)
+            .field("done", &self.operation().result.is_done())
             .finish()
     }
 }
 
 impl Event {
     pub(crate) fn new(operation: Arc<Operation>, driver: Arc<dyn Driver>) -> Self {
-        Self { operation, driver }
+        Self { operation: Some(operation), driver }
     }
 
-    pub(crate) fn operation(&self) -> &Arc<Operation> {
-        &self.operation
+    pub(crate) fn operation(&self) -> &Operation {
+        match &self.operation {
+            Some(operation) => operation,
+            None => unreachable!("taken out only by `drop`"),
+        }
     }
 
     /// Returns the address of the link it belongs to.
@@ -52,16 +56,16 @@ impl Event {
     /// Returns the number of the operation; it is never used again on this device.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.operation.key.id
+        self.operation().key.id
     }
 
     /// Returns `true` if the operation has completed or failed, without waiting.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        if !self.operation.result.is_done() {
+        if !self.operation().result.is_done() {
             self.driver.poll();
         }
-        self.operation.result.is_done()
+        self.operation().result.is_done()
     }
 
     /// Waits for the operation, for at most `timeout`; zero polls.
@@ -71,32 +75,50 @@ impl Event {
     /// # Errors
     /// The operation's own failure, or [`Error::Timeout`].
     pub fn wait(&self, timeout: Duration) -> Result<Timeline> {
-        let outcome = self.driver.wait(&self.operation, timeout);
-        outcome.unwrap_or(Err(Error::Timeout { op: self.operation.name, after: timeout }))
+        let outcome = self.looked_at(self.driver.wait(self.operation(), timeout));
+        outcome.unwrap_or(Err(Error::Timeout { op: self.operation().name, after: timeout }))
     }
 
     /// Returns the outcome if the operation has completed.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Timeline>> {
-        self.operation.result.get()
+        self.looked_at(self.operation().result.get())
+    }
+
+    /// Notes that a failure was heard of.
+    fn looked_at(&self, outcome: Option<Outcome>) -> Option<Outcome> {
+        if let Some(Err(_)) = outcome {
+            self.operation().look_at();
+        }
+        outcome
     }
 
     /// Has `callback` called when the operation is done, at once if it is already.
     ///
     /// It runs in whichever thread sees the completion and must not block. If it panics, that is
-    /// logged and [counted](crate::Counters::callback_panics).
+    /// logged, [counted](crate::Counters::callback_panics) and put into the
+    /// [list](crate::Stream::take_errors) of the stream.
     pub fn on_done(&self, callback: impl FnOnce(&Result<Timeline>) + Send + 'static) {
-        if let Some(now) = self.operation.result.call(callback) {
-            self.driver.run(now);
+        self.operation().look_at();
+        if let Some(now) = self.operation().result.call(callback) {
+            self.driver.run(self.operation().name(), now);
             return;
         }
-        self.driver.want(&self.operation);
+        self.driver.want(self.operation());
     }
 
     /// As [`on_done`](Self::on_done), for the runtime itself: before the callbacks of users.
     pub(crate) fn on_done_first(&self, callback: impl FnOnce(&Result<Timeline>) + Send + 'static) {
-        self.operation.result.call_first(callback);
-        self.driver.want(&self.operation);
+        self.operation().result.call_first(callback);
+        self.driver.want(self.operation());
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Some(operation) = self.operation.take().and_then(Arc::into_inner) {
+            self.driver.forget(operation);
+        }
     }
 }
 
@@ -111,10 +133,14 @@ impl Future for EventFuture {
     type Output = Result<Timeline>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let Self { event: Event { operation, driver }, waker } = &mut *self;
+        let Self { event, waker } = &mut *self;
+        let (operation, driver) = (event.operation(), &event.driver);
         let is_first = waker.is_none();
         match operation.result.poll(context.waker(), waker) {
-            Some(outcome) => Poll::Ready(outcome),
+            Some(outcome) => {
+                operation.look_at();
+                Poll::Ready(outcome)
+            }
             None => {
                 if is_first {
                     driver.want(operation);
@@ -128,8 +154,8 @@ impl Future for EventFuture {
 impl Drop for EventFuture {
     fn drop(&mut self) {
         if let Some(waker) = self.waker {
-            self.event.operation.result.forget(waker);
-            self.event.driver.unwant(&self.event.operation);
+            self.event.operation().result.forget(waker);
+            self.event.driver.unwant(self.event.operation());
         }
     }
 }
@@ -247,7 +273,7 @@ impl<H: Hal> Transfer<H> {
                 }
                 None => Err(TransferError { error: Error::Closed, remains: Remains::Nothing }),
             },
-            Err(error @ Error::Timeout { .. }) if !self.event.operation.result.is_done() => {
+            Err(error @ Error::Timeout { .. }) if !self.event.operation().result.is_done() => {
                 Err(TransferError { error, remains: Remains::Transfer(self) })
             }
             // Not the device's answer: it may still be at work on what it got.

@@ -63,7 +63,7 @@ pub use device::Device;
 pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};
-pub use link::Counters;
+pub use link::{Counters, StreamError, StreamErrors};
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{Profile, Profiler, Record};
 pub use properties::{ArchRevision, CacheLevel, FormFactor, Properties};

@@ -13,8 +13,8 @@ pub use et_runtime::{
     ArchRevision, CacheLevel, Clock, Config, Counters, Device, DeviceBuffer, DeviceSlice, Drain,
     Error, Event, EventFuture, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
     LaunchFailure, ListedCopy, LoadError, MemoryStats, Profile, Profiler, Properties, Record,
-    Remains, Result, Stream, SystemClock, Timeline, Times, Transfer, TransferError, Version,
-    executor, graph, kernel, memory,
+    Remains, Result, Stream, StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer,
+    TransferError, Version, executor, graph, kernel, memory,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]

@@ -177,7 +177,7 @@ impl Pool {
 
     /// Calls what users have registered with a run; whatever panics there is counted.
     pub(super) fn call(&self, callbacks: Continuations<Arc<Outcome>>) {
-        self.panics.fetch_add(callbacks.run().into(), Ordering::Relaxed);
+        self.panics.fetch_add(callbacks.run().len() as u64, Ordering::Relaxed);
     }
 
     pub(super) fn callback_panics(&self) -> u64 {

@@ -10,6 +10,7 @@ use super::ids::{RunId, WorkerId};
 use super::progress::Tasks;
 use super::{Outcome, TaskFailure, TaskState};
 use crate::clock::Deadline;
+use crate::error::panic_message;
 use crate::graph::{Graph, TaskContext, TaskId, Work};
 use crate::kernel::{HartContext, LaunchFailure};
 use crate::link::OneShot;
@@ -180,13 +181,7 @@ impl RunShared {
         let failure = match catch_unwind(AssertUnwindSafe(|| function(&context))) {
             Ok(Ok(())) => return 0,
             Ok(Err(error)) => TaskFailure::Function(error),
-            Err(payload) => TaskFailure::Panicked(
-                payload
-                    .downcast_ref::<&str>()
-                    .map(|text| (*text).to_owned())
-                    .or_else(|| payload.downcast_ref::<String>().cloned())
-                    .unwrap_or_else(|| "with a value that is no text".into()),
-            ),
+            Err(payload) => TaskFailure::Panicked(panic_message(&*payload)),
         };
         lock(&self.reports).push((task, failure));
         1

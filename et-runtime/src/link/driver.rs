@@ -10,7 +10,10 @@ use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 use super::core::{Core, Ended, Output, Pushed, Sink};
 use super::tools::{BATCH, Tools};
 use super::wait::{Source, Terms};
-use super::{Continuations, Link, Load, OneShot, Outcome, Parker, Whereabouts};
+use super::{
+    Continuations, Link, Load, OneShot, OpName, Operation, Outcome, Parker, StreamError,
+    Whereabouts,
+};
 use crate::Error;
 use crate::clock::Deadline;
 use crate::sync::{Arc, AtomicBool, Ordering, lock};
@@ -111,8 +114,11 @@ impl<H: Hal> Link<H> {
             let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
             told.run_own();
             if !told.is_empty() {
-                lock(&self.errands).push_back(told);
+                lock(&self.errands).push_back((operation.name(), told));
                 self.has_errands.store(true, Ordering::Release);
+            }
+            if let Some(operation) = Arc::into_inner(operation) {
+                self.list(operation);
             }
         }
         for parker in output.wake.drain(..) {
@@ -239,8 +245,21 @@ impl<H: Hal> Link<H> {
         self.waiters.wait(self, parker, is_done, Terms { left, tick: TICK })
     }
 
-    fn run_counted(&self, errand: Continuations<Outcome>) {
-        self.counts.panics.fetch_add(errand.run().into(), Ordering::Relaxed);
+    /// Runs callbacks of an operation; those that panic are counted and listed.
+    fn run_listed(&self, of: OpName, errand: Continuations<Outcome>) {
+        for message in errand.run() {
+            self.counts.panics.fetch_add(1, Ordering::Relaxed);
+            let OpName { id: operation, name, stream } = of;
+            self.errors.push(stream, StreamError::Panicked { operation, name, message });
+        }
+    }
+
+    /// Lists the failure of an operation that has no handle any more.
+    fn list(&self, operation: Operation) {
+        let OpName { id, name, stream } = operation.name();
+        if let Some(error) = operation.unseen_failure() {
+            self.errors.push(stream, StreamError::Failed { operation: id, name, error });
+        }
     }
 
     /// Runs the callbacks of operations that have ended. They may use the device.
@@ -252,8 +271,8 @@ impl<H: Hal> Link<H> {
                 self.has_errands.store(!errands.is_empty(), Ordering::Release);
                 next
             };
-            let Some(errand) = next else { return };
-            self.run_counted(errand);
+            let Some((of, errand)) = next else { return };
+            self.run_listed(of, errand);
         }
     }
 }
@@ -295,20 +314,22 @@ impl<H: Hal> Source for Link<H> {
 /// Waits for a result, as an event does.
 pub(crate) trait Driver: Send + Sync {
     /// Waits until the operation is done or the time is up.
-    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<Outcome>;
+    fn wait(&self, operation: &Operation, timeout: Duration) -> Option<Outcome>;
     /// Takes what has arrived, without waiting.
     fn poll(&self);
     /// A callback or future is interested, which waits for nothing by itself.
-    fn want(&self, operation: &super::Operation);
-    fn unwant(&self, operation: &super::Operation);
+    fn want(&self, operation: &Operation);
+    fn unwant(&self, operation: &Operation);
     /// Runs callbacks that were registered too late.
-    fn run(&self, told: Continuations<Outcome>);
+    fn run(&self, of: OpName, told: Continuations<Outcome>);
+    /// The last handle of an operation has gone, and the operation has ended.
+    fn forget(&self, operation: Operation);
     /// Names the link, to tell it from others.
     fn address(&self) -> usize;
 }
 
 impl<H: Hal> Driver for Link<H> {
-    fn wait(&self, operation: &super::Operation, timeout: Duration) -> Option<Outcome> {
+    fn wait(&self, operation: &Operation, timeout: Duration) -> Option<Outcome> {
         // Not looked at by a wait that is over soon.
         let deadline = OnceCell::new();
         let left = || self.left(*deadline.get_or_init(|| self.deadline(timeout)));
@@ -319,16 +340,20 @@ impl<H: Hal> Driver for Link<H> {
         self.poll();
     }
 
-    fn want(&self, operation: &super::Operation) {
+    fn want(&self, operation: &Operation) {
         self.enter(|core, _| core.want(operation.key));
     }
 
-    fn unwant(&self, operation: &super::Operation) {
+    fn unwant(&self, operation: &Operation) {
         self.enter(|core, _| core.unwant(operation.key));
     }
 
-    fn run(&self, told: Continuations<Outcome>) {
-        self.run_counted(told);
+    fn run(&self, of: OpName, told: Continuations<Outcome>) {
+        self.run_listed(of, told);
+    }
+
+    fn forget(&self, operation: Operation) {
+        self.list(operation);
     }
 
     fn address(&self) -> usize {

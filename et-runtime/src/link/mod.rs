@@ -22,6 +22,7 @@ mod answer;
 mod background;
 pub(crate) mod core;
 mod driver;
+mod errors;
 mod flight;
 mod health;
 mod load;
@@ -51,9 +52,11 @@ use crate::{Error, Result};
 
 pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use driver::Driver;
+use errors::ErrorLists;
+pub use errors::{StreamError, StreamErrors};
 pub(crate) use load::{Arrival, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival};
 pub use one_shot::{Continuations, OneShot, WakerKey};
-pub(crate) use operation::{OpKey, Operation, Outcome};
+pub(crate) use operation::{OpKey, OpName, Operation, Outcome};
 pub use parker::{Parker, Whereabouts};
 pub(crate) use room::Submission;
 pub use wait::Waiters;
@@ -99,7 +102,7 @@ pub(crate) struct Link<H: Hal> {
     core: Mutex<Core<Box<Load<H>>>>,
     waiters: Waiters<Tools<H>>,
     /// Callbacks of operations that have ended, until a thread runs them that holds no lock.
-    errands: Mutex<VecDeque<Continuations<Outcome>>>,
+    errands: Mutex<VecDeque<(OpName, Continuations<Outcome>)>>,
     has_errands: AtomicBool,
     /// Commands wait on the host for room.
     has_backlog: AtomicBool,
@@ -110,6 +113,7 @@ pub(crate) struct Link<H: Hal> {
     /// Commands submitted, modulo 2³².
     submitted: AtomicU32,
     counts: Counts,
+    errors: ErrorLists,
     /// Holds the pattern that fresh exception buffers are filled with.
     pattern: Mutex<Option<Arc<Lease<H>>>>,
     /// Spare host buffers for exception buffers.
@@ -147,6 +151,7 @@ impl<H: Hal> Link<H> {
             is_closed: AtomicBool::new(false),
             submitted: AtomicU32::new(0),
             counts: Counts::default(),
+            errors: ErrorLists::default(),
             pattern: Mutex::new(None),
             reports: Mutex::new(Vec::new()),
             config,
@@ -192,11 +197,19 @@ impl<H: Hal> Link<H> {
     }
 
     pub(crate) fn open_stream(&self) -> (StreamKey, u32) {
-        lock(&self.core).open_stream()
+        let (key, number) = lock(&self.core).open_stream();
+        self.errors.open(number);
+        (key, number)
     }
 
-    pub(crate) fn drop_stream(&self, stream: StreamKey) {
+    pub(crate) fn drop_stream(&self, stream: StreamKey, number: u32) {
+        self.errors.close(number);
         lock(&self.core).drop_stream(stream);
+    }
+
+    /// Takes what went wrong in a stream without anyone hearing of it.
+    pub(crate) fn take_errors(&self, stream: u32) -> StreamErrors {
+        self.errors.take(stream)
     }
 
     pub(crate) fn queue_count(&self) -> usize {

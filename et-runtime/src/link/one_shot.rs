@@ -1,9 +1,11 @@
 //! A result that is set once and waited for by many.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::PoisonError;
 use std::task::Waker;
 
 use super::Parker;
+use crate::error::panic_message;
 use crate::sync::{Arc, AtomicU32, Mutex, Ordering, lock};
 
 type Callback<R> = Box<dyn FnOnce(&R) + Send>;
@@ -56,10 +58,10 @@ impl<R> Continuations<R> {
         }
     }
 
-    /// Runs what users have registered; returns how many of them panicked.
-    pub fn run(mut self) -> u32 {
+    /// Runs what users have registered; returns the messages of those that panicked.
+    pub fn run(mut self) -> Vec<String> {
         self.run_own();
-        let mut panics = 0;
+        let mut panics = Vec::new();
         for interest in self.interests {
             let call = || match (interest, &self.result) {
                 (Interest::Waker(_, waker), _) => waker.wake(),
@@ -67,12 +69,11 @@ impl<R> Continuations<R> {
                 _ => {}
             };
             // A callback's own data may be half changed; that is for its owner to know.
-            if catch_unwind(AssertUnwindSafe(call)).is_err() {
-                panics += 1;
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+                let message = panic_message(&*panic);
+                tracing::error!(message, "a callback panicked");
+                panics.push(message);
             }
-        }
-        if panics != 0 {
-            tracing::error!(panics, "callbacks panicked");
         }
         panics
     }
@@ -127,6 +128,11 @@ impl<R: Clone> OneShot<R> {
             return None;
         }
         lock(&self.inner).result.clone()
+    }
+
+    /// Looks at the result of one that no other thread can reach.
+    pub fn peek(&mut self) -> Option<&R> {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).result.as_ref()
     }
 
     /// Sets the result and has `tell` wake the threads that wait; `None` if there was one already,

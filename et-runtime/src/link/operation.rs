@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::OneShot;
+use crate::Error;
 use crate::Result;
+use crate::sync::{AtomicBool, Ordering};
 use crate::timeline::Timeline;
 
 pub(crate) type Outcome = Result<Timeline>;
@@ -25,10 +27,39 @@ pub(crate) struct Operation {
     pub(crate) stream: u32,
     pub(crate) result: OneShot<Outcome>,
     pub(crate) queued: Duration,
+    is_looked_at: AtomicBool,
+}
+
+/// What messages say of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpName {
+    pub(super) id: u64,
+    pub(super) name: &'static str,
+    pub(super) stream: u32,
 }
 
 impl Operation {
+    pub(crate) fn name(&self) -> OpName {
+        OpName { id: self.key.id, name: self.name, stream: self.stream }
+    }
+
     pub(super) fn new(key: OpKey, name: &'static str, stream: u32, queued: Duration) -> Self {
-        Self { key, name, stream, result: OneShot::new(), queued }
+        let is_looked_at = AtomicBool::new(false);
+        Self { key, name, stream, result: OneShot::new(), queued, is_looked_at }
+    }
+
+    /// A handle has the outcome, or will get it.
+    pub(crate) fn look_at(&self) {
+        // Relaxed: read when all handles are gone, which orders it.
+        self.is_looked_at.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns its failure if none of its handles, which are gone, has asked for it.
+    pub(crate) fn unseen_failure(mut self) -> Option<Error> {
+        let is_looked_at = self.is_looked_at.load(Ordering::Relaxed);
+        match self.result.peek() {
+            Some(Err(error)) if !is_looked_at => Some(error.clone()),
+            _ => None,
+        }
     }
 }

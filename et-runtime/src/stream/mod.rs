@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::event::{Event, Transfer};
 use crate::kernel::Launch;
 use crate::link::core::Command;
-use crate::link::{Driver, Keep, Link, Load, Operation, StreamKey, Submission, Wire};
+use crate::link::{Driver, Keep, Link, Load, Operation, StreamErrors, StreamKey, Submission, Wire};
 use crate::memory::{DeviceSlice, HostBuffer};
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -63,7 +63,7 @@ struct Inner<H: Hal> {
 
 impl<H: Hal> Drop for Inner<H> {
     fn drop(&mut self) {
-        self.link.drop_stream(self.key);
+        self.link.drop_stream(self.key, self.number);
     }
 }
 
@@ -236,6 +236,17 @@ impl<H: Hal> Stream<H> {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.link().wait_idle(Some(self.inner.key), self.link().deadline(Duration::ZERO))
+    }
+
+    /// Takes what went wrong without anyone hearing of it: failures of operations whose events are
+    /// gone and were never asked for the outcome, and panics of callbacks.
+    ///
+    /// An event that is still held can be asked, so its failure is not listed. Of a list that is
+    /// not taken the first 64 are kept, and the others counted. The list is that of all handles of
+    /// the stream.
+    #[must_use]
+    pub fn take_errors(&self) -> StreamErrors {
+        self.link().take_errors(self.inner.number)
     }
 
     /// Aborts the operations of this stream, sent or not, and waits until all of them are done.

@@ -50,7 +50,7 @@ impl Device {
         if must_wake {
             self.wake();
         }
-        assert_eq!(told.map(|told| told.run()), Some(0));
+        assert_eq!(told.map(|told| told.run()), Some(vec![]));
     }
 
     /// Waits as the runtime does; `timeout` passes at once unless it is endless.
@@ -199,12 +199,12 @@ fn every_waiter_sees_the_result() {
                     calls.fetch_add(1, Ordering::Relaxed);
                 });
                 if let Some(late) = late {
-                    assert_eq!(late.run(), 0);
+                    assert!(late.run().is_empty());
                 }
             })
         };
         if let Some(told) = result.set(7, |parker| parker.unpark()) {
-            assert_eq!(told.run(), 0);
+            assert!(told.run().is_empty());
         }
         assert!(result.set(8, |parker| parker.unpark()).is_none());
         waiter.join().unwrap();
@@ -230,7 +230,7 @@ fn a_future_is_woken_unless_it_is_dropped() {
             let result = Arc::clone(&result);
             thread::spawn(move || {
                 if let Some(told) = result.set(7, |parker| parker.unpark()) {
-                    assert_eq!(told.run(), 0);
+                    assert!(told.run().is_empty());
                 }
             })
         };

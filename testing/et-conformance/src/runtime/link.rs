@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use et_hal::Hal;
-use et_runtime::{Error, Launch};
+use et_runtime::{Error, Launch, Stream, StreamError};
 
 use super::bench::Bench;
 use crate::check::{check, check_eq, check_matches, same};
@@ -24,6 +24,7 @@ crate::case::group! { Runtime, "runtime::link":
     a_copy_larger_than_the_pool_waits_for_an_event [Need::Compute, Need::Abort],
     more_launches_than_contexts_wait_for_an_event [Need::Compute, Need::Abort],
     a_callback_that_panics_stops_nothing,
+    failures_that_are_not_asked_for_are_kept_by_their_stream [Need::Compute],
     a_callback_may_submit_and_wait_for_nothing,
     a_call_that_is_refused_keeps_the_order [Need::Compute, Need::Abort],
     an_endless_kernel_can_be_aborted_while_others_wait [Need::Compute, Need::Abort],
@@ -132,6 +133,9 @@ fn a_callback_that_panics_stops_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     std::panic::set_hook(before);
     outcome?;
     check_eq!(panics(), 1, "panics counted");
+    let listed = bench.stream().take_errors();
+    check_matches!(listed.errors[..], [StreamError::Panicked { operation, message, .. }]
+        if *operation == bad.id() && message == "a mistake of the user", "the stream's errors");
     for _ in 0..4 {
         let event = bench.stream().fill(&buffer, 2)?;
         let its = Arc::clone(&calls);
@@ -144,6 +148,45 @@ fn a_callback_that_panics_stops_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
         bench.device.poll();
     }
     check_eq!(calls.load(Ordering::Relaxed), 4, "callbacks after one that panicked");
+    Ok(())
+}
+
+/// Waits until as many errors are listed; the last handle of an operation may be the runtime's.
+fn listed<H: Hal>(
+    bench: &Bench<H>,
+    stream: &Stream<H>,
+    count: usize,
+) -> Result<Vec<StreamError>, Failure> {
+    let mut errors = Vec::new();
+    let until = std::time::Instant::now() + bench.patience;
+    while errors.len() < count && std::time::Instant::now() < until {
+        bench.device.poll();
+        errors.extend(stream.take_errors().errors);
+    }
+    check_eq!(errors.len(), count, "errors of a stream");
+    Ok(errors)
+}
+
+fn failures_that_are_not_asked_for_are_kept_by_their_stream<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let trap = Launch::new(&bench.load("trap_load")?).u64(1).shires(bench.one_shire());
+    let (stream, other) = (bench.device.stream(), bench.device.stream());
+    let forgotten = stream.launch(&trap)?.id();
+    let (waited, held) = (stream.launch(&trap)?, stream.launch(&trap)?);
+    check!(waited.wait(bench.patience).is_err(), "a kernel that traps succeeds");
+    other.launch(&trap)?.on_done(|_| ());
+    bench.done(&other.barrier()?)?;
+    drop(waited);
+    check_matches!(listed(&bench, &stream, 1)?[..],
+        [StreamError::Failed { operation, error: Error::Launch(_), .. }]
+        if *operation == forgotten, "the failure that was not asked for");
+    stream.synchronize(bench.patience)?;
+    check!(stream.take_errors().is_empty(), "an event that is held is listed");
+    drop(held);
+    listed(&bench, &stream, 1)?;
+    check!(other.take_errors().is_empty(), "a failure that a callback was told of is listed");
     Ok(())
 }
 
