@@ -92,7 +92,8 @@ impl Profile {
     /// executed.
     ///
     /// `frequency_mhz` converts the device's cycles; the first command fixes where they are on the
-    /// host's time line.
+    /// host's time line. Without it, or with 0, the device's track is empty: how long a cycle is
+    /// cannot be guessed.
     ///
     /// # Errors
     /// Those of the writer.
@@ -106,7 +107,7 @@ impl Profile {
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "host"}}),
             json!({"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "device"}}),
         ];
-        let mhz = f64::from(frequency_mhz.unwrap_or(1));
+        let mhz = frequency_mhz.filter(|&mhz| mhz != 0).map(f64::from);
         // The earliest device time stamp is laid on the host time at which its command was sent.
         let anchor = self
             .records
@@ -124,7 +125,7 @@ impl Profile {
                     "sent_us": micros(sent.saturating_sub(queued)),
                 },
             }));
-            let (Some(device), Some((first, at))) = (device, anchor) else {
+            let (Some(device), Some((first, at)), Some(mhz)) = (device, anchor, mhz) else {
                 continue;
             };
             let begin = device.start.wrapping_sub(first).wrapping_add(device.wait);

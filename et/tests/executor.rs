@@ -14,7 +14,7 @@ use et::executor::{
     DeviceExecutor, ExecutorConfig, Place, Run, RunError, RunOptions, TaskFailure, TaskState,
 };
 use et::graph::{CoreSet, Graph, GraphBuilder, HostData, Task, TaskId};
-use et::{AnyHal, Device, DeviceBuffer, Kernel};
+use et::{AnyHal, Config, Device, DeviceBuffer, Kernel, Launch};
 
 /// A device whose registers let the host use its memory.
 const MAPPED: &str = "shires=1,dram=1GiB,cpu-access=yes";
@@ -31,7 +31,10 @@ struct Rig {
 
 impl Rig {
     fn new(parameters: &str) -> Self {
-        let device = open(parameters);
+        Self::of(open(parameters))
+    }
+
+    fn of(device: Device<AnyHal>) -> Self {
         let release = device.alloc(64).unwrap();
         device.default_stream().fill(&release, 0).unwrap().wait(LONG).unwrap();
         Self {
@@ -268,6 +271,34 @@ fn tasks_bound_to_harts_do_not_stand_in_the_way_of_others() {
     assert!(bound.iter().all(|task| !run.state(*task).is_final()));
     rig.let_go();
     assert!(run.finish(LONG).unwrap().is_success());
+}
+
+/// The firmware stops the kernel and says so twice; neither answer arrives.
+#[test]
+fn an_abort_that_fails_leads_to_a_reset_of_the_cores() {
+    const BOARD: &str = "shires=1,dram=1GiB";
+    let limit = Duration::from_millis(50);
+    let config = ExecutorConfig::new().place(Place::Streams).abort_limit(limit);
+    let prepared = |board: &str| {
+        // The launch that is lost would hold up the end.
+        let options = Config::new().shutdown_timeout(limit);
+        let rig = Rig::of(et::open_with(format!("sim:{board}").parse().unwrap(), options).unwrap());
+        let executor = rig.device.executor(&config).unwrap();
+        (rig, executor)
+    };
+    let counters = |rig: &Rig| rig.device.hal().as_sim().unwrap().board().counters();
+    let before = counters(&prepared(BOARD).0);
+    let dropped: String =
+        (1..=2).map(|n| format!(",fault=drop-response:{}", before.responses + n)).collect();
+    let (rig, executor) = prepared(&format!("{BOARD}{dropped}"));
+    assert_eq!(counters(&rig).responses, before.responses);
+    let options = RunOptions::new().deadline(limit);
+    let outcome = executor.launch_with(&rig.endless(false).0, options).unwrap().wait(LONG).unwrap();
+    assert!(matches!(outcome.check(), Err(RunError::Deadline { .. })), "{outcome:?}");
+    // The answers to launch, abort and reset.
+    until("the reset", || counters(&rig).responses == before.responses + 3);
+    let launch = Launch::new(&rig.nop);
+    rig.device.stream().launch(&launch).unwrap().wait(LONG).unwrap();
 }
 
 #[test]

@@ -6,8 +6,10 @@ mod common;
 use std::time::Duration;
 
 use common::LONG;
-use et::Config;
+use et::executor::{ExecutorConfig, Place, RunOptions};
+use et::graph::{GraphBuilder, Task};
 use et::hal::ErrorKind;
+use et::{Config, Launch};
 use et_runtime::OpenError;
 
 const SHORT: Duration = Duration::from_millis(50);
@@ -63,6 +65,36 @@ fn hostile_devices_give_errors_and_no_hangs() {
                 .contains(&fault);
         assert_eq!(failed, !is_harmless, "{fault}");
     }
+}
+
+/// The length of a cycle is unknown then, and no time is made up of it.
+#[test]
+fn a_device_without_a_frequency_has_no_times_of_its_own() {
+    let device = common::open("shires=1,dram=1GiB,fault=no-frequency");
+    let properties = device.properties();
+    assert_eq!((properties.boot_frequency_mhz, properties.timestamp_hz), (None, None));
+
+    device.profiler().start();
+    let nop = common::load(&device, "task_nop");
+    device.default_stream().launch(&Launch::new(&nop)).unwrap().wait(LONG).unwrap();
+    let profile = device.profiler().stop();
+    let mut json = Vec::new();
+    for (mhz, is_shown) in [(None, false), (Some(0), false), (Some(600), true)] {
+        json.clear();
+        profile.write_chrome_json(&mut json, mhz).unwrap();
+        let text = String::from_utf8_lossy(&json);
+        assert_eq!(text.contains("\"cycles\""), is_shown, "{text}");
+        assert!(!text.contains("null"), "{text}");
+    }
+
+    // A trace of what the device scheduled has no tasks, and a graph runs all the same.
+    let executor = device.executor(&ExecutorConfig::new().place(Place::Resident)).unwrap();
+    let mut builder = GraphBuilder::new();
+    let nop = builder.kernel(&nop);
+    builder.add(Task::new(nop)).unwrap();
+    let run = executor.launch_with(&builder.build().unwrap(), RunOptions::new().traced());
+    let outcome = run.unwrap().finish(LONG).unwrap();
+    assert!(outcome.trace().is_none_or(|trace| trace.spans().is_empty()), "{outcome:?}");
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum Fault {
         /// The claim in bytes.
         total_size: u16,
     },
+    /// `no-frequency`: the registers give 0 for the clock of the cores.
+    NoFrequency,
     /// `noise`: random bytes in the flags and the padding of every response, as real firmware does.
     Noise,
     /// `spurious-interrupts:N`: with every N-th interrupt all four vectors are raised.
@@ -121,6 +123,7 @@ pub const FAULT_FORMS: &[&str] = &[
     "boot-error:ENDPOINT",
     "bad-crc:ENDPOINT",
     "bad-size:ENDPOINT:BYTES",
+    "no-frequency",
     "noise",
     "spurious-interrupts:N",
     "lost-interrupts:N",
@@ -167,6 +170,7 @@ impl Fields<'_> {
             "boot-error" => Fault::BootError { endpoint: self.endpoint()? },
             "bad-crc" => Fault::BadCrc { endpoint: self.endpoint()? },
             "bad-size" => Fault::BadSize { endpoint: self.endpoint()?, total_size: self.number()? },
+            "no-frequency" => Fault::NoFrequency,
             "noise" => Fault::Noise,
             "spurious-interrupts" => Fault::SpuriousInterrupts { every: self.number()? },
             "lost-interrupts" => Fault::LostInterrupts { every: self.number()? },
@@ -221,6 +225,7 @@ impl fmt::Display for Fault {
             Self::BadSize { endpoint, total_size } => {
                 write!(f, "bad-size:{}:{total_size}", end(endpoint))
             }
+            Self::NoFrequency => f.write_str("no-frequency"),
             Self::Noise => f.write_str("noise"),
             Self::SpuriousInterrupts { every } => write!(f, "spurious-interrupts:{every}"),
             Self::LostInterrupts { every } => write!(f, "lost-interrupts:{every}"),
@@ -279,6 +284,7 @@ mod tests {
             "boot-error:ops",
             "bad-crc:mgmt",
             "bad-size:ops:600",
+            "no-frequency",
             "noise",
             "spurious-interrupts:3",
             "lost-interrupts:1",

@@ -93,23 +93,24 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         written.push(path.clone());
     }
     bar.finish_and_clear();
-    let mhz = device.properties().boot_frequency_mhz.unwrap_or(1);
-    let device_time = Duration::from_nanos(times.execute * 1000 / u64::from(mhz));
+    // Unknown if the device does not say how long a cycle is.
+    let device_time = device
+        .properties()
+        .boot_frequency_mhz
+        .map(|mhz| Duration::from_nanos(times.execute.saturating_mul(1000) / u64::from(mhz)));
     device.close();
     match format {
         Format::Json => output::json(&json!({
             "kernel": name, "status": "completed",
             "host_us": elapsed.as_secs_f64() * 1e6,
-            "device_us": device_time.as_secs_f64() * 1e6,
+            "device_us": device_time.map(|time| time.as_secs_f64() * 1e6),
             "device_cycles": times.execute,
             "outputs": written,
         })),
         Format::Text => {
-            println!(
-                "{name} completed in {} ({} on the device)",
-                output::time(elapsed),
-                output::time(device_time)
-            );
+            let on_device =
+                device_time.map_or_else(|| format!("{} cycles", times.execute), output::time);
+            println!("{name} completed in {} ({on_device} on the device)", output::time(elapsed));
             for path in written {
                 println!("wrote {}", path.display());
             }

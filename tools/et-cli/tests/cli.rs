@@ -108,6 +108,20 @@ fn run_packs_arguments_and_writes_outputs() {
 }
 
 #[test]
+fn without_a_frequency_device_times_are_cycles() {
+    let device = "sim:shires=1,dram=1GiB,fault=no-frequency";
+    let run = |more: &[&str]| {
+        let mut command = Command::cargo_bin("et").unwrap();
+        command.args(["--device", device, "run", &kernel("task_nop")]).args(more).output().unwrap()
+    };
+    let output = run(&[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains(" cycles on the device"), "{}", text(&output.stdout));
+    let report = json(&run(&["--json"]));
+    assert!(report["device_us"].is_null() && report["device_cycles"].is_u64(), "{report}");
+}
+
+#[test]
 fn a_failing_kernel_is_explained_and_the_exit_code_says_so() {
     let output = et(&["run", &kernel("trap_load"), "--arg", "u64:70"]);
     assert!(!output.status.success());

@@ -70,7 +70,8 @@ pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
     let config = &slot.config;
     // The mask has no room for the master shire. Spec: §14
     let shires = u32::try_from(config.shires & 0xffff_ffff).unwrap_or(u32::MAX);
-    let dir = MgmtDir::firmware(shires, config.frequency_mhz, TDP_WATTS, CACHES_KIB);
+    let mhz = if config.faults.contains(&Fault::NoFrequency) { 0 } else { config.frequency_mhz };
+    let dir = MgmtDir::firmware(shires, mhz, TDP_WATTS, CACHES_KIB);
     let mut bytes = [0; DIR_BYTES];
     let len = dir.encode(&mut bytes);
     write(slot, Endpoint::Management, &mut bytes, len)
