@@ -157,7 +157,8 @@ fn bare_metal(counts: &mut Counts) -> anyhow::Result<()> {
             continue;
         }
         counts.check(&format!("build for {target}"), || {
-            run_cargo(&["build", "--locked", "-p", "et-hal", "-p", "et-devapi", "--target", target])
+            let crates = ["-p", "et-hal", "-p", "et-isa", "-p", "et-devapi"];
+            run_cargo(&[&["build", "--locked", "--target", target], &crates[..]].concat())
         });
     }
     Ok(())

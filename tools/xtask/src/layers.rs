@@ -10,6 +10,7 @@ use crate::shell::{capture, cargo};
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
 const LAYERS: [(&str, u32); 21] = [
     ("et-hal", 0),
+    ("et-isa", 0),
     ("et-devapi", 1),
     ("et-sim-cores", 1),
     ("et-sim-device", 2),
