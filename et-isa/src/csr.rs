@@ -30,6 +30,17 @@ pub struct Csr {
     pub about: &'static str,
 }
 
+impl Csr {
+    /// Returns `true` if a stock assembler does not know it.
+    #[must_use]
+    pub const fn is_vendor(&self) -> bool {
+        self.number >> 8 == 8
+            || self.number >> 8 == 9
+            || self.number >> 4 == 0xCC
+            || self.number >> 4 == 0xCD
+    }
+}
+
 /// Numbers the registers and lists them.
 macro_rules! registers {
     ($($constant:ident = $number:literal $name:literal $access:ident: $about:literal;)*) => {

@@ -5,13 +5,33 @@ use crate::names;
 
 /// Bits of an instruction that are bits of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     /// Lowest bit in the instruction.
     at: u32,
     /// How many.
     bits: u32,
     /// Lowest bit in the value.
     to: u32,
+}
+
+impl Part {
+    /// Returns the lowest bit in the instruction.
+    #[must_use]
+    pub const fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// Returns the lowest bit in the value.
+    #[must_use]
+    pub const fn to(&self) -> u32 {
+        self.to
+    }
+
+    /// Returns as many ones as it has bits.
+    #[must_use]
+    pub const fn mask(&self) -> u32 {
+        u32::MAX >> (32 - self.bits)
+    }
 }
 
 /// What the value of an operand stands for.
@@ -108,6 +128,12 @@ impl Operand {
         self.class
     }
 
+    /// Returns which bits of the instruction are which bits of the value.
+    #[must_use]
+    pub const fn parts(&self) -> &'static [Part] {
+        self.parts
+    }
+
     /// Returns `true` if it may be left out, which means [`default`](Self::default_value).
     #[must_use]
     pub const fn is_optional(&self) -> bool {
@@ -132,7 +158,7 @@ impl Operand {
         let mut index = 0;
         while index < self.parts.len() {
             let part = self.parts[index];
-            mask |= (u32::MAX >> (32 - part.bits)) << part.at;
+            mask |= part.mask() << part.at;
             index += 1;
         }
         mask
@@ -173,8 +199,8 @@ impl Operand {
         let mut value = 0;
         let mut index = 0;
         while index < self.parts.len() {
-            let Part { at, bits, to } = self.parts[index];
-            value |= (word >> at & (u32::MAX >> (32 - bits))) << to;
+            let part = self.parts[index];
+            value |= (word >> part.at & part.mask()) << part.to;
             index += 1;
         }
         if self.is_signed() {
@@ -232,7 +258,7 @@ impl Operand {
         let bits = value as u32;
         let mut word = 0;
         for part in self.parts {
-            word |= (bits >> part.to & (u32::MAX >> (32 - part.bits))) << part.at;
+            word |= (bits >> part.to & part.mask()) << part.at;
         }
         if self.is_legal(word) { Ok(word) } else { Err(ValueError::Reserved) }
     }

@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::config::MemoryModel;
 use crate::decode;
-use crate::decode::compressed;
 use crate::decode::op::{Op, kind};
 use crate::memory::Dram;
 use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES};
@@ -109,7 +108,7 @@ impl Page {
         let half =
             |slot: usize| low_half(source[slot / SLOTS_PER_WORD] >> (16 * (slot % SLOTS_PER_WORD)));
         let op = if !is_long(half(slot)) {
-            compressed::decode(half(slot))
+            decode::decode(half(slot).into())
         } else if slot + 1 < PAGE_SLOTS {
             decode::decode(u32::from(half(slot)) | u32::from(half(slot + 1)) << 16)
         } else {
@@ -151,9 +150,7 @@ pub(crate) fn fetch(dram: &Dram, pc: u64) -> Option<u32> {
 #[inline(never)]
 pub(crate) fn decode_straddling(dram: &Dram, pc: u64, memory: MemoryModel) -> Option<Op> {
     let raw = fetch(dram, pc)?;
-    let half = low_half(raw.into());
-    let op = if is_long(half) { decode::decode(raw) } else { compressed::decode(half) };
-    Some(op.under(memory))
+    Some(decode::decode(raw).under(memory))
 }
 
 impl CodeCache {

@@ -1,13 +1,17 @@
-//! Decoder of 32-bit instructions. Spec: ISA §1.1, §1.5, §3
+//! Decoder: from the table of instructions to the operations that handlers execute.
 //!
-//! What is not recognised here is illegal: the decoder is as strict as the hardware's.
+//! What the table does not have is illegal: it is as strict as the hardware. Spec: ISA §1.1, §1.5,
+//! §3
 
 pub(crate) mod code;
-pub(crate) mod compressed;
 pub(crate) mod op;
 
+use et_isa::{Id, Support, operand};
+
 use crate::decode::op::{Op, SINK, kind};
-use crate::exec::packed::{self, Packed};
+use crate::exec::amo::{self, Atomic};
+use crate::exec::packed;
+use crate::memory::bus::Scope;
 
 /// Rounding-mode field that selects the `frm` register.
 const DYNAMIC: u32 = 7;
@@ -30,30 +34,18 @@ pub(crate) fn rs2(raw: u32) -> u32 {
     raw >> 20 & 31
 }
 
-pub(crate) fn funct7(raw: u32) -> u32 {
-    raw >> 25
+fn rs3(raw: u32) -> u32 {
+    raw >> 27
 }
 
 /// Bits 31:20, sign-extended.
 pub(crate) fn imm_i(raw: u32) -> i32 {
-    raw.cast_signed() >> 20
+    operand::OFFSET.value(raw)
 }
 
 /// The offset of stores, sign-extended.
 pub(crate) fn imm_s(raw: u32) -> i32 {
-    raw.cast_signed() >> 25 << 5 | rd(raw).cast_signed()
-}
-
-fn imm_b(raw: u32) -> i32 {
-    let sign = raw.cast_signed() >> 31 << 12;
-    let low = (raw >> 7 & 1) << 11 | (raw >> 25 & 0x3F) << 5 | (raw >> 8 & 0xF) << 1;
-    sign | low.cast_signed()
-}
-
-fn imm_j(raw: u32) -> i32 {
-    let sign = raw.cast_signed() >> 31 << 20;
-    let low = raw & 0xF_F000 | (raw >> 20 & 1) << 11 | (raw >> 21 & 0x3FF) << 1;
-    sign | low.cast_signed()
+    operand::OFFSET_S.value(raw)
 }
 
 /// Maps x0 as a destination to the register that is never read.
@@ -66,210 +58,217 @@ fn integer(kind: u8, raw: u32, imm: i32) -> Op {
     Op::new(kind, sink(rd(raw)), rs1(raw), rs2(raw), imm)
 }
 
-/// Operation that reads its operands' details from the instruction itself.
-fn whole(kind: u8, raw: u32) -> Op {
-    integer(kind, raw, raw.cast_signed())
-}
-
-/// Decodes a 32-bit instruction. The length of the result is that of a 32-bit instruction.
+/// Decodes the instruction in the low bits of a word, 16 or 32 of them.
 pub(crate) fn decode(raw: u32) -> Op {
-    known(raw).unwrap_or_else(|| whole(kind::ILLEGAL, raw)).long()
-}
-
-fn known(raw: u32) -> Option<Op> {
-    let f3 = funct3(raw);
-    Some(match raw & 0x7F {
-        0x03 => {
-            use kind::{LB, LBU, LD, LH, LHU, LW, LWU};
-            let kind = *[LB, LH, LW, LD, LBU, LHU, LWU].get(f3 as usize)?;
-            integer(kind, raw, imm_i(raw))
-        }
-        0x07 => match f3 {
-            2 => Op::new(kind::FLW, rd(raw), rs1(raw), 0, imm_i(raw)),
-            _ => return vector(raw),
-        },
-        0x0F => match f3 {
-            0 if raw == 0x0100_000F => integer(kind::PAUSE, raw, 0),
-            0 => integer(kind::FENCE, raw, 0),
-            1 => whole(kind::MICROCODED, raw),
-            _ => return None,
-        },
-        0x13 => return immediate(raw),
-        0x17 => integer(kind::AUIPC, raw, (raw & 0xFFFF_F000).cast_signed()),
-        0x1B => return immediate_word(raw),
-        0x23 => {
-            let kind = *[kind::SB, kind::SH, kind::SW, kind::SD].get(f3 as usize)?;
-            integer(kind, raw, imm_s(raw))
-        }
-        0x27 => match f3 {
-            2 => Op::new(kind::FSW, 0, rs1(raw), rs2(raw), imm_s(raw)),
-            _ => return vector(raw),
-        },
-        0x33 => return register(raw),
-        0x37 => integer(kind::LUI, raw, (raw & 0xFFFF_F000).cast_signed()),
-        0x3B => return register_word(raw),
-        0x43 => return fused(kind::FMADD, raw),
-        0x47 => return fused(kind::FMSUB, raw),
-        0x4B => return fused(kind::FNMSUB, raw),
-        0x4F => return fused(kind::FNMADD, raw),
-        0x53 => return float(raw),
-        0x63 => {
-            use kind::{BEQ, BGE, BGEU, BLT, BLTU, BNE, ILLEGAL};
-            let kind = [BEQ, BNE, ILLEGAL, ILLEGAL, BLT, BGE, BLTU, BGEU][f3 as usize];
-            if kind == ILLEGAL {
-                return None;
+    let op = match et_isa::decode(raw) {
+        Some(found) => {
+            let long = found.expand();
+            match long.instruction().support() {
+                Support::Hardware => operation(long.id(), long.word()),
+                Support::Microcoded => detailed(kind::MICROCODED, long.id(), long.word()),
+                _ => illegal(),
             }
-            Op::new(kind, 0, rs1(raw), rs2(raw), imm_b(raw) / 2)
         }
-        0x67 if f3 == 0 => integer(kind::JALR, raw, imm_i(raw)),
-        0x67 => return None,
-        0x6F => integer(kind::JAL, raw, imm_j(raw) / 2),
-        0x73 => return system(raw),
-        _ => return vector(raw),
-    })
-}
-
-fn immediate(raw: u32) -> Option<Op> {
-    use kind::{ADDI, ANDI, ORI, SLLI, SLTI, SLTIU, SRAI, SRLI, XORI};
-    let shift = (raw >> 20 & 63).cast_signed();
-    Some(match (funct3(raw), raw >> 26) {
-        (0, _) => integer(ADDI, raw, imm_i(raw)),
-        (2, _) => integer(SLTI, raw, imm_i(raw)),
-        (3, _) => integer(SLTIU, raw, imm_i(raw)),
-        (4, _) => integer(XORI, raw, imm_i(raw)),
-        (6, _) => integer(ORI, raw, imm_i(raw)),
-        (7, _) => integer(ANDI, raw, imm_i(raw)),
-        (1, 0) => integer(SLLI, raw, shift),
-        (5, 0) => integer(SRLI, raw, shift),
-        (5, 0x10) => integer(SRAI, raw, shift),
-        _ => return None,
-    })
-}
-
-fn immediate_word(raw: u32) -> Option<Op> {
-    let shift = rs2(raw).cast_signed();
-    Some(match (funct3(raw), funct7(raw)) {
-        (0, _) => integer(kind::ADDIW, raw, imm_i(raw)),
-        (1, 0) => integer(kind::SLLIW, raw, shift),
-        (5, 0) => integer(kind::SRLIW, raw, shift),
-        (5, 0x20) => integer(kind::SRAIW, raw, shift),
-        _ => return None,
-    })
-}
-
-fn register(raw: u32) -> Option<Op> {
-    use kind::{ADD, AND, OR, SLL, SLT, SLTU, SRA, SRL, SUB, XOR};
-    use kind::{DIV, DIVU, MUL, MULH, MULHSU, MULHU, REM, REMU};
-    let f3 = funct3(raw) as usize;
-    let kind = match (funct7(raw), f3) {
-        (0, _) => [ADD, SLL, SLT, SLTU, XOR, SRL, OR, AND][f3],
-        (1, _) => [MUL, MULH, MULHSU, MULHU, DIV, DIVU, REM, REMU][f3],
-        (0x20, 0) => SUB,
-        (0x20, 5) => SRA,
-        _ => return None,
+        None => illegal(),
     };
-    Some(integer(kind, raw, 0))
+    if raw & 3 == 3 { op.long() } else { op.short() }
 }
 
-fn register_word(raw: u32) -> Option<Op> {
-    let f7 = funct7(raw);
-    let kind = match (f7, funct3(raw)) {
-        (0, 0) => kind::ADDW,
-        (0, 1) => kind::SLLW,
-        (0, 5) => kind::SRLW,
-        (0x20, 0) => kind::SUBW,
-        (0x20, 5) => kind::SRAW,
-        (1, 0) => kind::MULW,
-        (1, 4) => kind::DIVW,
-        (1, 5) => kind::DIVUW,
-        (1, 6) => kind::REMW,
-        (1, 7) => kind::REMUW,
-        (_, 2 | 3)
-            if matches!(
-                f7 & !1,
-                0x00 | 0x04 | 0x10 | 0x20 | 0x30 | 0x40 | 0x50 | 0x60 | 0x70 | 0x78
-            ) =>
-        {
-            return Some(whole(kind::ATOMIC, raw));
-        }
-        (0x08 | 0x09 | 0x0C | 0x0D, 3) => return Some(whole(kind::SMALL_STORE, raw)),
-        (0x40, 6) => kind::PACKB,
-        _ => return None,
-    };
-    Some(integer(kind, raw, 0))
+fn illegal() -> Op {
+    Op::new(kind::ILLEGAL, 0, 0, 0, 0)
 }
 
-fn system(raw: u32) -> Option<Op> {
-    match funct3(raw) {
-        0 => match raw {
-            0x0000_0073 => Some(whole(kind::ECALL, raw)),
-            0x0010_0073 => Some(whole(kind::EBREAK, raw)),
-            // sfence.vma
-            _ if funct7(raw) == 0x09 && rd(raw) == 0 => Some(whole(kind::MICROCODED, raw)),
-            _ => None,
-        },
-        4 => None,
-        _ => Some(whole(kind::CSR, raw)),
-    }
+/// Operation with an integer destination that keeps which instruction it is, the rounding mode and
+/// the third source; see [`Op::id`].
+fn detailed(kind: u8, id: Id, raw: u32) -> Op {
+    let details = (id as u32) | funct3(raw) << 12 | rs3(raw) << 16;
+    integer(kind, raw, details.cast_signed())
+}
+
+/// The same with a floating-point destination.
+fn float(id: Id, raw: u32) -> Op {
+    detailed(kind::FLOAT, id, raw).with_rd(rd(raw))
 }
 
 /// Arithmetic with host floats if the rounding mode allows it, otherwise by the general path.
-fn rounded(kind: u8, raw: u32) -> Option<Op> {
+fn rounded(kind: u8, id: Id, raw: u32) -> Op {
     let mask = match funct3(raw) {
         0 => 0,
         DYNAMIC => FRM_MASK,
-        5 | 6 => return None,
-        _ => return Some(float_whole(raw)),
+        _ => return float(id, raw),
     };
-    let third = (raw >> 27).cast_signed() << 8;
-    Some(Op::new(kind, rd(raw), rs1(raw), rs2(raw), third | mask))
+    Op::new(kind, rd(raw), rs1(raw), rs2(raw), rs3(raw).cast_signed() << 8 | mask)
 }
 
-/// Operation with a floating-point destination that reads its details from the instruction.
-fn float_whole(raw: u32) -> Op {
-    Op::new(kind::FLOAT, rd(raw), rs1(raw), rs2(raw), raw.cast_signed())
+/// An atomic; the width is 4 or 8 bytes.
+fn atomic(raw: u32, operation: Atomic, scope: Scope, size: u32) -> Op {
+    integer(kind::ATOMIC, raw, amo::details(operation, scope, size))
 }
 
-fn fused(kind: u8, raw: u32) -> Option<Op> {
-    // Quirk: format 1, which would be double precision, is taken for single precision.
-    if raw >> 25 & 3 > 1 { None } else { rounded(kind, raw) }
+/// A coherent store of 1 or 2 bytes.
+fn small_store(raw: u32, scope: Scope, size: u32) -> Op {
+    integer(kind::SMALL_STORE, raw, amo::details(Atomic::Swap, scope, size))
 }
 
-fn float(raw: u32) -> Option<Op> {
-    let fp = |kind| Op::new(kind, rd(raw), rs1(raw), rs2(raw), raw.cast_signed());
-    // A result that goes to an integer register.
-    let to_integer = |kind| whole(kind, raw);
-    let f3 = funct3(raw);
-    let reserved_rounding = matches!(f3, 5 | 6);
-    Some(match (funct7(raw), f3, rs2(raw)) {
-        (0x00, ..) => return rounded(kind::FADD, raw),
-        (0x04, ..) => return rounded(kind::FSUB, raw),
-        (0x08, ..) => return rounded(kind::FMUL, raw),
-        (0x0C, ..) | (0x2C, _, 0) => whole(kind::MICROCODED, raw),
-        (0x10, 0, _) => fp(kind::FSGNJ),
-        (0x10, 1, _) => fp(kind::FSGNJN),
-        (0x10, 2, _) => fp(kind::FSGNJX),
-        (0x14, 0, _) => fp(kind::FMIN),
-        (0x14, 1, _) => fp(kind::FMAX),
-        (0x50, 0, _) => to_integer(kind::FLE),
-        (0x50, 1, _) => to_integer(kind::FLT),
-        (0x50, 2, _) => to_integer(kind::FEQ),
-        (0x60, _, 0 | 1) if !reserved_rounding => to_integer(kind::FLOAT),
-        (0x68, _, 0 | 1) if !reserved_rounding => float_whole(raw),
-        (0x60 | 0x68, _, 2 | 3) => whole(kind::MICROCODED, raw),
-        (0x70, 0, 0) => to_integer(kind::FMV_X_W),
-        (0x70, 1, 0) => to_integer(kind::FLOAT),
-        (0x78, 0, 0) => fp(kind::FMV_W_X),
-        _ => return None,
-    })
+/// A CSR instruction: which one, and the register.
+fn csr(id: Id, raw: u32) -> Op {
+    let details = (id as u32).cast_signed() | operand::CSR.value(raw) << 16;
+    integer(kind::CSR, raw, details)
 }
 
-/// Packed and mask instructions.
-fn vector(raw: u32) -> Option<Op> {
-    Some(match packed::decode(raw)? {
-        Packed::Microcoded => whole(kind::MICROCODED, raw),
-        _ => whole(kind::PACKED, raw),
-    })
+/// Makes the operation of an instruction that the hardware executes.
+fn operation(id: Id, raw: u32) -> Op {
+    use Scope::{Global, Local};
+    let register = |kind| integer(kind, raw, 0);
+    let load = |kind| integer(kind, raw, imm_i(raw));
+    let store = |kind| integer(kind, raw, imm_s(raw));
+    let immediate = |kind| integer(kind, raw, operand::IMM12.value(raw));
+    let upper = |kind| integer(kind, raw, operand::IMM20.value(raw) << 12);
+    let shift = |kind| integer(kind, raw, operand::SHIFT6.value(raw));
+    let shift_word = |kind| integer(kind, raw, operand::SHIFT5.value(raw));
+    // Distances are counted in halfwords.
+    let branch = |kind| Op::new(kind, 0, rs1(raw), rs2(raw), operand::TARGET_B.value(raw) / 2);
+    let fp = |kind| Op::new(kind, rd(raw), rs1(raw), rs2(raw), 0);
+    let rounded = |kind| rounded(kind, id, raw);
+    let atomic = |operation, scope, size| atomic(raw, operation, scope, size);
+    match id {
+        Id::Lui => upper(kind::LUI),
+        Id::Auipc => upper(kind::AUIPC),
+        Id::Jal => integer(kind::JAL, raw, operand::TARGET_J.value(raw) / 2),
+        Id::Jalr => load(kind::JALR),
+        Id::Beq => branch(kind::BEQ),
+        Id::Bne => branch(kind::BNE),
+        Id::Blt => branch(kind::BLT),
+        Id::Bge => branch(kind::BGE),
+        Id::Bltu => branch(kind::BLTU),
+        Id::Bgeu => branch(kind::BGEU),
+        Id::Lb => load(kind::LB),
+        Id::Lh => load(kind::LH),
+        Id::Lw => load(kind::LW),
+        Id::Ld => load(kind::LD),
+        Id::Lbu => load(kind::LBU),
+        Id::Lhu => load(kind::LHU),
+        Id::Lwu => load(kind::LWU),
+        Id::Sb => store(kind::SB),
+        Id::Sh => store(kind::SH),
+        Id::Sw => store(kind::SW),
+        Id::Sd => store(kind::SD),
+        Id::Addi => immediate(kind::ADDI),
+        Id::Slti => immediate(kind::SLTI),
+        Id::Sltiu => immediate(kind::SLTIU),
+        Id::Xori => immediate(kind::XORI),
+        Id::Ori => immediate(kind::ORI),
+        Id::Andi => immediate(kind::ANDI),
+        Id::Addiw => immediate(kind::ADDIW),
+        Id::Slli => shift(kind::SLLI),
+        Id::Srli => shift(kind::SRLI),
+        Id::Srai => shift(kind::SRAI),
+        Id::Slliw => shift_word(kind::SLLIW),
+        Id::Srliw => shift_word(kind::SRLIW),
+        Id::Sraiw => shift_word(kind::SRAIW),
+        Id::Add => register(kind::ADD),
+        Id::Sub => register(kind::SUB),
+        Id::Sll => register(kind::SLL),
+        Id::Slt => register(kind::SLT),
+        Id::Sltu => register(kind::SLTU),
+        Id::Xor => register(kind::XOR),
+        Id::Srl => register(kind::SRL),
+        Id::Sra => register(kind::SRA),
+        Id::Or => register(kind::OR),
+        Id::And => register(kind::AND),
+        Id::Addw => register(kind::ADDW),
+        Id::Subw => register(kind::SUBW),
+        Id::Sllw => register(kind::SLLW),
+        Id::Srlw => register(kind::SRLW),
+        Id::Sraw => register(kind::SRAW),
+        Id::Mul => register(kind::MUL),
+        Id::Mulh => register(kind::MULH),
+        Id::Mulhsu => register(kind::MULHSU),
+        Id::Mulhu => register(kind::MULHU),
+        Id::Div => register(kind::DIV),
+        Id::Divu => register(kind::DIVU),
+        Id::Rem => register(kind::REM),
+        Id::Remu => register(kind::REMU),
+        Id::Mulw => register(kind::MULW),
+        Id::Divw => register(kind::DIVW),
+        Id::Divuw => register(kind::DIVUW),
+        Id::Remw => register(kind::REMW),
+        Id::Remuw => register(kind::REMUW),
+        Id::Packb => register(kind::PACKB),
+        Id::Pause => register(kind::PAUSE),
+        Id::Ecall => register(kind::ECALL),
+        Id::Ebreak => register(kind::EBREAK),
+        Id::Fence | Id::FenceTso => register(kind::FENCE),
+        Id::Csrrw | Id::Csrrs | Id::Csrrc | Id::Csrrwi | Id::Csrrsi | Id::Csrrci => csr(id, raw),
+        Id::Flw => load(kind::FLW).with_rd(rd(raw)),
+        Id::Fsw => store(kind::FSW),
+        Id::FaddS => rounded(kind::FADD),
+        Id::FsubS => rounded(kind::FSUB),
+        Id::FmulS => rounded(kind::FMUL),
+        Id::FmaddS => rounded(kind::FMADD),
+        Id::FmsubS => rounded(kind::FMSUB),
+        Id::FnmsubS => rounded(kind::FNMSUB),
+        Id::FnmaddS => rounded(kind::FNMADD),
+        Id::FsgnjS => fp(kind::FSGNJ),
+        Id::FsgnjnS => fp(kind::FSGNJN),
+        Id::FsgnjxS => fp(kind::FSGNJX),
+        Id::FminS => fp(kind::FMIN),
+        Id::FmaxS => fp(kind::FMAX),
+        Id::FmvWX => fp(kind::FMV_W_X),
+        Id::FleS => register(kind::FLE),
+        Id::FltS => register(kind::FLT),
+        Id::FeqS => register(kind::FEQ),
+        Id::FmvXW => register(kind::FMV_X_W),
+        Id::FcvtWS | Id::FcvtWuS | Id::FclassS => detailed(kind::FLOAT, id, raw),
+        Id::FcvtSW | Id::FcvtSWu => float(id, raw),
+        Id::AmoaddlW => atomic(Atomic::Add, Local, 4),
+        Id::AmoaddlD => atomic(Atomic::Add, Local, 8),
+        Id::AmoaddgW => atomic(Atomic::Add, Global, 4),
+        Id::AmoaddgD => atomic(Atomic::Add, Global, 8),
+        Id::AmoswaplW => atomic(Atomic::Swap, Local, 4),
+        Id::AmoswaplD => atomic(Atomic::Swap, Local, 8),
+        Id::AmoswapgW => atomic(Atomic::Swap, Global, 4),
+        Id::AmoswapgD => atomic(Atomic::Swap, Global, 8),
+        Id::AmoxorlW => atomic(Atomic::Xor, Local, 4),
+        Id::AmoxorlD => atomic(Atomic::Xor, Local, 8),
+        Id::AmoxorgW => atomic(Atomic::Xor, Global, 4),
+        Id::AmoxorgD => atomic(Atomic::Xor, Global, 8),
+        Id::AmoorlW => atomic(Atomic::Or, Local, 4),
+        Id::AmoorlD => atomic(Atomic::Or, Local, 8),
+        Id::AmoorgW => atomic(Atomic::Or, Global, 4),
+        Id::AmoorgD => atomic(Atomic::Or, Global, 8),
+        Id::AmoandlW => atomic(Atomic::And, Local, 4),
+        Id::AmoandlD => atomic(Atomic::And, Local, 8),
+        Id::AmoandgW => atomic(Atomic::And, Global, 4),
+        Id::AmoandgD => atomic(Atomic::And, Global, 8),
+        Id::AmominlW => atomic(Atomic::Min, Local, 4),
+        Id::AmominlD => atomic(Atomic::Min, Local, 8),
+        Id::AmomingW => atomic(Atomic::Min, Global, 4),
+        Id::AmomingD => atomic(Atomic::Min, Global, 8),
+        Id::AmomaxlW => atomic(Atomic::Max, Local, 4),
+        Id::AmomaxlD => atomic(Atomic::Max, Local, 8),
+        Id::AmomaxgW => atomic(Atomic::Max, Global, 4),
+        Id::AmomaxgD => atomic(Atomic::Max, Global, 8),
+        Id::AmominulW => atomic(Atomic::MinUnsigned, Local, 4),
+        Id::AmominulD => atomic(Atomic::MinUnsigned, Local, 8),
+        Id::AmominugW => atomic(Atomic::MinUnsigned, Global, 4),
+        Id::AmominugD => atomic(Atomic::MinUnsigned, Global, 8),
+        Id::AmomaxulW => atomic(Atomic::MaxUnsigned, Local, 4),
+        Id::AmomaxulD => atomic(Atomic::MaxUnsigned, Local, 8),
+        Id::AmomaxugW => atomic(Atomic::MaxUnsigned, Global, 4),
+        Id::AmomaxugD => atomic(Atomic::MaxUnsigned, Global, 8),
+        Id::AmocmpswaplW => atomic(Atomic::CompareSwap, Local, 4),
+        Id::AmocmpswaplD => atomic(Atomic::CompareSwap, Local, 8),
+        Id::AmocmpswapgW => atomic(Atomic::CompareSwap, Global, 4),
+        Id::AmocmpswapgD => atomic(Atomic::CompareSwap, Global, 8),
+        Id::Sbl => small_store(raw, Local, 1),
+        Id::Sbg => small_store(raw, Global, 1),
+        Id::Shl => small_store(raw, Local, 2),
+        Id::Shg => small_store(raw, Global, 2),
+        // The rest are packed and mask instructions, which are kept as they are.
+        _ if packed::exists(id) => Op::packed(id, sink(rd(raw)), raw),
+        _ => illegal(),
+    }
 }
 
 #[cfg(test)]
@@ -316,5 +315,38 @@ mod tests {
         assert_eq!(decode(0x0020_8253).imm(), 0);
         assert_eq!(decode(0x0020_9253).kind(), kind::FLOAT);
         assert_eq!(decode(0x0020_D253).kind(), kind::ILLEGAL);
+    }
+
+    #[test]
+    fn every_instruction_of_the_hardware_has_an_operation() {
+        for instruction in &et_isa::INSTRUCTIONS {
+            // Operands of 1 are legal for all instructions.
+            let operands = instruction.operands();
+            let one = |operand: &et_isa::Operand| operand.range().1.min(8).max(operand.range().0);
+            let values: Vec<_> = operands.iter().map(one).collect();
+            let values: Vec<_> = values
+                .iter()
+                .zip(operands)
+                .map(
+                    |(&value, operand)| {
+                        if operand.encode(value).is_ok() { value } else { operand.range().0 }
+                    },
+                )
+                .collect();
+            let Ok(word) = instruction.encode(&values) else { continue };
+            let kind = decode(word).kind();
+            match instruction.support() {
+                Support::Hardware => assert_ne!(kind, kind::ILLEGAL, "{}", instruction.mnemonic()),
+                Support::Microcoded => assert_eq!(kind, kind::MICROCODED),
+                _ => assert_eq!(kind, kind::ILLEGAL),
+            }
+        }
+    }
+
+    #[test]
+    fn length_is_that_of_the_instruction() {
+        assert_eq!(decode(0x157D).halfwords(), 1);
+        assert_eq!((decode(0).kind(), decode(0).halfwords()), (kind::ILLEGAL, 1));
+        assert_eq!((decode(!0).kind(), decode(!0).halfwords()), (kind::ILLEGAL, 2));
     }
 }

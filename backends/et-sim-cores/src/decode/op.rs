@@ -8,7 +8,11 @@
 //! | 15:14 | length in halfwords |
 //! | 21:16 | first source register |
 //! | 29:24 | second source register |
-//! | 63:32 | immediate: value, distance in halfwords, or the instruction itself |
+//! | 63:32 | immediate: value, distance in halfwords, details, or the instruction itself |
+//!
+//! Packed instructions are kept whole; their number is where the source registers would be.
+
+use et_isa::Id;
 
 use crate::config::MemoryModel;
 
@@ -33,6 +37,39 @@ impl Op {
                 | u64::from(rs2 & 63) << 24
                 | u64::from(imm.cast_unsigned()) << 32,
         )
+    }
+
+    /// A packed instruction: its number and itself.
+    pub(crate) fn packed(id: Id, rd: u32, raw: u32) -> Self {
+        let number = id as u32;
+        Self::new(kind::PACKED, rd, number & 63, number >> 6, raw.cast_signed())
+    }
+
+    /// Number of a packed instruction.
+    #[inline(always)]
+    pub(crate) fn packed_number(self) -> usize {
+        self.rs1() | self.rs2() << 6
+    }
+
+    /// Which instruction this is, if its immediate has such details.
+    #[inline(always)]
+    pub(crate) fn id(self) -> Option<Id> {
+        Id::from_number((self.raw() & 0xFFF) as usize)
+    }
+
+    /// Rounding mode, if the immediate has such details.
+    pub(crate) fn rounding(self) -> u32 {
+        self.raw() >> 12 & 7
+    }
+
+    /// Third source register, if the immediate has such details.
+    pub(crate) fn rs3(self) -> usize {
+        (self.raw() >> 16 & 31) as usize
+    }
+
+    /// The same operation with another destination.
+    pub(crate) fn with_rd(self, rd: u32) -> Self {
+        Self(self.0 & !(63 << 8) | u64::from(rd & 63) << 8)
     }
 
     /// The same operation as an instruction of 32 bits.
@@ -85,7 +122,7 @@ impl Op {
         (self.0.cast_signed() >> 32).cast_unsigned()
     }
 
-    /// The immediate as instruction bits.
+    /// The immediate as bits.
     #[inline(always)]
     pub(crate) fn raw(self) -> u32 {
         (self.0 >> 32) as u32

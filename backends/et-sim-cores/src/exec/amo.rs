@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::decode::op::{Op, SINK};
-use crate::decode::{funct3, funct7};
 use crate::exec::event::Event;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
@@ -27,22 +26,36 @@ pub(crate) enum Atomic {
     CompareSwap,
 }
 
-impl Atomic {
-    /// Decodes the function field without its scope bit.
-    fn new(function: u32) -> Self {
-        match function {
-            0x00 => Self::Add,
-            0x04 => Self::Swap,
-            0x10 => Self::Xor,
-            0x20 => Self::Or,
-            0x30 => Self::And,
-            0x40 => Self::Min,
-            0x50 => Self::Max,
-            0x60 => Self::MinUnsigned,
-            0x70 => Self::MaxUnsigned,
-            _ => Self::CompareSwap,
-        }
-    }
+/// Every operation, by number.
+const OPERATIONS: [Atomic; 10] = [
+    Atomic::Add,
+    Atomic::Swap,
+    Atomic::Xor,
+    Atomic::Or,
+    Atomic::And,
+    Atomic::Min,
+    Atomic::Max,
+    Atomic::MinUnsigned,
+    Atomic::MaxUnsigned,
+    Atomic::CompareSwap,
+];
+
+/// What the immediate of an atomic or a small store says: operation, scope and size in bytes.
+pub(crate) fn details(operation: Atomic, scope: Scope, size: u32) -> i32 {
+    let global = u32::from(scope == Scope::Global);
+    (operation as u32 | global << 4 | size << 8).cast_signed()
+}
+
+/// The scope in such an immediate.
+#[inline(always)]
+fn scope(op: Op) -> Scope {
+    if op.raw() >> 4 & 1 == 0 { Scope::Local } else { Scope::Global }
+}
+
+/// The size in such an immediate.
+#[inline(always)]
+fn size(op: Op) -> u64 {
+    (op.raw() >> 8).into()
 }
 
 /// Defines the function for one width. Sequentially consistent: kernels build locks from these.
@@ -144,22 +157,16 @@ struct Instruction {
 impl Instruction {
     #[inline(always)]
     fn new(hart: &Hart, op: Op) -> Self {
-        let raw = op.raw();
-        let function = funct7(raw);
+        let number = (op.raw() & 15) as usize;
         Self {
-            operation: Atomic::new(function & !1),
-            scope: scope(function),
-            size: if funct3(raw) == 2 { 4 } else { 8 },
+            operation: OPERATIONS.get(number).copied().unwrap_or(Atomic::CompareSwap),
+            scope: scope(op),
+            size: size(op),
             address: hart.x[op.rs1()],
             operand: hart.x[op.rs2()],
             expected: hart.x[31],
         }
     }
-}
-
-/// The scope is the low bit of the function field.
-fn scope(function: u32) -> Scope {
-    if function & 1 == 0 { Scope::Local } else { Scope::Global }
 }
 
 /// Executes an atomic instruction.
@@ -212,7 +219,7 @@ fn small_store_target<'a>(
     core: &Core<'a>,
     op: Op,
 ) -> Result<(&'a Region, u64, u64), Event> {
-    let size = if funct7(op.raw()) & !1 == 0x08 { 1 } else { 2 };
+    let size = size(op);
     // Only atomics are kept away from scratchpads by a local scope.
     bus::coherent(core, hart.shire(), hart.x[op.rs1()], size, Scope::Global)
         .map(|(region, offset)| (region, offset, size))
@@ -246,8 +253,7 @@ pub(crate) fn small_store_weak(
 ) -> Result<(), Event> {
     let Some(mut weak) = core.chip.weak() else { return small_store(hart, core, op, pc) };
     let (region, offset, size) = small_store_target(hart, core, op)?;
-    let scope = scope(funct7(op.raw()));
-    let target = Target { scope, bank: Bank::of(core, region), offset, size };
+    let target = Target { scope: scope(op), bank: Bank::of(core, region), offset, size };
     weak.post(core, hart.id, target, Change::Store(hart.x[op.rs2()]));
     Ok(())
 }

@@ -2,6 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
+use et_isa::Id;
+use et_isa::csr::{
+    EVICT_VA, FCC, FCCNB, FCSR, FFLAGS, FLB, FLUSH_VA, FRM, GSC_PROGRESS, HARTID, HPMCOUNTER3,
+    HPMCOUNTER4, HPMCOUNTER8, LOCK_VA, PREFETCH_VA, STALL, TENSOR_CONV_CTRL, TENSOR_CONV_SIZE,
+    TENSOR_COOP, TENSOR_ERROR, TENSOR_FMA, TENSOR_LOAD, TENSOR_LOAD_L2, TENSOR_MASK, TENSOR_QUANT,
+    TENSOR_REDUCE, TENSOR_STORE, TENSOR_WAIT, UCACHE_CONTROL, UNLOCK_VA, VALIDATION0, VALIDATION1,
+    VALIDATION2, VALIDATION3,
+};
+
 use crate::decode::op::Op;
 use crate::exec::cache;
 use crate::exec::event::Event;
@@ -19,41 +28,6 @@ const UCACHE_SPLIT: u16 = 1;
 const TENSOR_ERROR_MASK: u64 = 0x3FF;
 const TENSOR_COOP_MASK: u64 = 0xF_FF1F;
 
-const FFLAGS: u32 = 0x001;
-const FRM: u32 = 0x002;
-const FCSR: u32 = 0x003;
-const TENSOR_REDUCE: u32 = 0x800;
-const TENSOR_FMA: u32 = 0x801;
-const TENSOR_CONV_SIZE: u32 = 0x802;
-const TENSOR_CONV_CTRL: u32 = 0x803;
-const TENSOR_COOP: u32 = 0x804;
-const TENSOR_MASK: u32 = 0x805;
-const TENSOR_QUANT: u32 = 0x806;
-const TENSOR_ERROR: u32 = 0x808;
-const UCACHE_CONTROL: u32 = 0x810;
-const PREFETCH_VA: u32 = 0x81F;
-const FLB: u32 = 0x820;
-const FCC: u32 = 0x821;
-const STALL: u32 = 0x822;
-const TENSOR_WAIT: u32 = 0x830;
-const TENSOR_LOAD: u32 = 0x83F;
-const GSC_PROGRESS: u32 = 0x840;
-const TENSOR_LOAD_L2: u32 = 0x85F;
-const TENSOR_STORE: u32 = 0x87F;
-const EVICT_VA: u32 = 0x89F;
-const FLUSH_VA: u32 = 0x8BF;
-const VALIDATION_0: u32 = 0x8D0;
-const VALIDATION_1: u32 = 0x8D1;
-const VALIDATION_2: u32 = 0x8D2;
-const VALIDATION_3: u32 = 0x8D3;
-const LOCK_VA: u32 = 0x8DF;
-const UNLOCK_VA: u32 = 0x8FF;
-const HPM_COUNTER_3: u32 = 0xC03;
-const HPM_COUNTER_4: u32 = 0xC04;
-const HPM_COUNTER_8: u32 = 0xC08;
-const FCCNB: u32 = 0xCC0;
-const HARTID: u32 = 0xCD0;
-
 /// What `tensor_wait` waits for: evictions, flushes and locks.
 const WAIT_CACHE_OPERATIONS: u64 = 6;
 
@@ -68,12 +42,13 @@ enum Written {
 /// Executes a CSR instruction at `pc`.
 #[inline(never)]
 pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
-    let raw = op.raw();
-    let number = raw >> 20;
-    let function = raw >> 12 & 7;
-    let field = raw >> 15 & 31;
-    let operand = if function & 4 == 0 { hart.x[op.rs1()] } else { field.into() };
-    let writes = function & 3 == 1 || field != 0;
+    let id = op.id().ok_or_else(|| Event::illegal(core, pc))?;
+    let number = op.raw() >> 16;
+    let operand = match id {
+        Id::Csrrw | Id::Csrrs | Id::Csrrc => hart.x[op.rs1()],
+        _ => op.rs1() as u64,
+    };
+    let writes = matches!(id, Id::Csrrw | Id::Csrrwi) || op.rs1() != 0;
     let privileged = number >> 8 & 3 != 0;
     let read_only = number >> 10 == 3;
     if privileged || read_only && writes {
@@ -82,9 +57,9 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Resu
     let old = read(hart, core, number).ok_or_else(|| Event::illegal(core, pc))?;
     let mut result = old;
     if writes {
-        let new = match function & 3 {
-            1 => operand,
-            2 => old | operand,
+        let new = match id {
+            Id::Csrrw | Id::Csrrwi => operand,
+            Id::Csrrs | Id::Csrrsi => old | operand,
             _ => old & !operand,
         };
         match write(hart, core, number, new, pc)? {
@@ -110,20 +85,20 @@ fn read(hart: &Hart, core: &Core<'_>, number: u32) -> Option<u64> {
         }
         TENSOR_REDUCE | TENSOR_FMA | TENSOR_CONV_SIZE | TENSOR_CONV_CTRL | TENSOR_COOP
         | TENSOR_QUANT | TENSOR_LOAD | TENSOR_LOAD_L2 | TENSOR_STORE | TENSOR_WAIT | FLB | FCC
-        | STALL | PREFETCH_VA | EVICT_VA | FLUSH_VA | LOCK_VA | UNLOCK_VA | VALIDATION_1 => 0,
+        | STALL | PREFETCH_VA | EVICT_VA | FLUSH_VA | LOCK_VA | UNLOCK_VA | VALIDATION1 => 0,
         TENSOR_MASK => hart.tensor_mask.into(),
         TENSOR_ERROR => port.tensor_error.load(Ordering::Relaxed).into(),
         UCACHE_CONTROL => {
             core.chip.port(hart.id & !1).ucache_control.load(Ordering::Relaxed).into()
         }
         GSC_PROGRESS => hart.gsc_progress.into(),
-        VALIDATION_0 => hart.validation[0],
-        VALIDATION_2 => hart.validation[2],
-        VALIDATION_3 => hart.validation[3],
-        HPM_COUNTER_3 => core.chip.clock.cycles(),
+        VALIDATION0 => hart.validation[0],
+        VALIDATION2 => hart.validation[2],
+        VALIDATION3 => hart.validation[3],
+        HPMCOUNTER3 => core.chip.clock.cycles(),
         // Instructions of this thread of the minion; those of the other one are not counted here.
-        _ if number == HPM_COUNTER_4 + (hart.id & 1) => hart.retired,
-        HPM_COUNTER_4..=HPM_COUNTER_8 => 0,
+        _ if number == HPMCOUNTER4 + (hart.id & 1) => hart.retired,
+        HPMCOUNTER4..=HPMCOUNTER8 => 0,
         FCCNB => u64::from(port.credits(0)) | u64::from(port.credits(1)) << 16,
         HARTID => hart.id.into(),
         _ => return None,
@@ -163,9 +138,9 @@ fn write(
             core.chip.port(hart.id & !1).ucache_control.store(control, Ordering::Relaxed);
         }
         GSC_PROGRESS => hart.gsc_progress = (value & 7) as u8,
-        VALIDATION_0 => hart.validation[0] = value,
-        VALIDATION_2 => hart.validation[2] = value,
-        VALIDATION_3 => hart.validation[3] = value,
+        VALIDATION0 => hart.validation[0] = value,
+        VALIDATION2 => hart.validation[2] = value,
+        VALIDATION3 => hart.validation[3] = value,
         TENSOR_WAIT => {
             // All other operations are complete when their instruction is.
             if value == WAIT_CACHE_OPERATIONS
@@ -175,7 +150,7 @@ fn write(
             }
         }
         // The console has no reader.
-        VALIDATION_1 => {}
+        VALIDATION1 => {}
         FLB => {
             let last = core.chip.shire(hart.shire()).join_barrier(value);
             return Ok(Written::Result(last.into()));

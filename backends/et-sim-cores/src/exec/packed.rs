@@ -1,10 +1,12 @@
 //! Packed and mask instructions: which there are, and those on registers. Spec: ISA §3.4, §3.5
 //!
-//! They are kept as instructions and taken apart when executed: kernels spend their time in the
-//! eight lanes, not in the decoder.
+//! They are kept as instructions, with the number under which [`OPERATIONS`] has what they do, and
+//! take their operands out of the instruction when executed.
+
+use et_isa::{Id, operand};
 
 use crate::decode::op::Op;
-use crate::decode::{funct3, funct7, rd, rs1, rs2};
+use crate::decode::{funct3, rd, rs1, rs2};
 use crate::exec::amo::Atomic;
 use crate::exec::event::Event;
 use crate::exec::packed_memory;
@@ -22,8 +24,8 @@ pub(crate) const LANES: usize = 8;
 /// What a packed or mask instruction does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Packed {
-    /// Left to microcode, which means a trap.
-    Microcoded,
+    /// Not one of these instructions.
+    None,
     /// A fused operation with the signs of product and addend flipped as given.
     Fused(u32, u32),
     Add,
@@ -46,8 +48,12 @@ pub(crate) enum Packed {
     Shift(fn(u32, u32) -> u32),
     /// A condition on two lanes, to a mask register.
     BinaryToMask(fn(u32, u32) -> bool),
-    /// A function of a lane and a constant.
-    Constant(fn(u32, u32) -> u32, u32),
+    /// A function of a lane and a 10-bit constant.
+    Constant(fn(u32, u32) -> u32),
+    /// A short float to all lanes.
+    BroadcastFloat,
+    /// A 20-bit constant to all lanes.
+    BroadcastConstant,
     ConditionalMove,
     /// Takes all lanes, not only the enabled ones.
     MoveByMask,
@@ -84,8 +90,8 @@ pub(crate) enum Access {
     /// One word to all lanes.
     LoadBroadcast,
     /// Aligned and coherent.
-    LoadCoherent,
-    StoreCoherent,
+    LoadCoherent(Scope),
+    StoreCoherent(Scope),
     /// From, or to, a base and an index per lane; the size in bytes, and the scope of those that
     /// are aligned and coherent.
     Gather(u64, Option<Scope>),
@@ -98,87 +104,23 @@ pub(crate) enum Access {
     AtomicFloat(Pick, Scope),
 }
 
-/// Decodes an instruction; none if it is not one of these.
-pub(crate) fn decode(raw: u32) -> Option<Packed> {
-    let f3 = funct3(raw);
-    Some(match raw & 0x7F {
-        0x07 if f3 == 5 => Packed::Memory(Access::LoadWhole),
-        0x27 if f3 == 5 => Packed::Memory(Access::StoreWhole),
-        0x0B if f3 == 3 && raw >> 20 == 0 => Packed::BroadcastInteger,
-        0x0B => Packed::Memory(packed_memory::decode(raw)?),
-        0x1F => Packed::Constant(|_, constant| constant, short_float(raw >> 12)),
-        0x5F => Packed::Constant(|_, constant| constant, (raw.cast_signed() >> 12).cast_unsigned()),
-        0x3F if raw >> 25 & 3 == 2 => match f3 {
-            0 => Packed::Constant(u32::wrapping_add, imm10(raw)),
-            1 => Packed::Constant(|a, b| a & b, imm10(raw)),
-            2 => Packed::ConditionalMove,
-            _ => return None,
-        },
-        0x5B if !matches!(f3, 5 | 6) => {
-            let flip = |bit: u32| if raw >> 25 & bit != 0 { SIGN } else { 0 };
-            // 0 fmadd, 1 fmsub, 2 fnmsub, 3 fnmadd: 2 and 3 flip the product, 1 and 3 the addend.
-            Packed::Fused(flip(2), flip(1))
-        }
-        0x77 if f3 == 0 && funct7(raw) == 0 => Packed::MoveByMask,
-        0x7B => return custom3(raw),
-        _ => return None,
-    })
+/// What each instruction does, by its number.
+static OPERATIONS: [Packed; Id::ALL.len()] = {
+    let mut operations = [Packed::None; Id::ALL.len()];
+    let mut number = 0;
+    while number < operations.len() {
+        operations[number] = of(Id::ALL[number]);
+        number += 1;
+    }
+    operations
+};
+
+/// Returns `true` if an instruction is one of these.
+pub(crate) fn exists(id: Id) -> bool {
+    !matches!(of(id), Packed::None)
 }
 
-/// The constant of `fbci.ps`: 20 upper bits, and lower ones that continue their pattern.
-fn short_float(imm: u32) -> u32 {
-    let last = imm & 15;
-    imm << 12 | last << 8 | last << 4 | (last + u32::from(last >= 8))
-}
-
-/// The 10-bit signed immediate of opcode 0x3F.
-fn imm10(raw: u32) -> u32 {
-    let bits = raw >> 27 << 5 | rs2(raw);
-    ((bits << 22).cast_signed() >> 22).cast_unsigned()
-}
-
-fn custom3(raw: u32) -> Option<Packed> {
-    let (f3, f7, b) = (funct3(raw), funct7(raw), rs2(raw));
-    let rounded = !matches!(f3, 5 | 6);
-    // Destination, or operands, that are mask registers have only three bits.
-    let to_mask = rd(raw) < 8;
-    Some(match (f7, f3, b) {
-        (0x00, ..) if rounded => Packed::Add,
-        (0x04, ..) if rounded => Packed::Subtract,
-        (0x08, ..) if rounded => Packed::Multiply,
-        (0x0C, ..) | (0x2C, 0, 0 | 6 | 8) | (0x0F, 0..=3, _) => Packed::Microcoded,
-        (0x10, 0, _) => Packed::Binary(|a, b| a & !SIGN | b & SIGN),
-        (0x10, 1, _) => Packed::Binary(|a, b| a & !SIGN | !b & SIGN),
-        (0x10, 2, _) => Packed::Binary(|a, b| a ^ b & SIGN),
-        (0x14, 0, _) => Packed::MinMax(Pick::Smaller),
-        (0x14, 1, _) => Packed::MinMax(Pick::Larger),
-        (0x50, 0, _) => Packed::Compare(Compare::LessOrEqual),
-        (0x50, 1, _) => Packed::Compare(Compare::Less),
-        (0x50, 2, _) => Packed::Compare(Compare::Equal),
-        (0x50, 4, _) if to_mask => Packed::CompareToMask(Compare::LessOrEqual),
-        (0x50, 5, _) if to_mask => Packed::CompareToMask(Compare::Less),
-        (0x50, 6, _) if to_mask => Packed::CompareToMask(Compare::Equal),
-        (0x2C, _, 1) if rounded => Packed::Round,
-        (0x2C, 0, 2) => Packed::Float(lanes::fraction),
-        (0x2C, 0, 3) => Packed::Float(lanes::log2),
-        (0x2C, 0, 4) => Packed::Float(lanes::exp2),
-        (0x2C, 0, 7) => Packed::Float(lanes::reciprocal),
-        (0x60, _, 0) if rounded => Packed::ToInteger(Signed::Yes),
-        (0x60, _, 1) if rounded => Packed::ToInteger(Signed::No),
-        (0x68, _, 0) if rounded => Packed::FromInteger(Signed::Yes),
-        (0x68, _, 1) if rounded => Packed::FromInteger(Signed::No),
-        (0x68, 0, 0x0A) => Packed::Float(lanes::from_half),
-        (0x6C, 0, 9) => Packed::ToHalf,
-        (0x70, 0, 0..8) => Packed::LaneToInteger(Signed::No),
-        (0x70, 2, 0..8) => Packed::LaneToInteger(Signed::Yes),
-        (0x70, 1, 0) => Packed::Binary(|a, _| float::class(a)),
-        (0x73, ..) => Packed::Swizzle,
-        (0x33 | 0x29 | 0x2A | 0x2B | 0x6B, ..) => return mask(raw),
-        _ => return integer(f7, f3, b, to_mask),
-    })
-}
-
-fn integer(f7: u32, f3: u32, b: u32, to_mask: bool) -> Option<Packed> {
+const fn of(id: Id) -> Packed {
     /// All ones if the condition holds.
     macro_rules! condition {
         ($condition:expr) => {{
@@ -186,55 +128,96 @@ fn integer(f7: u32, f3: u32, b: u32, to_mask: bool) -> Option<Packed> {
             Packed::Binary(|a, b| if HOLDS(a, b) { u32::MAX } else { 0 })
         }};
     }
-    Some(match (f7, f3, b) {
-        (0x03, 0, _) => Packed::Binary(u32::wrapping_add),
-        (0x03, 1, _) => Packed::Binary(lanes::shift_left),
-        (0x03, 5, _) => Packed::Binary(lanes::shift_right),
-        (0x03, 4, _) => Packed::Binary(|a, b| a ^ b),
-        (0x03, 6, _) => Packed::Binary(|a, b| a | b),
-        (0x03, 7, _) => Packed::Binary(|a, b| a & b),
-        (0x03, 2, 0) => Packed::Binary(|a, _| !a),
-        (0x03, 3, 0) => Packed::Binary(|a, _| lanes::saturate(a, -128, 127)),
-        (0x03, 3, 1) => Packed::Binary(|a, _| lanes::saturate(a, 0, 255)),
-        (0x07, 0, _) => Packed::Binary(u32::wrapping_sub),
-        (0x07, 5, _) => Packed::Binary(lanes::shift_right_signed),
-        (0x0B, 0, _) => Packed::Binary(u32::wrapping_mul),
-        (0x0B, 1, _) => Packed::Binary(lanes::multiply_high_signed),
-        (0x0B, 2, _) => Packed::Binary(lanes::multiply_high),
-        (0x13, 0, 0) => Packed::PackBytes,
-        (0x13, 1, 0) => Packed::PackHalves,
-        (0x17, 0, _) => Packed::Binary(lanes::min_signed),
-        (0x17, 1, _) => Packed::Binary(lanes::max_signed),
-        (0x17, 2, _) => Packed::Binary(u32::min),
-        (0x17, 3, _) => Packed::Binary(u32::max),
-        (0x1F, 0, _) if to_mask => Packed::BinaryToMask(|a, b| a.cast_signed() < b.cast_signed()),
-        (0x27, 1, _) => Packed::Shift(lanes::shift_left),
-        (0x27, 5, _) => Packed::Shift(lanes::shift_right),
-        (0x27, 7, _) => Packed::Shift(lanes::shift_right_signed),
-        (0x53, 0, _) => condition!(|a, b| a.cast_signed() <= b.cast_signed()),
-        (0x53, 1, _) => condition!(|a, b| a.cast_signed() < b.cast_signed()),
-        (0x53, 2, _) => condition!(|a, b| a == b),
-        (0x53, 3, _) => condition!(|a, b| a < b),
-        (0x53, 4, 0) if to_mask => Packed::BinaryToMask(|a, _| a != 0),
-        _ => return None,
-    })
+    match id {
+        Id::FmaddPs => Packed::Fused(0, 0),
+        Id::FmsubPs => Packed::Fused(0, SIGN),
+        Id::FnmsubPs => Packed::Fused(SIGN, 0),
+        Id::FnmaddPs => Packed::Fused(SIGN, SIGN),
+        Id::FaddPs => Packed::Add,
+        Id::FsubPs => Packed::Subtract,
+        Id::FmulPs => Packed::Multiply,
+        Id::FsgnjPs => Packed::Binary(|a, b| a & !SIGN | b & SIGN),
+        Id::FsgnjnPs => Packed::Binary(|a, b| a & !SIGN | !b & SIGN),
+        Id::FsgnjxPs => Packed::Binary(|a, b| a ^ b & SIGN),
+        Id::FminPs => Packed::MinMax(Pick::Smaller),
+        Id::FmaxPs => Packed::MinMax(Pick::Larger),
+        Id::FlePs => Packed::Compare(Compare::LessOrEqual),
+        Id::FltPs => Packed::Compare(Compare::Less),
+        Id::FeqPs => Packed::Compare(Compare::Equal),
+        Id::FlemPs => Packed::CompareToMask(Compare::LessOrEqual),
+        Id::FltmPs => Packed::CompareToMask(Compare::Less),
+        Id::FeqmPs => Packed::CompareToMask(Compare::Equal),
+        Id::FroundPs => Packed::Round,
+        Id::FfrcPs => Packed::Float(lanes::fraction),
+        Id::FlogPs => Packed::Float(lanes::log2),
+        Id::FexpPs => Packed::Float(lanes::exp2),
+        Id::FrcpPs => Packed::Float(lanes::reciprocal),
+        Id::FcvtPwPs => Packed::ToInteger(Signed::Yes),
+        Id::FcvtPwuPs => Packed::ToInteger(Signed::No),
+        Id::FcvtPsPw => Packed::FromInteger(Signed::Yes),
+        Id::FcvtPsPwu => Packed::FromInteger(Signed::No),
+        Id::FcvtPsF16 => Packed::Float(lanes::from_half),
+        Id::FcvtF16Ps => Packed::ToHalf,
+        Id::FmvzXPs => Packed::LaneToInteger(Signed::No),
+        Id::FmvsXPs => Packed::LaneToInteger(Signed::Yes),
+        Id::FclassPs => Packed::Binary(|a, _| float::class(a)),
+        Id::FswizzPs => Packed::Swizzle,
+        Id::FbciPs => Packed::BroadcastFloat,
+        Id::FbciPi => Packed::BroadcastConstant,
+        Id::FbcxPs => Packed::BroadcastInteger,
+        Id::FaddiPi => Packed::Constant(u32::wrapping_add),
+        Id::FandiPi => Packed::Constant(|a, b| a & b),
+        Id::FcmovPs => Packed::ConditionalMove,
+        Id::FcmovmPs => Packed::MoveByMask,
+        Id::FaddPi => Packed::Binary(u32::wrapping_add),
+        Id::FsllPi => Packed::Binary(lanes::shift_left),
+        Id::FsrlPi => Packed::Binary(lanes::shift_right),
+        Id::FxorPi => Packed::Binary(|a, b| a ^ b),
+        Id::ForPi => Packed::Binary(|a, b| a | b),
+        Id::FandPi => Packed::Binary(|a, b| a & b),
+        Id::FnotPi => Packed::Binary(|a, _| !a),
+        Id::Fsat8Pi => Packed::Binary(|a, _| lanes::saturate(a, -128, 127)),
+        Id::Fsatu8Pi => Packed::Binary(|a, _| lanes::saturate(a, 0, 255)),
+        Id::FsubPi => Packed::Binary(u32::wrapping_sub),
+        Id::FsraPi => Packed::Binary(lanes::shift_right_signed),
+        Id::FmulPi => Packed::Binary(u32::wrapping_mul),
+        Id::FmulhPi => Packed::Binary(lanes::multiply_high_signed),
+        Id::FmulhuPi => Packed::Binary(lanes::multiply_high),
+        Id::FpackrepbPi => Packed::PackBytes,
+        Id::FpackrephPi => Packed::PackHalves,
+        Id::FminPi => Packed::Binary(lanes::min_signed),
+        Id::FmaxPi => Packed::Binary(lanes::max_signed),
+        Id::FminuPi => Packed::Binary(|a, b| if a < b { a } else { b }),
+        Id::FmaxuPi => Packed::Binary(|a, b| if a > b { a } else { b }),
+        Id::FltmPi => Packed::BinaryToMask(|a, b| a.cast_signed() < b.cast_signed()),
+        Id::FsetmPi => Packed::BinaryToMask(|a, _| a != 0),
+        Id::FslliPi => Packed::Shift(lanes::shift_left),
+        Id::FsrliPi => Packed::Shift(lanes::shift_right),
+        Id::FsraiPi => Packed::Shift(lanes::shift_right_signed),
+        Id::FlePi => condition!(|a, b| a.cast_signed() <= b.cast_signed()),
+        Id::FltPi => condition!(|a, b| a.cast_signed() < b.cast_signed()),
+        Id::FeqPi => condition!(|a, b| a == b),
+        Id::FltuPi => condition!(|a, b| a < b),
+        Id::Maskand => Packed::MaskBinary(|a, b| a & b),
+        Id::Maskor => Packed::MaskBinary(|a, b| a | b),
+        Id::Maskxor => Packed::MaskBinary(|a, b| a ^ b),
+        Id::Masknot => Packed::MaskBinary(|a, _| !a),
+        Id::Maskpopc => Packed::MaskCount(u8::count_ones),
+        Id::Maskpopcz => Packed::MaskCount(u8::count_zeros),
+        Id::MovMX => Packed::MaskSet,
+        Id::MovaXM => Packed::MasksToInteger,
+        Id::MovaMX => Packed::MasksFromInteger,
+        _ => match packed_memory::of(id) {
+            Some(access) => Packed::Memory(access),
+            None => Packed::None,
+        },
+    }
 }
 
-fn mask(raw: u32) -> Option<Packed> {
-    let (f3, a, b) = (funct3(raw), rs1(raw), rs2(raw));
-    let three_masks = rd(raw) < 8 && a < 8 && b < 8;
-    Some(match (funct7(raw), f3) {
-        (0x33, 7) if three_masks => Packed::MaskBinary(|a, b| a & b),
-        (0x33, 6) if three_masks => Packed::MaskBinary(|a, b| a | b),
-        (0x33, 4) if three_masks => Packed::MaskBinary(|a, b| a ^ b),
-        (0x33, 2) if three_masks && b == 0 => Packed::MaskBinary(|a, _| !a),
-        (0x29, 0) if a < 8 && b == 0 => Packed::MaskCount(u8::count_ones),
-        (0x2A, 0) if a < 8 && b == 0 => Packed::MaskCount(u8::count_zeros),
-        (0x2B, _) if rd(raw) < 8 => Packed::MaskSet,
-        (0x6B, 0) if a == 0 && b == 0 => Packed::MasksToInteger,
-        (0x6B, 1) if rd(raw) == 0 && b == 0 => Packed::MasksFromInteger,
-        _ => return None,
-    })
+/// The constant of `fbci.ps`: 20 upper bits, and lower ones that continue their pattern.
+fn short_float(imm: u32) -> u32 {
+    let last = imm & 15;
+    imm << 12 | last << 8 | last << 4 | (last + u32::from(last >= 8))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "lanes have 32 bits, masks eight")]
@@ -262,7 +245,7 @@ impl Hart {
 #[inline(never)]
 pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
     let raw = op.raw();
-    let operation = decode(raw).ok_or_else(|| Event::illegal(core, pc))?;
+    let operation = OPERATIONS.get(op.packed_number()).copied().unwrap_or(Packed::None);
     let (a, b) = (hart.f[rs1(raw) as usize].0, hart.f[rs2(raw) as usize].0);
     let c = hart.f[(raw >> 27) as usize].0;
     // The mode is checked before anything else, whatever the mask says.
@@ -273,7 +256,7 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Resu
         | Packed::Multiply
         | Packed::Round
         | Packed::ToInteger(_)
-        | Packed::FromInteger(_) => slow_float::rounding(hart, core, raw, pc)?,
+        | Packed::FromInteger(_) => slow_float::rounding(hart, core, funct3(raw), pc)?,
         Packed::ToHalf => slow_float::dynamic(hart, core, pc)?,
         _ => Rounding::NearestEven,
     };
@@ -305,10 +288,21 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Resu
         Packed::Float(function) => &move |e, flags| function(a[e], flags),
         Packed::Binary(function) => &move |e, _| function(a[e], b[e]),
         Packed::Shift(function) => &move |e, _| function(a[e], rs2(raw)),
-        Packed::Constant(function, constant) => &move |e, _| function(a[e], constant),
+        Packed::Constant(function) => {
+            let constant = operand::IMM10.value(raw).cast_unsigned();
+            &move |e, _| function(a[e], constant)
+        }
+        Packed::BroadcastFloat => {
+            let constant = short_float(raw >> 12);
+            &move |_, _| constant
+        }
+        Packed::BroadcastConstant => {
+            let constant = operand::IMM20.value(raw).cast_unsigned();
+            &move |_, _| constant
+        }
         Packed::ConditionalMove => &|e, _| if a[e] != 0 { b[e] } else { c[e] },
         Packed::Swizzle => {
-            let selector = rs2(raw) << 3 | funct3(raw);
+            let selector = operand::IMM8.value(raw).cast_unsigned();
             &move |e, _| a[e & 4 | (selector >> (2 * (e & 3)) & 3) as usize]
         }
         Packed::PackBytes => &|e, _| {
@@ -374,13 +368,12 @@ fn without_lanes(
             hart.x[op.rd()] = count(mask).into();
         }
         Packed::MaskSet => {
-            let constant = rs2(raw) << 3 | funct3(raw);
+            let constant = operand::IMM8.value(raw).cast_unsigned();
             let value = hart.x[rs1(raw) as usize] | u64::from(constant);
             hart.set_mask(rd(raw), value);
         }
         Packed::MasksToInteger => hart.x[op.rd()] = hart.masks,
         Packed::MasksFromInteger => hart.masks = hart.x[rs1(raw) as usize],
-        // Microcoded ones have a kind of their own and do not come here.
         _ => return Err(Event::illegal(core, pc)),
     }
     Ok(())

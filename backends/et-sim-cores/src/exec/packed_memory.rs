@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::decode::{funct3, funct7, imm_i, imm_s, rd, rs1, rs2};
+use et_isa::Id;
+
+use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
 use crate::exec::amo::Atomic;
 use crate::exec::event::Event;
 use crate::exec::packed::{Access, LANES};
@@ -16,60 +18,65 @@ use crate::memory::weak::{Bank, Change, Target};
 /// Alignment of coherent accesses to a whole register.
 const REGISTER_BYTES: u64 = 32;
 
-/// The scope that an instruction's bit selects.
-fn scope(global: bool) -> Scope {
-    if global { Scope::Global } else { Scope::Local }
-}
-
-/// Decodes an instruction of opcode 0x0B; none if it is not an access.
-pub(crate) fn decode(raw: u32) -> Option<Access> {
-    let f7 = funct7(raw);
-    // Sizes are encoded as 4, 8 and 16 in the steps between opcodes.
-    let size = |code: u32| match code & 0x1C {
-        0x04 => Some(1),
-        0x08 => Some(2),
-        0x10 => Some(4),
-        _ => None,
-    };
-    Some(match funct3(raw) {
-        0 => Access::LoadBroadcast,
-        2 => Access::Load,
-        6 => Access::Store,
-        1 if f7 & 3 == 0 => match f7 & 0x60 {
-            0x00 => Access::GatherBlock(size(f7)?),
-            0x20 => Access::Gather(size(f7)?, None),
-            0x40 => Access::ScatterBlock(size(f7)?),
-            _ => Access::Scatter(size(f7)?, None),
-        },
-        7 => match f7 {
-            0x08 | 0x09 if rs2(raw) == 0 => Access::LoadCoherent,
-            0x28 | 0x29 if rs2(raw) == 0 => Access::StoreCoherent,
-            0x40 | 0x41 => Access::Gather(1, Some(scope(f7 & 1 != 0))),
-            0x44 | 0x45 => Access::Gather(2, Some(scope(f7 & 1 != 0))),
-            0x48 | 0x49 => Access::Gather(4, Some(scope(f7 & 1 != 0))),
-            0x60 | 0x61 => Access::Scatter(1, Some(scope(f7 & 1 != 0))),
-            0x64 | 0x65 => Access::Scatter(2, Some(scope(f7 & 1 != 0))),
-            0x68 | 0x69 => Access::Scatter(4, Some(scope(f7 & 1 != 0))),
-            _ => return None,
-        },
-        4 => {
-            let scope = scope(f7 & 0x40 != 0);
-            let operation = match f7 & 0x3F {
-                0x03 => Atomic::Add,
-                0x07 => Atomic::Swap,
-                0x0B => Atomic::And,
-                0x0F => Atomic::Or,
-                0x13 => Atomic::Xor,
-                0x17 => Atomic::Min,
-                0x1B => Atomic::Max,
-                0x1F => Atomic::MinUnsigned,
-                0x23 => Atomic::MaxUnsigned,
-                0x18 => return Some(Access::AtomicFloat(Pick::Smaller, scope)),
-                0x14 => return Some(Access::AtomicFloat(Pick::Larger, scope)),
-                _ => return None,
-            };
-            Access::Atomic(operation, scope)
-        }
+/// Returns the access that an instruction makes; none if it is not one of these.
+pub(crate) const fn of(id: Id) -> Option<Access> {
+    use Scope::{Global, Local};
+    Some(match id {
+        Id::Flq2 => Access::LoadWhole,
+        Id::Fsq2 => Access::StoreWhole,
+        Id::FbcPs => Access::LoadBroadcast,
+        Id::FlwPs => Access::Load,
+        Id::FswPs => Access::Store,
+        Id::FlwlPs => Access::LoadCoherent(Local),
+        Id::FlwgPs => Access::LoadCoherent(Global),
+        Id::FswlPs => Access::StoreCoherent(Local),
+        Id::FswgPs => Access::StoreCoherent(Global),
+        Id::Fg32bPs => Access::GatherBlock(1),
+        Id::Fsc32bPs => Access::ScatterBlock(1),
+        Id::FgbPs => Access::Gather(1, None),
+        Id::FscbPs => Access::Scatter(1, None),
+        Id::FgblPs => Access::Gather(1, Some(Local)),
+        Id::FscblPs => Access::Scatter(1, Some(Local)),
+        Id::FgbgPs => Access::Gather(1, Some(Global)),
+        Id::FscbgPs => Access::Scatter(1, Some(Global)),
+        Id::Fg32hPs => Access::GatherBlock(2),
+        Id::Fsc32hPs => Access::ScatterBlock(2),
+        Id::FghPs => Access::Gather(2, None),
+        Id::FschPs => Access::Scatter(2, None),
+        Id::FghlPs => Access::Gather(2, Some(Local)),
+        Id::FschlPs => Access::Scatter(2, Some(Local)),
+        Id::FghgPs => Access::Gather(2, Some(Global)),
+        Id::FschgPs => Access::Scatter(2, Some(Global)),
+        Id::Fg32wPs => Access::GatherBlock(4),
+        Id::Fsc32wPs => Access::ScatterBlock(4),
+        Id::FgwPs => Access::Gather(4, None),
+        Id::FscwPs => Access::Scatter(4, None),
+        Id::FgwlPs => Access::Gather(4, Some(Local)),
+        Id::FscwlPs => Access::Scatter(4, Some(Local)),
+        Id::FgwgPs => Access::Gather(4, Some(Global)),
+        Id::FscwgPs => Access::Scatter(4, Some(Global)),
+        Id::FamoaddlPi => Access::Atomic(Atomic::Add, Local),
+        Id::FamoaddgPi => Access::Atomic(Atomic::Add, Global),
+        Id::FamoswaplPi => Access::Atomic(Atomic::Swap, Local),
+        Id::FamoswapgPi => Access::Atomic(Atomic::Swap, Global),
+        Id::FamoandlPi => Access::Atomic(Atomic::And, Local),
+        Id::FamoandgPi => Access::Atomic(Atomic::And, Global),
+        Id::FamoorlPi => Access::Atomic(Atomic::Or, Local),
+        Id::FamoorgPi => Access::Atomic(Atomic::Or, Global),
+        Id::FamoxorlPi => Access::Atomic(Atomic::Xor, Local),
+        Id::FamoxorgPi => Access::Atomic(Atomic::Xor, Global),
+        Id::FamominlPi => Access::Atomic(Atomic::Min, Local),
+        Id::FamomingPi => Access::Atomic(Atomic::Min, Global),
+        Id::FamomaxlPi => Access::Atomic(Atomic::Max, Local),
+        Id::FamomaxgPi => Access::Atomic(Atomic::Max, Global),
+        Id::FamominulPi => Access::Atomic(Atomic::MinUnsigned, Local),
+        Id::FamominugPi => Access::Atomic(Atomic::MinUnsigned, Global),
+        Id::FamomaxulPi => Access::Atomic(Atomic::MaxUnsigned, Local),
+        Id::FamomaxugPi => Access::Atomic(Atomic::MaxUnsigned, Global),
+        Id::FamominlPs => Access::AtomicFloat(Pick::Smaller, Local),
+        Id::FamomingPs => Access::AtomicFloat(Pick::Smaller, Global),
+        Id::FamomaxlPs => Access::AtomicFloat(Pick::Larger, Local),
+        Id::FamomaxgPs => Access::AtomicFloat(Pick::Larger, Global),
         _ => return None,
     })
 }
@@ -99,8 +106,6 @@ pub(crate) fn execute(
     let base = hart.x[rs1(raw) as usize];
     let fd = rd(raw) as usize;
     let word = |lane: usize| 4 * lane as u64;
-    // Of the accesses to whole registers only the coherent ones have a scope.
-    let coherent = Some(scope(funct7(raw) & 1 != 0));
     match access {
         Access::LoadWhole => {
             let from = offset(base, imm_i(raw));
@@ -124,21 +129,21 @@ pub(crate) fn execute(
             let (from, masks) = (offset(base, imm_i(raw)), hart.masks);
             load(hart, core, fd, None, |lane| masks >> lane & 1 != 0, |_| from)
         }
-        Access::LoadCoherent => {
+        Access::LoadCoherent(scope) => {
             if !base.is_multiple_of(REGISTER_BYTES) {
                 return Err(Event::load_fault(map::canonical(base)));
             }
             let masks = hart.masks;
             let enabled = |lane| masks >> lane & 1 != 0;
-            load(hart, core, fd, coherent, enabled, |lane| base.wrapping_add(word(lane)))
+            load(hart, core, fd, Some(scope), enabled, |lane| base.wrapping_add(word(lane)))
         }
-        Access::StoreCoherent => {
+        Access::StoreCoherent(scope) => {
             if !base.is_multiple_of(REGISTER_BYTES) {
                 return Err(Event::store_fault(map::canonical(base)));
             }
             // With a partial mask the result is undefined on the first silicon; the reference
             // stores all lanes.
-            store(hart, core, fd, coherent, |_| hart.masks & 0xFF != 0, base)
+            store(hart, core, fd, Some(scope), |_| hart.masks & 0xFF != 0, base)
         }
         Access::GatherBlock(size) => {
             let (block, masks) = (hart.x[rs2(raw) as usize], hart.masks);

@@ -1,9 +1,10 @@
 //! Floating-point instructions that the interpreter loop does not handle itself. Spec: ISA §1.4,
 //! §1.5
 
+use et_isa::Id;
+
 use crate::config::FloatProfile;
 use crate::decode::op::{Op, kind};
-use crate::decode::{funct3, funct7, rs2};
 use crate::exec::event::{self, Event};
 use crate::float;
 use crate::float::soft::{self, Rounding, SIGN};
@@ -15,9 +16,14 @@ pub(crate) fn dynamic(hart: &Hart, core: &Core<'_>, pc: u64) -> Result<Rounding,
     Rounding::new(hart.fcsr >> 5 & 7).ok_or_else(|| Event::illegal(core, pc))
 }
 
-/// Rounding mode of an instruction.
-pub(crate) fn rounding(hart: &Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<Rounding, Event> {
-    match funct3(raw) {
+/// Rounding mode for the field of an instruction.
+pub(crate) fn rounding(
+    hart: &Hart,
+    core: &Core<'_>,
+    field: u32,
+    pc: u64,
+) -> Result<Rounding, Event> {
+    match field {
         7 => dynamic(hart, core, pc),
         field => Rounding::new(field).ok_or_else(|| Event::illegal(core, pc)),
     }
@@ -48,58 +54,41 @@ pub(crate) fn arithmetic(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> R
 /// Everything that is neither frequent nor microcoded.
 #[inline(never)]
 pub(crate) fn other(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
-    let raw = op.raw();
     let a = hart.f[op.rs1() & 31].0[0];
+    let id = op.id().ok_or_else(|| Event::illegal(core, pc))?;
+    if id == Id::FclassS {
+        hart.x[op.rd()] = float::class(a).into();
+        return Ok(());
+    }
     let b = hart.f[op.rs2() & 31].0[0];
-    let c = hart.f[(raw >> 27) as usize].0[0];
+    let c = hart.f[op.rs3()].0[0];
+    let rounding = rounding(hart, core, op.rounding(), pc)?;
+    let integer = word(hart.x[op.rs1()]);
     let mut flags = 0;
-    let bits = match raw & 0x7F {
-        opcode @ (0x43 | 0x47 | 0x4B | 0x4F) => {
-            let rounding = rounding(hart, core, raw, pc)?;
-            let negate_product = if opcode >= 0x4B { SIGN } else { 0 };
-            let negate_addend = if matches!(opcode, 0x47 | 0x4F) { SIGN } else { 0 };
-            let (bits, raised) = soft::mul_add(a ^ negate_product, b, c ^ negate_addend, rounding);
-            flags |= raised;
-            bits
+    let (bits, raised) = match id {
+        Id::FmaddS => soft::mul_add(a, b, c, rounding),
+        Id::FmsubS => soft::mul_add(a, b, c ^ SIGN, rounding),
+        Id::FnmsubS => soft::mul_add(a ^ SIGN, b, c, rounding),
+        Id::FnmaddS => soft::mul_add(a ^ SIGN, b, c ^ SIGN, rounding),
+        Id::FaddS => soft::add(a, b, rounding),
+        Id::FsubS => soft::add(a, b ^ SIGN, rounding),
+        Id::FmulS => soft::mul(a, b, rounding),
+        Id::FcvtSW => (float::from_i33(integer.cast_signed().into(), rounding, &mut flags), 0),
+        Id::FcvtSWu => (float::from_i33(integer.into(), rounding, &mut flags), 0),
+        Id::FcvtWS | Id::FcvtWuS => {
+            let integer = if id == Id::FcvtWS {
+                float::to_i32(a, rounding, &mut flags)
+            } else {
+                float::to_u32(a, rounding, &mut flags).cast_signed()
+            };
+            hart.x[op.rd()] = i64::from(integer).cast_unsigned();
+            hart.fcsr |= flags;
+            return Ok(());
         }
-        _ => match funct7(raw) {
-            function @ (0x00 | 0x04 | 0x08) => {
-                let rounding = rounding(hart, core, raw, pc)?;
-                let (bits, raised) = match function {
-                    0x00 => soft::add(a, b, rounding),
-                    0x04 => soft::add(a, b ^ SIGN, rounding),
-                    _ => soft::mul(a, b, rounding),
-                };
-                flags |= raised;
-                bits
-            }
-            0x60 => {
-                let rounding = rounding(hart, core, raw, pc)?;
-                let integer = if rs2(raw) == 0 {
-                    float::to_i32(a, rounding, &mut flags)
-                } else {
-                    float::to_u32(a, rounding, &mut flags).cast_signed()
-                };
-                hart.x[op.rd()] = i64::from(integer).cast_unsigned();
-                hart.fcsr |= flags;
-                return Ok(());
-            }
-            0x68 => {
-                let rounding = rounding(hart, core, raw, pc)?;
-                let integer = word(hart.x[op.rs1()]);
-                let integer =
-                    if rs2(raw) == 0 { integer.cast_signed().into() } else { integer.into() };
-                float::from_i33(integer, rounding, &mut flags)
-            }
-            // Only the classification is left.
-            _ => {
-                hart.x[op.rd()] = float::class(a).into();
-                return Ok(());
-            }
-        },
+        _ => return Err(Event::illegal(core, pc)),
     };
     hart.f[op.rd() & 31] = Vector::scalar(bits);
-    hart.fcsr |= flags;
+    hart.fcsr |= flags | raised;
     Ok(())
 }
 
@@ -112,23 +101,22 @@ fn word(value: u64) -> u32 {
 /// results of the standard and the instruction is a scalar floating-point one.
 #[cold]
 pub(crate) fn microcoded(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
-    let raw = op.raw();
-    if core.chip.float == FloatProfile::Hardware || raw & 0x7F != 0x53 {
-        return Err(Event::at_instruction(core, event::MICROCODED, pc));
+    let trap = || Event::at_instruction(core, event::MICROCODED, pc);
+    let is_standard = core.chip.float != FloatProfile::Hardware;
+    let id = op.id().filter(|_| is_standard).ok_or_else(trap)?;
+    if !matches!(id, Id::FdivS | Id::FsqrtS | Id::FcvtLS | Id::FcvtLuS | Id::FcvtSL | Id::FcvtSLu) {
+        return Err(trap());
     }
-    let rounding = rounding(hart, core, raw, pc)?;
+    let rounding = rounding(hart, core, op.rounding(), pc)?;
     let a = hart.f[op.rs1() & 31].0[0];
-    let fd = (raw >> 7 & 31) as usize;
-    let ((bits, flags), target) = match funct7(raw) {
-        0x0C => (soft::div(a, hart.f[op.rs2() & 31].0[0], rounding), Some(fd)),
-        0x2C => (soft::sqrt(a, rounding), Some(fd)),
-        0x68 => {
-            let integer = hart.x[op.rs1()];
-            let integer = if rs2(raw) == 2 { integer.cast_signed().into() } else { integer.into() };
-            (soft::from_integer(integer, rounding), Some(fd))
-        }
+    let integer = hart.x[op.rs1()];
+    let (bits, flags) = match id {
+        Id::FdivS => soft::div(a, hart.f[op.rs2() & 31].0[0], rounding),
+        Id::FsqrtS => soft::sqrt(a, rounding),
+        Id::FcvtSL => soft::from_integer(integer.cast_signed().into(), rounding),
+        Id::FcvtSLu => soft::from_integer(integer.into(), rounding),
         _ => {
-            let (min, max) = if rs2(raw) == 2 {
+            let (min, max) = if id == Id::FcvtLS {
                 (i64::MIN.into(), i64::MAX.into())
             } else {
                 (0, u64::MAX.into())
@@ -141,12 +129,12 @@ pub(crate) fn microcoded(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> R
             )]
             let value = value as u64;
             hart.x[op.rd()] = value;
-            ((0, flags), None)
+            hart.fcsr |= flags;
+            return Ok(());
         }
     };
-    if let Some(fd) = target {
-        hart.f[fd] = Vector::scalar(bits);
-    }
+    // No float register is a sink: x0 there is f0.
+    hart.f[op.rd() & 31] = Vector::scalar(bits);
     hart.fcsr |= flags;
     Ok(())
 }
