@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 21] = [
+const LAYERS: [(&str, u32); 22] = [
     ("et-hal", 0),
     ("et-isa", 0),
     ("et-devapi", 1),
@@ -22,6 +22,7 @@ const LAYERS: [(&str, u32); 21] = [
     ("et-hal-vfio", 3),
     ("et-runtime", 3),
     ("et", 4),
+    ("et-as", 4),
     ("et-cli", 5),
     ("et-simd", 5),
     ("et-vm-edu", 5),
