@@ -3,16 +3,21 @@
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 
 mod bind;
+mod cc;
 mod copy;
 mod demo;
 mod doctor;
+mod elf;
 mod graph;
 mod info;
 mod npy;
+mod objdump;
 mod output;
 mod run;
 mod value;
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +42,8 @@ struct Cli {
 enum Command {
     /// Hands a card to the driver of VFIO; needs root.
     Bind(bind::BindArgs),
+    /// Compiles a kernel with a stock RISC-V compiler; knows the vendor's instructions.
+    Cc(cc::Args),
     /// Computes (a + b + 1)(a + b + 2) as a graph of four tasks and checks every element.
     Demo(demo::Args),
     /// Says what keeps a card from being used, and which commands help.
@@ -47,6 +54,8 @@ enum Command {
     List,
     /// Shows what a device says about itself.
     Info,
+    /// Lists the instructions of a kernel file.
+    Objdump(objdump::Args),
     /// Runs a kernel.
     Run(run::Args),
     /// Gives a card back to the driver it had; needs root.
@@ -54,6 +63,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    // Compilers find an assembler by its name.
+    if arguments.next().is_some_and(|name| Path::new(&name).file_name() == Some(OsStr::new("as"))) {
+        return et_as::run(arguments.collect());
+    }
     let filter = tracing_subscriber::EnvFilter::try_from_env("ET_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
@@ -61,11 +75,13 @@ fn main() -> ExitCode {
     let format = if cli.json { Format::Json } else { Format::Text };
     let outcome = match &cli.command {
         Command::Bind(args) => bind::bind(args, format),
+        Command::Cc(args) => cc::run(args, format),
         Command::Demo(args) => demo::run(&cli.device, args, format),
         Command::Doctor(args) => doctor::run(args, format),
         Command::Graph(args) => graph::run(&cli.device, args, format),
         Command::List => info::list(format),
         Command::Info => info::info(&cli.device, format),
+        Command::Objdump(args) => objdump::run(args, format),
         Command::Run(args) => run::run(&cli.device, args, format),
         Command::Unbind(args) => bind::unbind(args, format),
     };
