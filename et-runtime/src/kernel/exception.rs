@@ -184,9 +184,7 @@ impl fmt::Display for Cause {
             Self::FetchEccError => "memory error while fetching an instruction",
             Self::LoadSplitPageFault => "page fault of a load across two pages",
             Self::StoreSplitPageFault => "page fault of a store across two pages",
-            Self::Microcode => {
-                "instruction that the hardware does not execute (fdiv.s, fsqrt.s, 64-bit float conversions)"
-            }
+            Self::Microcode => "instruction that the hardware does not execute",
             Self::Other(value) => return write!(f, "trap with cause {value}"),
         })
     }
@@ -213,7 +211,11 @@ impl fmt::Display for ExceptionKind {
                 | Cause::FetchEccError => cause.fmt(f),
                 // The hardware gives the bits of 32-bit instructions only.
                 Cause::IllegalInstruction if *tval == 0 => cause.fmt(f),
-                Cause::IllegalInstruction | Cause::Microcode => write!(f, "{cause} {tval:#010x}"),
+                Cause::IllegalInstruction | Cause::Microcode => {
+                    write!(f, "{cause} {tval:#010x}")?;
+                    let decoded = u32::try_from(*tval).ok().and_then(et_isa::decode);
+                    decoded.map_or(Ok(()), |decoded| write!(f, " ({})", decoded.text()))
+                }
                 Cause::Other(_) => write!(f, "{cause}, value {tval:#x}"),
             },
             Self::SystemAbort => f.write_str("aborted by the host"),
@@ -469,10 +471,11 @@ mod tests {
         let text = |cause, tval| only(&trap(0, cause, tval)).kind.to_string();
         assert_eq!(
             text(30, 0x1805_7553),
-            "instruction that the hardware does not execute (fdiv.s, fsqrt.s, 64-bit float conversions) 0x18057553"
+            "instruction that the hardware does not execute 0x18057553 (fdiv.s fa0, fa0, ft0, dyn)"
         );
         assert_eq!(text(2, 0), "illegal instruction");
-        assert_eq!(text(2, 0x1050_0073), "illegal instruction 0x10500073");
+        assert_eq!(text(2, 0x1050_0073), "illegal instruction 0x10500073 (wfi)");
+        assert_eq!(text(2, 0xFFFF_FFFF), "illegal instruction 0xffffffff");
         assert_eq!(text(7, 0x10), "store access fault at 0x10 (null pointer)");
         let reason = "(null function pointer, or the entry returned)";
         assert_eq!(text(1, 0), format!("instruction access fault at 0x0 {reason}"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use et_devapi::msg::ops::{LaunchError, LaunchStatus};
 
 use super::exception::decode;
-use super::{HartContext, Location, Program};
+use super::{CodeLine, HartContext, Location, Program};
 
 /// A launch that did not complete: which harts, where and why.
 #[derive(Clone, Debug)]
@@ -62,6 +62,13 @@ impl LaunchFailure {
         self.program.locate(context.pc?)
     }
 
+    /// Returns the instruction that a hart was at and its neighbours, as the kernel's file has
+    /// them; none if that is not in the kernel.
+    #[must_use]
+    pub fn code(&self, context: &HartContext) -> Vec<CodeLine> {
+        context.pc.map(|pc| self.program.code(pc)).unwrap_or_default()
+    }
+
     /// Writes one hart: what happened, and where in the source.
     fn write_hart(&self, f: &mut fmt::Formatter<'_>, context: &HartContext) -> fmt::Result {
         write!(f, "{context}")?;
@@ -93,6 +100,9 @@ impl fmt::Display for LaunchFailure {
             write!(f, "; {} more harts", rest.len())?;
         }
         if f.alternate() {
+            for line in self.code(first) {
+                write!(f, "\n    {line}")?;
+            }
             for context in rest.iter().take(31) {
                 f.write_str("\n  ")?;
                 self.write_hart(f, context)?;

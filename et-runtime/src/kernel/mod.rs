@@ -1,6 +1,7 @@
 //! Kernels: loading, arguments, launching, and what went wrong.
 
 mod args;
+mod code;
 mod context;
 mod elf;
 mod exception;
@@ -11,6 +12,7 @@ mod program;
 mod symbols;
 
 pub use args::KernelArgs;
+pub use code::CodeLine;
 pub use elf::{ElfError, KernelImage};
 pub use exception::{Cause, ExceptionKind, HartContext};
 pub use failure::LaunchFailure;

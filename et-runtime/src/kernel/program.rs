@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::code::{self, CodeLine};
 use super::{Location, Symbols};
 
 /// What is needed to explain a program counter, also when the kernel is gone.
@@ -35,5 +36,13 @@ impl Program {
         }
         let symbols = self.symbols.get_or_init(|| Symbols::parse(&self.elf));
         Some(symbols.locate(pc.wrapping_sub(self.bias)))
+    }
+
+    /// Returns the instructions around a device address; none if it is not in this kernel's code.
+    pub(crate) fn code(&self, pc: u64) -> Vec<CodeLine> {
+        let Some(location) = self.locate(pc) else { return Vec::new() };
+        let at = pc.wrapping_sub(self.bias);
+        let start = location.symbol.map(|(_, offset)| at.wrapping_sub(offset));
+        code::around(&self.elf, start, at, self.bias)
     }
 }

@@ -129,6 +129,10 @@ fn a_failing_kernel_is_explained_and_the_exit_code_says_so() {
     for part in ["hart 70", "load access fault", "load_from_null", "trap_load.c", "sp "] {
         assert!(stderr.contains(part), "{part} in {stderr}");
     }
+    // The instruction and what comes after it.
+    for part in [":  00003503  ld a0, 0(zero)\n", ":  8082      c.jr ra\n"] {
+        assert!(stderr.contains(part), "{part} in {stderr}");
+    }
 }
 
 #[test]
