@@ -107,8 +107,11 @@ pub(crate) fn run(args: &Args, format: Format) -> anyhow::Result<()> {
     if args.libc == Library::Picolibc {
         command.arg(format!("--specs={}", picolibc(&gcc)?.display()));
     }
-    command.args(&args.args);
     let links = links(&args.args);
+    if links {
+        command.args(LINK);
+    }
+    command.args(&args.args);
     if links {
         link(&mut command, args, &files);
     }
@@ -193,8 +196,8 @@ fn has(args: &[OsString], option: &str) -> bool {
     args.iter().any(|arg| arg == option)
 }
 
+/// Adds what is linked.
 fn link(command: &mut Command, args: &Args, files: &Path) {
-    command.args(LINK);
     // A kernel with a start of its own says so as usual.
     if !has(&args.args, "-nostartfiles") {
         command
