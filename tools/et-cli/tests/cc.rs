@@ -197,3 +197,26 @@ fn a_missing_compiler_is_named() {
     let message = bad(folder.path(), &["cc", "--prefix", "no-such-", "k.c"]);
     assert!(message.contains("no-such-gcc not found; install the package"), "{message}");
 }
+
+#[test]
+fn the_projects_own_kernels_consist_of_known_instructions() {
+    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kernels/elf");
+    let mut seen = String::new();
+    for entry in fs::read_dir(&kernels).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let listing = good(&kernels, &["objdump", &name]);
+        // Zeros fill gaps, and are what one kernel traps on.
+        let is_unknown = |line: &&str| line.contains("byte 0x") && !line.ends_with("0x0000");
+        let unknown: Vec<_> = listing.lines().filter(is_unknown).collect();
+        assert!(unknown.is_empty(), "{name}: {unknown:?}");
+        seen += &listing;
+    }
+    // What `etsoc.h` has as numbers.
+    for operation in ["add", "swap", "xor", "or", "and", "min", "max", "minu", "maxu", "cmpswap"] {
+        let mnemonic = format!("  amo{operation}g.d ");
+        assert!(seen.contains(&mnemonic), "no kernel has {mnemonic}");
+    }
+    for mnemonic in ["  amoaddl.d ", "  amoswapg.w ", "  sbg ", "  shg ", ", flb, ", ", fcc, "] {
+        assert!(seen.contains(mnemonic), "no kernel has {mnemonic}");
+    }
+}
