@@ -280,10 +280,12 @@ fn an_abort_that_fails_leads_to_a_reset_of_the_cores() {
     let limit = Duration::from_millis(50);
     let config = ExecutorConfig::new().place(Place::Streams).abort_limit(limit);
     let prepared = |board: &str| {
-        // The launch that is lost would hold up the end.
-        let options = Config::new().shutdown_timeout(limit);
+        // What holds up the end is seen.
+        let options = Config::new().shutdown_timeout(LONG);
         let rig = Rig::of(et::open_with(format!("sim:{board}").parse().unwrap(), options).unwrap());
         let executor = rig.device.executor(&config).unwrap();
+        // The first launch brings a copy with it.
+        rig.device.stream().launch(&Launch::new(&rig.nop)).unwrap().wait(LONG).unwrap();
         (rig, executor)
     };
     let counters = |rig: &Rig| rig.device.hal().as_sim().unwrap().board().counters();
@@ -299,6 +301,15 @@ fn an_abort_that_fails_leads_to_a_reset_of_the_cores() {
     until("the reset", || counters(&rig).responses == before.responses + 3);
     let launch = Launch::new(&rig.nop);
     rig.device.stream().launch(&launch).unwrap().wait(LONG).unwrap();
+    // The launch that was lost stands in nothing's way, not in its own stream and not at the end.
+    let mut builder = GraphBuilder::new();
+    let nop = builder.kernel(&rig.nop);
+    builder.add(Task::new(nop)).unwrap();
+    executor.launch(&builder.build().unwrap()).unwrap().finish(LONG).unwrap();
+    let start = Instant::now();
+    drop(executor);
+    rig.device.close();
+    assert!(start.elapsed() < LONG / 4, "the end was held up");
 }
 
 #[test]

@@ -6,10 +6,7 @@ use std::fmt;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{
-    Body, CmResetStatus, Command, FirmwareType, FirmwareVersionStatus, Version,
-};
+use et_devapi::msg::ops::{Body, Command, FirmwareType, FirmwareVersionStatus, Version};
 use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 
 use crate::config::{Config, Drain};
@@ -265,20 +262,10 @@ impl<H: Hal> Device<H> {
     pub fn reset_compute(&self, timeout: Duration) -> Result<()> {
         let link = &self.link;
         let deadline = link.deadline(timeout);
-        let op = "compute reset";
         link.abort_all()?;
         // Work that does not end is no reason against a reset.
         link.wait_idle(None, link.deadline(timeout / 2));
-        match link.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline)? {
-            Body::CmReset { status: CmResetStatus::Success, .. } => {
-                link.compute_up();
-                Ok(())
-            }
-            Body::CmReset { status, .. } => {
-                Err(Error::Refused { op, status: status.to_string().into() })
-            }
-            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
-        }
+        link.reset_compute(deadline)
     }
 
     /// Resets the whole device through the bus and opens it again. Works on a device that does not

@@ -6,8 +6,6 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use et_devapi::dir::{OpsRegion, Region};
-use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{Body, CmResetStatus};
 use et_hal::{AccessPath, Bar, BarOffset, DeviceAccess, Hal, Mmio};
 
 use crate::clock::Clock;
@@ -15,11 +13,14 @@ use crate::config::Drain;
 use crate::device;
 use crate::event::{Event, Transfer};
 use crate::graph::HostData;
-use crate::link::{Harm, Link, Wire};
+use crate::link::{Harm, Link};
 use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer};
 use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::{Device, Error, Result};
+
+/// Firmware waits for 5 s until all cores have booted. Spec: §10.3
+const RESET_LIMIT: Duration = Duration::from_secs(10);
 
 /// A device, as executors see it.
 pub(super) struct Access<H: Hal> {
@@ -131,18 +132,11 @@ impl<H: Hal> Access<H> {
 
     /// Resets the cores, because they do not heed an abort. Done by a thread of its own, since it
     /// takes seconds.
-    pub(super) fn request_compute_reset(&self, limit: Duration) {
+    pub(super) fn request_compute_reset(&self) {
         let link = Arc::clone(&self.link);
-        let reset = move || {
-            let (op, deadline) = ("compute reset", link.deadline(limit));
-            match link.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline) {
-                Ok(Body::CmReset { status: CmResetStatus::Success, .. }) => {
-                    link.compute_up();
-                    tracing::info!("compute was reset");
-                }
-                Ok(answer) => tracing::error!(?answer, "compute cannot be reset"),
-                Err(error) => tracing::error!(%error, "compute cannot be reset"),
-            }
+        let reset = move || match link.reset_compute(link.deadline(RESET_LIMIT)) {
+            Ok(()) => tracing::info!("compute was reset"),
+            Err(error) => tracing::error!(%error, "compute cannot be reset"),
         };
         if let Err(error) = std::thread::Builder::new().name("et-compute-reset".into()).spawn(reset)
         {
@@ -204,7 +198,7 @@ impl Stop {
         };
         let launch = self.launch.id();
         tracing::warn!(why, launch, "a kernel cannot be aborted; resetting compute");
-        access.request_compute_reset(self.limit);
+        access.request_compute_reset();
         self.is_given_up = true;
         true
     }

@@ -79,10 +79,6 @@ impl<T> Flights<T> {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns what is in flight.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.payload.as_mut())

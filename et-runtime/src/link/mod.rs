@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use et_devapi::discovery::Layout;
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::Body;
+use et_devapi::msg::ops::{Body, CmResetStatus};
 use et_hal::{DeviceAccess, Dma, Hal, Mailbox};
 
 use self::core::{Command, Core, Shape};
@@ -254,9 +254,20 @@ impl<H: Hal> Link<H> {
         self.enter(|core, now| core.abort_all(now))
     }
 
-    /// The compute side has been reset.
-    pub(crate) fn compute_up(&self) {
-        self.enter(|core, _| core.health_mut().compute_up());
+    /// Resets the compute cores; launches that were in flight are lost. Spec: §10.3
+    pub(crate) fn reset_compute(&self, deadline: Deadline) -> Result<()> {
+        let op = "compute reset";
+        let mark = lock(&self.core).mark();
+        match self.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline)? {
+            Body::CmReset { status: CmResetStatus::Success, .. } => {
+                self.enter(|core, now| core.compute_up(mark, now));
+                Ok(())
+            }
+            Body::CmReset { status, .. } => {
+                Err(Error::Refused { op, status: status.to_string().into() })
+            }
+            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+        }
     }
 
     /// Submits an operation of at most one command, without waiting.

@@ -244,6 +244,7 @@ impl<C: Load> Core<C> {
             self.keep_barrier(&sent);
         }
         match target {
+            _ if sent.role == Role::Lost => Err((sent, Error::Aborted)),
             // Another user has aborted the queue.
             None => Err((sent, Error::Aborted)),
             Some(_) if is_meant => Err((sent, Error::Aborted)),

@@ -123,6 +123,12 @@ impl<C: Load> Core<C> {
         match sent.role {
             Role::Normal => place.in_flight -= 1,
             Role::High | Role::Abort => place.is_high_busy = false,
+            Role::Lost => {
+                self.lost -= 1;
+                // It brings its context back.
+                self.contexts.made += usize::from(sent.load.is_launch());
+                return;
+            }
         }
         self.orphans -= usize::from(sent.op.is_none());
     }
@@ -324,20 +330,64 @@ impl<C: Load> Core<C> {
     /// The compute side does not answer any more: launches in flight will never end, so their
     /// operations do, and their memory stays with the device until it is reset.
     pub(crate) fn compute_hangs(&mut self, why: &Arc<str>, now: Duration) -> Error {
-        let mut launches = Vec::new();
+        let has_launches =
+            self.flights.iter().any(|sent| sent.role == Role::Normal && sent.load.is_launch());
+        let scope = if has_launches { ResetScope::Function } else { ResetScope::Compute };
+        let error = self.health.compute_down(scope, why);
+        self.lose_launches(u64::MAX, &error, now);
+        error
+    }
+
+    /// Returns what tells commands sent before now from later ones.
+    pub(crate) fn mark(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Compute was reset by a command sent after `mark`. Launches before it are lost: firmware does
+    /// not answer a kernel that was running (Spec: §10.3), and one that was waiting is answered
+    /// some time or other. An abort that was not answered has nothing to end any more.
+    pub(crate) fn compute_up(&mut self, mark: u64, now: Duration) {
+        self.health.compute_up();
+        let mut aborted = Vec::new();
         for sent in self.flights.iter_mut() {
-            if sent.load.is_launch() {
-                launches.extend(sent.op.take());
+            if sent.role == Role::Abort && sent.sequence <= mark {
+                sent.role = Role::Lost;
+                aborted.push(sent.queue as usize);
             }
         }
-        let scope = if launches.is_empty() { ResetScope::Compute } else { ResetScope::Function };
-        let error = self.health.compute_down(scope, why);
-        for slot in launches {
-            self.orphans += 1;
-            self.drop_part(Some(slot), &error);
-            self.end_if_done(slot, now);
+        for queue in aborted {
+            self.lost += 1;
+            self.orphans -= 1;
+            self.queues[queue].is_high_busy = false;
+            self.abort_answered(queue, now);
         }
-        error
+        self.lose_launches(mark, &Error::Aborted, now);
+    }
+
+    /// Ends the operations of launches up to a sequence number, as if they had been answered.
+    fn lose_launches(&mut self, mark: u64, error: &Error, now: Duration) {
+        let mut lost = Vec::new();
+        for sent in self.flights.iter_mut() {
+            if sent.role == Role::Normal && sent.load.is_launch() && sent.sequence <= mark {
+                sent.role = Role::Lost;
+                lost.push((sent.queue as usize, sent.op.take()));
+            }
+        }
+        for (queue, op) in lost {
+            self.lost += 1;
+            // Another may take the place of its context.
+            self.contexts.made -= 1;
+            self.orphans -= usize::from(op.is_none());
+            self.queues[queue].in_flight -= 1;
+            self.drop_part(op, error);
+            if let Some(slot) = op {
+                self.end_if_done(slot, now);
+                self.rouse();
+            }
+            self.look_for_patient(queue);
+            self.resume_if_empty(queue, now);
+        }
+        self.tell_if_quiet();
     }
 
     /// Takes what was kept from a device that could still reach it. To be called after a reset.

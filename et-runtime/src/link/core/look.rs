@@ -180,8 +180,8 @@ impl<C: Load> Core<C> {
         self.flights.iter().filter(is_its).map(|sent| &sent.load)
     }
 
-    /// Returns the number of commands in flight.
+    /// Returns the number of commands in flight that will be answered.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.flights.len() - self.lost
     }
 }

@@ -308,6 +308,8 @@ enum Role {
     High,
     /// An abort that this link asked for.
     Abort,
+    /// A launch or abort that nothing waits for any more: it may never be answered.
+    Lost,
 }
 
 struct Contexts<T> {
@@ -341,6 +343,8 @@ pub(crate) struct Core<C: Load> {
     held: usize,
     /// Commands in flight that belong to no operation, by now.
     orphans: usize,
+    /// Commands of that role in flight. Their memory stays with the device.
+    lost: usize,
     /// When the device last answered anything, or got something to do.
     progress: Duration,
     /// When it was asked whether it is still there.
@@ -386,6 +390,7 @@ impl<C: Load> Core<C> {
             unsent: 0,
             held: 0,
             orphans: 0,
+            lost: 0,
             progress: Duration::ZERO,
             pinged: None,
             waiters: Vec::new(),

@@ -328,6 +328,15 @@ impl Device {
         }
     }
 
+    fn reset_compute(&mut self) {
+        if !self.gone {
+            for jobs in &mut self.jobs {
+                jobs.retain(|job| job.kind != Kind::Launch || !job.running);
+            }
+            self.start();
+        }
+    }
+
     fn finish(&mut self, which: usize, fail: bool) {
         let running: Vec<(usize, usize)> = (0..QUEUES)
             .flat_map(|queue| (0..self.jobs[queue].len()).map(move |at| (queue, at)))
@@ -362,7 +371,6 @@ struct World {
     waits: Vec<(StreamKey, u64)>,
     held: Vec<(Model, HeldOp)>,
     now: Duration,
-    contexts_gone: usize,
     own: usize,
     own_done: usize,
     /// Order between operations that the program has asked for: earlier, later.
@@ -392,7 +400,6 @@ impl World {
             waits: Vec::new(),
             held: Vec::new(),
             now: Duration::ZERO,
-            contexts_gone: 0,
             own: 0,
             own_done: 0,
             order: Vec::new(),
@@ -587,8 +594,18 @@ impl World {
                 self.core.lose(&Error::Closed, self.now);
             }
             Step::Reset => {
-                let all = self.core.end_quarantine();
-                assert!(all.is_empty() || self.is_lost() || self.device.gone || !all.is_empty());
+                // The device forgets what ran, and goes on with what waited.
+                let mark = self.core.mark();
+                for op in &mut self.ops {
+                    op.touched = true;
+                }
+                self.has_hung = true;
+                self.device.reset_compute();
+                self.core.compute_up(mark, self.now);
+                while self.core.contexts.made < CONTEXTS {
+                    self.core.context_made();
+                    self.core.context_back(0);
+                }
             }
         }
         self.settle();
@@ -694,7 +711,8 @@ impl World {
         assert_eq!(self.own, self.own_done, "the runtime's own commands");
         assert_eq!(self.core.interest, 0, "interest in operations that have ended");
         if !self.is_lost() {
-            assert_eq!(self.core.contexts.free.len() + self.contexts_gone, CONTEXTS, "contexts");
+            assert_eq!(self.core.contexts.free.len(), self.core.contexts.made, "contexts");
+            assert!(self.core.contexts.made + self.core.lost >= CONTEXTS, "contexts are gone");
             assert!(self.core.contexts.starved.is_empty());
         }
         assert_eq!((self.core.unsent, self.core.held, self.core.orphans), (0, 0, 0));

@@ -211,7 +211,7 @@ impl<C: Load> Core<C> {
         let Some(tag) = self.flights.next_tag() else { return Err((Stop::NoRoom, Some(sent))) };
         let number = u8::try_from(sent.queue).unwrap_or(u8::MAX);
         let id = match sent.role {
-            Role::Normal => QueueId::Submission(number),
+            Role::Normal | Role::Lost => QueueId::Submission(number),
             Role::High | Role::Abort => QueueId::HighPriority(number),
         };
         let pushed = sink.push(id, tag, sent.flags, &mut sent.load);
@@ -220,11 +220,11 @@ impl<C: Load> Core<C> {
         }
         let queue = &mut self.queues[sent.queue as usize];
         match sent.role {
-            Role::Normal => queue.in_flight += 1,
+            Role::Normal | Role::Lost => queue.in_flight += 1,
             Role::High | Role::Abort => queue.is_high_busy = true,
         }
         self.orphans += usize::from(sent.op.is_none());
-        if self.flights.is_empty() {
+        if self.in_flight() == 0 {
             self.progress = now;
         }
         if self.flights.insert(sent).is_err() {
@@ -306,7 +306,7 @@ impl<C: Load> Core<C> {
     /// Finds out whether the firmware is still there, if it has not answered anything for `limit`.
     /// Returns `true` if it is not.
     pub(crate) fn watch(&mut self, limit: Duration, now: Duration) -> bool {
-        if self.flights.is_empty() || now.saturating_sub(self.progress) < limit {
+        if self.in_flight() == 0 || now.saturating_sub(self.progress) < limit {
             self.pinged = None;
             return false;
         }
