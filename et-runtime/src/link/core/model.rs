@@ -6,7 +6,7 @@
 //! machine is asked what it would do; at the end everything that was accepted must have ended
 //! exactly once.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use et_devapi::msg::ops::{
     AbortStatus, Body, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
@@ -229,6 +229,8 @@ struct Device {
     gone: bool,
     /// Starts and ends of commands, by operation.
     log: Vec<(u64, Moment)>,
+    /// Commands that were executed to their end, by operation.
+    complete: BTreeMap<u64, u32>,
 }
 
 impl Sink<Model> for Device {
@@ -261,6 +263,9 @@ impl Device {
     fn answer(&mut self, job: &Job, complete: bool, aborted: bool) {
         if job.running && job.op != 0 {
             self.log.push((job.op, Moment::End));
+        }
+        if complete && !aborted {
+            *self.complete.entry(job.op).or_default() += 1;
         }
         let tag = job.tag;
         let completion = match job.kind {
@@ -361,6 +366,8 @@ struct Known {
     ended: u32,
     wanted: u32,
     touched: bool,
+    /// Accepted ones.
+    commands: u32,
 }
 
 struct World {
@@ -426,6 +433,7 @@ impl World {
             ended: 0,
             wanted: 0,
             touched: false,
+            commands: 0,
         });
         // What is before it in its stream comes first, as far as both reach the device.
         let id = self.ops.last()?.key.id;
@@ -444,7 +452,14 @@ impl World {
         let key = self.ops[at].key;
         let load = Model { kind, op: key.id, context: None };
         let command = if kind == Kind::Launch { Command::behind(load) } else { Command::new(load) };
-        let _ = self.core.append(key, command);
+        let is_down = kind == Kind::Launch && self.core.health().compute_refusal().is_some();
+        match self.core.append(key, command) {
+            Ok(()) => {
+                assert!(!is_down, "a launch is accepted although compute is down");
+                self.ops[at].commands += 1;
+            }
+            Err(_) => self.ops[at].touched = true,
+        }
     }
 
     fn close(&mut self, at: usize, outcome: Result<()>) {
@@ -638,6 +653,8 @@ impl World {
             match self.core.answer(tag, &completion, self.now) {
                 Answer::Held(held) => {
                     let (load, _, op) = held.split();
+                    // Whoever decides may make a success of it.
+                    *self.device.complete.entry(load.op).or_default() += 1;
                     self.held.push((load, op));
                 }
                 // As its driver does.
@@ -666,6 +683,10 @@ impl World {
             assert_eq!(known.ended, 1, "operation {id} ended twice");
             assert!(!known.is_open, "operation {id} ended while it was open");
             assert!(Arc::ptr_eq(&known.operation, &operation));
+            if error.is_none() {
+                let complete = self.device.complete.get(&id).copied().unwrap_or(0);
+                assert_eq!(complete, known.commands, "operation {id} succeeded");
+            }
             if let (Some(error), false) = (&error, known.touched) {
                 // Only failures of the device, or of an abort beside it.
                 let is_known = matches!(
