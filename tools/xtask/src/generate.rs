@@ -1,7 +1,7 @@
 //! `cargo xtask generate`: what is written down elsewhere and must say the same in other places.
 //!
 //! The layout of a cell is that of `et_devapi::handshake`; the mutants are those of
-//! `testing/et-loom/mutants.json`.
+//! `testing/et-loom/mutants.json`; the C header is that of the functions of `et-capi`.
 
 use std::path::PathBuf;
 
@@ -33,6 +33,7 @@ fn all() -> anyhow::Result<Vec<Generated>> {
     let header = root().join("testing/kernels/include/cell.h");
     Ok(vec![
         Generated { path: header, text: cell_header() },
+        Generated { path: root().join("bindings/et-capi/include/et.h"), text: c_header()? },
         Generated { text: states(&cell.text)?, ..cell },
         words,
         mutants,
@@ -160,6 +161,18 @@ fn cell_header() -> String {
     text += "};\n\n/* High half of the dispatch word, and of the status word. */\n";
     text += &format!("enum {{ {} }};\nenum {{ {} }};\n\n#endif\n", list(&controls), list(&states));
     text
+}
+
+/// The header of the C interface.
+fn c_header() -> anyhow::Result<String> {
+    let folder = root().join("bindings/et-capi");
+    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml"));
+    let config = config.map_err(anyhow::Error::msg)?;
+    // The file and its modules, so that no other program is run to find them.
+    let builder = cbindgen::Builder::new().with_config(config).with_src(folder.join("src/lib.rs"));
+    let mut header = Vec::new();
+    builder.generate().context("reading the sources of et-capi")?.write(&mut header);
+    Ok(String::from_utf8(header)?)
 }
 
 /// A mutant of the loom models, as far as the book names it.

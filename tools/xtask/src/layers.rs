@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 23] = [
+const LAYERS: [(&str, u32); 24] = [
     ("et-hal", 0),
     ("et-isa", 0),
     ("et-devapi", 1),
@@ -23,6 +23,7 @@ const LAYERS: [(&str, u32); 23] = [
     ("et-runtime", 3),
     ("et", 4),
     ("et-as", 4),
+    ("et-capi", 5),
     ("et-cli", 5),
     ("et-simd", 5),
     ("et-vm-edu", 5),

@@ -1,0 +1,955 @@
+/* C interface of the ET-SoC-1 host stack. `cargo xtask generate` writes this file from the sources
+ * of et-capi, whose README has the rules for handles and pointers. */
+
+#ifndef ET_H
+#define ET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Version of this interface: the major number in the upper half, the minor one in the lower. A
+// program runs with libraries of the same major and at least the same minor number.
+#define ET_ABI_VERSION 1
+
+// A wait without an end, in nanoseconds.
+#define ET_FOREVER UINT64_MAX
+
+// What became of a call, or of an operation. Names and numbers never change.
+typedef enum et_status {
+    // It went well.
+    ET_OK = 0,
+    // A place outside of its buffer.
+    ET_OUT_OF_BOUNDS = 1,
+    // An address or length is not a multiple of what the device needs.
+    ET_MISALIGNED = 2,
+    // An access of a width that the device does not have.
+    ET_BAD_WIDTH = 3,
+    // More than is ever possible.
+    ET_TOO_LARGE = 4,
+    // Arguments that make no sense, or belong to another device.
+    ET_INVALID = 5,
+    // The device cannot do this.
+    ET_UNSUPPORTED = 6,
+    // From before a reset of the device.
+    ET_STALE = 7,
+    // The process may not do this.
+    ET_PERMISSION = 8,
+    // In use; trying again can succeed.
+    ET_BUSY = 9,
+    // No host memory, or no right to pin more of it.
+    ET_NO_HOST_MEMORY = 10,
+    // No device memory.
+    ET_NO_DEVICE_MEMORY = 11,
+    // No bus addresses.
+    ET_NO_BUS_ADDRESSES = 12,
+    // No file descriptors, interrupt vectors or the like.
+    ET_NO_HANDLES = 13,
+    // Time ran out. What was waited for goes on.
+    ET_TIMEOUT = 14,
+    // The device broke the protocol.
+    ET_PROTOCOL = 15,
+    // The cores must be reset, see `et_device_reset_compute`.
+    ET_NEEDS_COMPUTE_RESET = 16,
+    // The device must be reset, see `et_device_reset`.
+    ET_NEEDS_RESET = 17,
+    // The device is gone.
+    ET_LOST = 18,
+    // The device was closed.
+    ET_CLOSED = 19,
+    // Something else; the message says what.
+    ET_OTHER = 20,
+    // The device failed a copy.
+    ET_COPY_FAILED = 30,
+    // The device refused or failed a launch; `et_event_failure` has the details.
+    ET_LAUNCH_FAILED = 31,
+    // The device refused a command.
+    ET_REFUSED = 32,
+    // The operation was aborted.
+    ET_ABORTED = 33,
+    // A task of a graph failed.
+    ET_TASK_FAILED = 40,
+    // The run of a graph was cancelled, or its deadline passed.
+    ET_CANCELLED = 41,
+    // A pointer that must not be null is null.
+    ET_NULL_POINTER = 64,
+    // The handle is 0, was freed, or never was one.
+    ET_BAD_HANDLE = 65,
+    // The handle is of another kind.
+    ET_WRONG_KIND = 66,
+    // The operation has not ended.
+    ET_NOT_READY = 67,
+    // The buffer of the caller is too small for the text.
+    ET_BUFFER_TOO_SMALL = 68,
+    // The `size` of a struct is none that any version of the library had, or is from a newer
+    // version and asks for something that this one does not have.
+    ET_BAD_STRUCT_SIZE = 69,
+    // The header is of another version than the library.
+    ET_ABI_MISMATCH = 70,
+    // A text is not UTF-8.
+    ET_NOT_UTF8 = 71,
+    // The call may wait, and was made in a callback, which must not.
+    ET_IN_CALLBACK = 72,
+    // A file could not be read or written.
+    ET_FILE = 73,
+    // `et_init` was not called.
+    ET_NOT_INITIALISED = 74,
+    // A defect of the library; please report it.
+    ET_INTERNAL = 127,
+} et_status;
+
+// Where a task is. It only goes forward.
+typedef enum et_task_state {
+    // It waits for others.
+    ET_TASK_WAITING = 1,
+    // It can run.
+    ET_TASK_READY = 2,
+    // The device schedules it.
+    ET_TASK_DELEGATED = 3,
+    // A worker has it, or has run it.
+    ET_TASK_RUNNING = 4,
+    // It has run. Final.
+    ET_TASK_DONE = 5,
+    // It failed. Final.
+    ET_TASK_FAILED_ITSELF = 6,
+    // It was cancelled. Final.
+    ET_TASK_CANCELLED = 7,
+    // A task it waits for failed or was cancelled. Final.
+    ET_TASK_NOT_RUN = 8,
+} et_task_state;
+
+// How a task uses memory.
+typedef enum et_access {
+    // It reads it.
+    ET_READS = 1,
+    // It writes it without reading it.
+    ET_WRITES = 2,
+    // It reads and writes it.
+    ET_UPDATES = 3,
+} et_access;
+
+// Why a hart stopped.
+typedef enum et_exception {
+    // It trapped: see `cause` and `value`.
+    ET_EXCEPTION_TRAP = 1,
+    // The host aborted the kernel.
+    ET_EXCEPTION_ABORTED = 2,
+    // The kernel gave up.
+    ET_EXCEPTION_GAVE_UP = 3,
+    // The kernel returned a negative number: see `value`.
+    ET_EXCEPTION_RETURNED = 4,
+    // An access went to an address without a device.
+    ET_EXCEPTION_BUS = 5,
+    // It did not answer.
+    ET_EXCEPTION_HANG = 6,
+    // The tensor unit reported an error.
+    ET_EXCEPTION_TENSOR = 7,
+    // Something that this version does not know.
+    ET_EXCEPTION_OTHER = 8,
+} et_exception;
+
+// Who schedules kernels, and what runs them.
+typedef enum et_place {
+    // The first of the others that can run the graph: resident, cores, streams.
+    ET_PLACE_AUTO = 0,
+    // Single harts, scheduled by the host.
+    ET_PLACE_CORES = 1,
+    // Single harts, scheduled by one of them.
+    ET_PLACE_RESIDENT = 2,
+    // Each task is a launch.
+    ET_PLACE_STREAMS = 3,
+} et_place;
+
+// How a device is opened; 0 everywhere is the default.
+typedef struct et_device_options {
+    // `sizeof(et_device_options)`.
+    size_t size;
+    // How long it may take to boot.
+    uint64_t boot_timeout_ns;
+    // How long a call may wait for room while its stream makes no progress.
+    uint64_t command_timeout_ns;
+    // How long closing may wait for what is in flight.
+    uint64_t shutdown_timeout_ns;
+    // How long the device may answer nothing before it is asked whether it is there.
+    uint64_t watchdog_ns;
+    // How long a wait polls before it sleeps.
+    uint64_t spin_ns;
+    // Most host memory for copies, in bytes.
+    uint64_t staging_bytes;
+    // Most commands in flight, at most 4096.
+    uint32_t in_flight;
+    // Must be 0.
+    uint32_t reserved;
+} et_device_options;
+
+// An open device.
+typedef struct et_device {
+    // A number to be looked up; 0 is no device.
+    uint64_t id;
+} et_device;
+
+// What a device says about itself; 0 where it does not say.
+typedef struct et_properties {
+    // `sizeof(et_properties)`, set by the caller.
+    size_t size;
+    // Shires that kernels can use, a bit for each.
+    uint64_t shire_mask;
+    // First address of the memory for users.
+    uint64_t memory_base;
+    // Its bytes.
+    uint64_t memory_bytes;
+    // Scratchpad of a shire, in bytes.
+    uint64_t local_memory_bytes;
+    // Second-level cache, in bytes.
+    uint64_t l2_bytes;
+    // Third-level cache, in bytes.
+    uint64_t l3_bytes;
+    // Most bytes of a part of a copy.
+    uint64_t dma_max_bytes;
+    // Addresses and lengths of copies are multiples of this.
+    uint64_t dma_align_bytes;
+    // Cycles of device times in a second.
+    uint64_t timestamp_hz;
+    // Number of shires.
+    uint32_t shires;
+    // Number of cores.
+    uint32_t cores;
+    // Number of hardware threads.
+    uint32_t harts;
+    // A cache line, in bytes.
+    uint32_t cache_line_bytes;
+    // Frequency of the cores at boot.
+    uint32_t frequency_mhz;
+    // Bandwidth of the memory in MB/s.
+    uint32_t memory_bandwidth_mbps;
+    // Version of the firmware's interface.
+    uint32_t api_version_major;
+    // Version of the firmware's interface.
+    uint32_t api_version_minor;
+    // Version of the firmware's interface.
+    uint32_t api_version_patch;
+    // Thermal design power.
+    uint32_t tdp_watts;
+    // 1 if the host can use device memory without copies.
+    uint32_t cpu_access;
+    // Submission queues.
+    uint32_t queues;
+} et_properties;
+
+// The end of an operation.
+typedef struct et_event {
+    // A number to be looked up; 0 is no event.
+    uint64_t id;
+} et_event;
+
+// When an operation was where. Host times are nanoseconds since the device was opened, device
+// times are cycles.
+typedef struct et_timeline {
+    // `sizeof(et_timeline)`, set by the caller.
+    size_t size;
+    // The call was made.
+    uint64_t queued_ns;
+    // The first command was sent.
+    uint64_t sent_ns;
+    // The last answer came.
+    uint64_t completed_ns;
+    // The device took the first command; 0 if it does not say, as below.
+    uint64_t device_start_cycles;
+    // How long it waited in the device.
+    uint64_t device_wait_cycles;
+    // How long it was executed.
+    uint64_t device_execute_cycles;
+} et_timeline;
+
+// To be called at the end of something, in whichever thread sees it. It must not wait, and must
+// not throw.
+typedef void (*et_callback)(void *user, enum et_status status);
+
+// What is known of a launch that failed.
+typedef struct et_failure {
+    // A number to be looked up; 0 is no failure.
+    uint64_t id;
+} et_failure;
+
+// Options of an executor; 0 everywhere is the default.
+typedef struct et_executor_options {
+    // `sizeof(et_executor_options)`.
+    size_t size;
+    // Shires whose harts are workers.
+    uint64_t shire_mask;
+    // How long kernels may go on when the executor is freed.
+    uint64_t close_grace_ns;
+    // An `et_place`.
+    uint32_t place;
+    // Most host threads for host functions.
+    uint32_t workers;
+    // Harts that run tasks.
+    uint32_t cores;
+    // Must be 0.
+    uint32_t reserved;
+} et_executor_options;
+
+// What runs graphs on a device.
+typedef struct et_executor {
+    // A number to be looked up; 0 is no executor.
+    uint64_t id;
+} et_executor;
+
+// An immutable graph.
+typedef struct et_graph {
+    // A number to be looked up; 0 is no graph.
+    uint64_t id;
+} et_graph;
+
+// Options of a run; 0 everywhere is the default.
+typedef struct et_run_options {
+    // `sizeof(et_run_options)`.
+    size_t size;
+    // Ends the run so long after its launch.
+    uint64_t deadline_ns;
+} et_run_options;
+
+// A launched graph.
+typedef struct et_run {
+    // A number to be looked up; 0 is no run.
+    uint64_t id;
+} et_run;
+
+// State of a hart of a launch that failed.
+typedef struct et_hart {
+    // `sizeof(et_hart)`, set by the caller.
+    size_t size;
+    // Number of the hart.
+    uint32_t hart;
+    // An `et_exception`.
+    uint32_t exception;
+    // Of a trap: the CSR `scause`.
+    uint64_t cause;
+    // Of a trap: the CSR `stval`; else what the kernel returned, in two's complement.
+    uint64_t value;
+    // Where it stopped in the kernel; 0 if unknown.
+    uint64_t pc;
+    // Cycle counter at that time.
+    uint64_t cycles;
+    // 1 if `registers` are known.
+    uint64_t has_registers;
+    // x1 to x31.
+    uint64_t registers[31];
+} et_hart;
+
+// What tasks and edges are given to.
+typedef struct et_graph_builder {
+    // A number to be looked up; 0 is no builder.
+    uint64_t id;
+} et_graph_builder;
+
+// A kernel on a device.
+typedef struct et_kernel {
+    // A number to be looked up; 0 is no kernel.
+    uint64_t id;
+} et_kernel;
+
+// A host function of a graph: gets its `user` pointer, the index of the task, and the arguments in
+// words of 8 bytes, which last until it returns. Returns 0 if it went well, else any other number,
+// which is in the message of the failure. It may wait, and must not throw.
+typedef int32_t (*et_task_function)(void *user, uint32_t task, const uint64_t *args, size_t words);
+
+// The description of a task.
+typedef struct et_task {
+    // A number to be looked up; 0 is no task.
+    uint64_t id;
+} et_task;
+
+// Memory on a device.
+typedef struct et_mem {
+    // A number to be looked up; 0 is no memory.
+    uint64_t id;
+} et_mem;
+
+// Bytes on the host that copies of a graph read or write.
+typedef struct et_host_data {
+    // A number to be looked up; 0 is no data.
+    uint64_t id;
+} et_host_data;
+
+// A kernel with arguments and options.
+typedef struct et_launch {
+    // A number to be looked up; 0 is no launch.
+    uint64_t id;
+} et_launch;
+
+// Where a kernel traces to.
+typedef struct et_trace_options {
+    // `sizeof(et_trace_options)`.
+    size_t size;
+    // Shires to trace.
+    uint64_t shire_mask;
+    // Harts of each shire.
+    uint64_t thread_mask;
+    // Bytes of the part of a hart at which it counts as full, 0 for all.
+    uint32_t threshold;
+    // Kinds of entries.
+    uint32_t event_mask;
+    // Levels.
+    uint32_t filter_mask;
+    // Must be 0.
+    uint32_t reserved;
+} et_trace_options;
+
+// Usage of the memory of a device, in bytes.
+typedef struct et_memory_stats {
+    // `sizeof(et_memory_stats)`, set by the caller.
+    size_t size;
+    // All of it.
+    uint64_t total_bytes;
+    // What is free.
+    uint64_t free_bytes;
+    // What is allocated.
+    uint64_t used_bytes;
+    // The largest free block.
+    uint64_t largest_free_bytes;
+    // The most that was ever allocated at one time.
+    uint64_t peak_used_bytes;
+    // Number of allocated blocks.
+    uint64_t live_blocks;
+} et_memory_stats;
+
+// Memory on the host that the device reads and writes directly.
+typedef struct et_host_buffer {
+    // A number to be looked up; 0 is no buffer.
+    uint64_t id;
+} et_host_buffer;
+
+// A finished recording.
+typedef struct et_profile {
+    // A number to be looked up; 0 is no profile.
+    uint64_t id;
+} et_profile;
+
+// A queue of operations, which are done in their order.
+typedef struct et_stream {
+    // A number to be looked up; 0 is no stream.
+    uint64_t id;
+} et_stream;
+
+// What went wrong in a stream without anyone hearing of it.
+typedef struct et_error_list {
+    // A number to be looked up; 0 is no list.
+    uint64_t id;
+} et_error_list;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Opens a device by its locator, such as "sim:", "sim:shires=2,dram=1GiB" or
+// "vfio:0000:01:00.0".
+//
+// `options` may be null.
+enum et_status et_device_open(const char *locator,
+                              const struct et_device_options *options,
+                              struct et_device *device);
+
+// Closes a device: waits a while for what is in flight, then aborts it. Streams, memory and so on
+// remain handles, to be freed, and answer `ET_CLOSED`.
+enum et_status et_device_close(struct et_device device);
+
+// Returns the number of devices that can be opened, the simulator included.
+enum et_status et_device_count(size_t *count);
+
+// Returns the locator of a device that can be opened.
+enum et_status et_device_locator(size_t index, char *buffer, size_t capacity, size_t *needed);
+
+// Returns what a device says about itself. The caller sets `properties->size`.
+enum et_status et_device_properties(struct et_device device, struct et_properties *properties);
+
+// Aborts one operation, whether it runs or waits, and waits until it has ended; with a timeout of
+// 0 it only asks for that.
+//
+// `ET_INVALID` if it has ended already or belongs to another device.
+enum et_status et_device_abort(struct et_device device, struct et_event event, uint64_t timeout_ns);
+
+// Resets the cores: aborts everything and restarts them. Memory and kernels stay.
+enum et_status et_device_reset_compute(struct et_device device, uint64_t timeout_ns);
+
+// Resets the whole device and opens it again, even one that does not answer any more. Every
+// stream, memory, kernel and event of before is stale.
+//
+// After an error the device is closed; a reset may be tried again.
+enum et_status et_device_reset(struct et_device device, uint64_t timeout_ns);
+
+// Takes what has arrived from the device, without waiting, and calls callbacks; `messages` may be
+// null. Only needed by programs that never wait.
+enum et_status et_device_poll(struct et_device device, size_t *messages);
+
+// Waits for an operation, for at most `timeout_ns`; 0 only looks. Returns the status of the
+// operation, or `ET_TIMEOUT`, which cancels nothing. `timeline` may be null.
+//
+// Any number of threads may wait.
+enum et_status et_event_wait(struct et_event event,
+                             uint64_t timeout_ns,
+                             struct et_timeline *timeline);
+
+// Returns the status of an operation without waiting: `ET_NOT_READY` before it has ended.
+enum et_status et_event_status(struct et_event event);
+
+// Returns the number of the operation, which no other one of the device ever has.
+enum et_status et_event_operation(struct et_event event, uint64_t *operation);
+
+// Has a function called when the operation has ended, at once if it has. It is called exactly
+// once, whether or not the event is freed before.
+enum et_status et_event_on_done(struct et_event event, et_callback callback, void *user);
+
+// Returns the details of a failed launch; `ET_INVALID` if the operation is none or did not fail.
+enum et_status et_event_failure(struct et_event event, struct et_failure *failure);
+
+// Frees an event. The operation goes on; if it fails and no call has heard of that, the failure is
+// in the stream's list of errors.
+enum et_status et_event_free(struct et_event event);
+
+// Makes an executor. `options` may be null.
+enum et_status et_executor_create(struct et_device device,
+                                  const struct et_executor_options *options,
+                                  struct et_executor *executor);
+
+// Frees an executor: cancels what has not started, and stops what runs after a while.
+enum et_status et_executor_free(struct et_executor executor);
+
+// Launches a graph. `options` may be null.
+enum et_status et_graph_launch(struct et_executor executor,
+                               struct et_graph graph,
+                               const struct et_run_options *options,
+                               struct et_run *run);
+
+// Waits until a run has ended, for at most `timeout_ns`; 0 only looks. Returns `ET_OK` if all
+// tasks have run, `ET_TASK_FAILED` and `ET_CANCELLED` if not, and `ET_TIMEOUT`, which cancels
+// nothing.
+enum et_status et_run_wait(struct et_run run, uint64_t timeout_ns);
+
+// Returns how many tasks have ended, in any way, and how many there are. Either may be null.
+enum et_status et_run_progress(struct et_run run, size_t *ended, size_t *tasks);
+
+// Returns where a task is, an `et_task_state`.
+enum et_status et_run_task_state(struct et_run run, uint32_t task, enum et_task_state *state);
+
+// Cancels what has not started.
+enum et_status et_run_cancel(struct et_run run);
+
+// Has a function called when a run has ended, at once if it has.
+enum et_status et_run_on_done(struct et_run run, et_callback callback, void *user);
+
+// Returns one of the tasks that failed by themselves, by its index from 0 in the order in which
+// they did: which task, its status and its message. `ET_NOT_READY` before the run has ended,
+// `ET_OUT_OF_BOUNDS` if there are not as many. `task`, `status` and `needed` may be null.
+enum et_status et_run_failure(struct et_run run,
+                              size_t index,
+                              uint32_t *task,
+                              enum et_status *status,
+                              char *buffer,
+                              size_t capacity,
+                              size_t *needed);
+
+// Frees a run, which goes on.
+enum et_status et_run_free(struct et_run run);
+
+// Returns the number of harts that failed, and the mask of their shires; the latter may be null.
+enum et_status et_failure_harts(struct et_failure failure, size_t *harts, uint64_t *shire_mask);
+
+// Returns the state of one of them, by its index from 0. The caller sets `hart->size`.
+enum et_status et_failure_hart(struct et_failure failure, size_t index, struct et_hart *hart);
+
+// Returns the function in which a hart stopped, and the bytes from its start; an empty text if
+// that is unknown. `distance` and `needed` may be null.
+enum et_status et_failure_function(struct et_failure failure,
+                                   size_t index,
+                                   uint64_t *distance,
+                                   char *buffer,
+                                   size_t capacity,
+                                   size_t *needed);
+
+// Returns the source file and line in which a hart stopped; an empty text and 0 if that is
+// unknown. `line` and `needed` may be null.
+enum et_status et_failure_source(struct et_failure failure,
+                                 size_t index,
+                                 uint32_t *line,
+                                 char *buffer,
+                                 size_t capacity,
+                                 size_t *needed);
+
+// Returns the instruction at which a hart stopped and its neighbours, a line for each, with a mark
+// at the one; an empty text if they are unknown. `needed` may be null.
+enum et_status et_failure_code(struct et_failure failure,
+                               size_t index,
+                               char *buffer,
+                               size_t capacity,
+                               size_t *needed);
+
+// Returns the whole report as a text of several lines. `needed` may be null.
+enum et_status et_failure_text(struct et_failure failure,
+                               char *buffer,
+                               size_t capacity,
+                               size_t *needed);
+
+// Frees the details of a failure.
+enum et_status et_failure_free(struct et_failure failure);
+
+// Makes a builder without tasks.
+enum et_status et_graph_builder_create(struct et_graph_builder *builder);
+
+// Frees a builder.
+enum et_status et_graph_builder_free(struct et_graph_builder builder);
+
+// Registers a kernel, for any number of tasks.
+enum et_status et_graph_kernel(struct et_graph_builder builder,
+                               struct et_kernel kernel,
+                               uint32_t *function);
+
+// Registers a host function, for any number of tasks. It may be called on any thread until the
+// last run of the graph has ended, several times at once.
+enum et_status et_graph_function(struct et_graph_builder builder,
+                                 et_task_function call,
+                                 void *user,
+                                 uint32_t *function);
+
+// In a host function: returns whether its run was cancelled, so that a long function can return
+// early. Elsewhere `ET_INVALID`.
+enum et_status et_task_is_cancelled(bool *is_cancelled);
+
+// Describes a task that runs a function, by its number from `et_graph_kernel` or
+// `et_graph_function`.
+enum et_status et_task_create(struct et_graph_builder builder,
+                              uint32_t function,
+                              struct et_task *task);
+
+// Frees a description that was not added.
+enum et_status et_task_free(struct et_task task);
+
+// Appends the address of device memory to the arguments, and declares its use, an `et_access`.
+enum et_status et_task_arg_mem(struct et_task task,
+                               struct et_mem mem,
+                               uint64_t offset,
+                               uint64_t bytes,
+                               uint32_t access);
+
+// Declares the use of device memory, an `et_access`, whose address the task does not get.
+enum et_status et_task_uses_mem(struct et_task task,
+                                struct et_mem mem,
+                                uint64_t offset,
+                                uint64_t bytes,
+                                uint32_t access);
+
+// Declares the use of host data, an `et_access`.
+enum et_status et_task_uses_host_data(struct et_task task,
+                                      struct et_host_data data,
+                                      uint32_t access);
+
+// Replaces the arguments by bytes, as `et_launch_args`.
+enum et_status et_task_args(struct et_task task, const void *args, size_t bytes, size_t align);
+
+// Appends a number to the arguments, at its natural alignment, as C does.
+enum et_status et_task_arg_u32(struct et_task task, uint32_t value);
+
+// Appends a number to the arguments.
+enum et_status et_task_arg_u64(struct et_task task, uint64_t value);
+
+// Appends a number to the arguments.
+enum et_status et_task_arg_f32(struct et_task task, float value);
+
+// Names a task, for messages.
+enum et_status et_task_name(struct et_task task, const char *name);
+
+// Runs the kernel on these shires only, where tasks become launches.
+enum et_status et_task_shires(struct et_task task, uint64_t mask);
+
+// Adds a task and frees its description, which stays if that fails. Gives the index of the task,
+// which may be null; tasks are in program order, and wait for earlier ones with whose use of
+// memory their own conflicts.
+enum et_status et_graph_add(struct et_graph_builder builder,
+                            struct et_task task,
+                            uint32_t *task_index);
+
+// Adds a copy of all of `from` to device memory. `task_index` may be null.
+enum et_status et_graph_copy_in(struct et_graph_builder builder,
+                                struct et_host_data from,
+                                struct et_mem to,
+                                uint64_t offset,
+                                uint32_t *task_index);
+
+// Adds a copy from device memory to all of `to`. `task_index` may be null.
+enum et_status et_graph_copy_out(struct et_graph_builder builder,
+                                 struct et_mem from,
+                                 uint64_t offset,
+                                 struct et_host_data to,
+                                 uint32_t *task_index);
+
+// Runs one task after another, whatever they declare.
+enum et_status et_graph_edge(struct et_graph_builder builder, uint32_t before, uint32_t after);
+
+// Makes the graph and frees the builder, also if that fails, for example because tasks wait for
+// each other in a circle.
+enum et_status et_graph_build(struct et_graph_builder builder, struct et_graph *graph);
+
+// Frees a graph. Its runs go on.
+enum et_status et_graph_free(struct et_graph graph);
+
+// Makes so many zero bytes.
+enum et_status et_host_data_create(size_t bytes, struct et_host_data *data);
+
+// Copies into host data. Waits for a copy of a graph that uses it.
+enum et_status et_host_data_write(struct et_host_data data,
+                                  size_t offset,
+                                  const void *from,
+                                  size_t bytes);
+
+// Copies out of host data. Waits for a copy of a graph that uses it.
+enum et_status et_host_data_read(struct et_host_data data, size_t offset, void *to, size_t bytes);
+
+// Frees host data, once the last graph that uses it is gone.
+enum et_status et_host_data_free(struct et_host_data data);
+
+// Loads a kernel from an ELF file in memory. `name` is for messages.
+enum et_status et_kernel_load(struct et_device device,
+                              const char *name,
+                              const void *elf,
+                              size_t bytes,
+                              struct et_kernel *kernel);
+
+// Loads a kernel from an ELF file, by whose path it is called in messages.
+enum et_status et_kernel_load_file(struct et_device device,
+                                   const char *path,
+                                   struct et_kernel *kernel);
+
+// Frees a kernel, once the last launch of it has ended.
+enum et_status et_kernel_free(struct et_kernel kernel);
+
+// Returns where a kernel is on its device, and how long it is. Either may be null.
+enum et_status et_kernel_place(struct et_kernel kernel, uint64_t *address, uint64_t *bytes);
+
+// Describes a launch of a kernel on all shires, without arguments.
+enum et_status et_launch_create(struct et_kernel kernel, struct et_launch *launch);
+
+// Frees a description. Launches of it go on.
+enum et_status et_launch_free(struct et_launch launch);
+
+// Replaces the arguments by bytes; `align` is the alignment of the struct, a power of two up to
+// 4096, and 0 is 8. Memory whose address is in them is kept by `et_launch_keep` or by the caller.
+enum et_status et_launch_args(struct et_launch launch,
+                              const void *args,
+                              size_t bytes,
+                              size_t align);
+
+// Appends the address of device memory at an offset, and keeps the memory until the launch has
+// ended.
+enum et_status et_launch_arg_mem(struct et_launch launch, struct et_mem mem, uint64_t offset);
+
+// Keeps device memory until the launch has ended.
+enum et_status et_launch_keep(struct et_launch launch, struct et_mem mem);
+
+// Appends a number at its natural alignment, as C does.
+enum et_status et_launch_arg_u32(struct et_launch launch, uint32_t value);
+
+// Appends a number.
+enum et_status et_launch_arg_i32(struct et_launch launch, int32_t value);
+
+// Appends a number.
+enum et_status et_launch_arg_u64(struct et_launch launch, uint64_t value);
+
+// Appends a number.
+enum et_status et_launch_arg_i64(struct et_launch launch, int64_t value);
+
+// Appends a number.
+enum et_status et_launch_arg_f32(struct et_launch launch, float value);
+
+// Runs on these shires only.
+enum et_status et_launch_shires(struct et_launch launch, uint64_t mask);
+
+// Evicts the third-level cache before the kernel starts.
+enum et_status et_launch_flush_l3(struct et_launch launch);
+
+// Gives every hart a stack of at least this many bytes.
+enum et_status et_launch_stack(struct et_launch launch, uint64_t bytes);
+
+// Lets the kernel trace into device memory, whose address and length are multiples of 64.
+enum et_status et_launch_trace(struct et_launch launch,
+                               struct et_mem buffer,
+                               const struct et_trace_options *options);
+
+// Allocates memory on the device at a multiple of `align` bytes, a power of two; 0 is 64. Its
+// contents are undefined.
+enum et_status et_mem_alloc(struct et_device device,
+                            uint64_t bytes,
+                            uint64_t align,
+                            struct et_mem *mem);
+
+// Frees memory, once the last operation that uses it has ended.
+enum et_status et_mem_free(struct et_mem mem);
+
+// Returns the address of memory on its device.
+enum et_status et_mem_address(struct et_mem mem, uint64_t *address);
+
+// Returns the length of memory, as asked for.
+enum et_status et_mem_bytes(struct et_mem mem, uint64_t *bytes);
+
+// Returns how much memory of a device is used. The caller sets `stats->size`.
+enum et_status et_memory_stats_get(struct et_device device, struct et_memory_stats *stats);
+
+// Allocates zeroed host memory that a device reads and writes directly.
+enum et_status et_host_buffer_alloc(struct et_device device,
+                                    size_t bytes,
+                                    struct et_host_buffer *buffer);
+
+// Frees a host buffer, once the device is done with it.
+enum et_status et_host_buffer_free(struct et_host_buffer buffer);
+
+// Copies into a host buffer. `ET_BUSY` while a copy of the device uses it.
+enum et_status et_host_buffer_write(struct et_host_buffer buffer,
+                                    size_t offset,
+                                    const void *from,
+                                    size_t bytes);
+
+// Copies out of a host buffer. `ET_BUSY` while a copy of the device uses it.
+enum et_status et_host_buffer_read(struct et_host_buffer buffer,
+                                   size_t offset,
+                                   void *to,
+                                   size_t bytes);
+
+// Starts to record the operations of a device.
+enum et_status et_profile_start(struct et_device device);
+
+// Stops to record, and gives what was recorded.
+enum et_status et_profile_stop(struct et_device device, struct et_profile *profile);
+
+// Returns the number of recorded operations, and of those for which there was no room; the latter
+// may be null.
+enum et_status et_profile_count(struct et_profile profile, size_t *operations, uint64_t *dropped);
+
+// Writes a recording as a file that Perfetto and Chrome open.
+enum et_status et_profile_write(struct et_profile profile, const char *path);
+
+// Frees a recording.
+enum et_status et_profile_free(struct et_profile profile);
+
+// To be called first, with `ET_ABI_VERSION`: checks that header and library fit. May be called any
+// number of times.
+//
+// `ET_ABI_MISMATCH` names both versions.
+enum et_status et_init(uint32_t abi_version);
+
+// Returns the version of the interface that the library has.
+uint32_t et_abi_version(void);
+
+// Returns the version of the library, such as "0.1.0".
+const char *et_version(void);
+
+// Returns the name of a status code, such as `ET_TIMEOUT`; of other numbers `unknown`.
+const char *et_status_name(int32_t status);
+
+// Returns the message of the last call of this thread that failed, with all causes; empty if none
+// did. Valid until the next call of this thread that fails.
+const char *et_last_error(void);
+
+// Makes a stream.
+enum et_status et_stream_create(struct et_device device, struct et_stream *stream);
+
+// Frees a stream. What it was given is done.
+enum et_status et_stream_free(struct et_stream stream);
+
+// Waits until all operations are done, failed ones included.
+enum et_status et_stream_synchronize(struct et_stream stream, uint64_t timeout_ns);
+
+// Aborts the operations of a stream, and waits until all of them are done.
+enum et_status et_stream_abort(struct et_stream stream, uint64_t timeout_ns);
+
+// Makes later operations of a stream wait for an event of any stream of any device. Only its end
+// counts: if the operation fails, the stream goes on.
+enum et_status et_stream_wait_for(struct et_stream stream, struct et_event event);
+
+// Makes an event for the end of everything before it.
+enum et_status et_stream_barrier(struct et_stream stream, struct et_event *event);
+
+// Copies memory of the caller to the device. It may be changed when the call returns.
+//
+// `event` may be null here and below; a failure is then in the stream's list of errors.
+enum et_status et_copy_to_device(struct et_stream stream,
+                                 const void *from,
+                                 size_t bytes,
+                                 struct et_mem to,
+                                 uint64_t offset,
+                                 struct et_event *event);
+
+// Copies device memory to memory of the caller, and waits for it. After a failure `to` may be
+// partly written, or zeroed.
+enum et_status et_copy_to_host(struct et_stream stream,
+                               struct et_mem from,
+                               uint64_t offset,
+                               void *to,
+                               size_t bytes,
+                               uint64_t timeout_ns);
+
+// Copies the first bytes of a host buffer to the device, without waiting. The buffer is busy until
+// that has ended.
+enum et_status et_upload(struct et_stream stream,
+                         struct et_host_buffer from,
+                         struct et_mem to,
+                         uint64_t offset,
+                         uint64_t bytes,
+                         struct et_event *event);
+
+// Copies device memory to the start of a host buffer, without waiting. The buffer is busy until
+// that has ended.
+enum et_status et_download(struct et_stream stream,
+                           struct et_mem from,
+                           uint64_t offset,
+                           uint64_t bytes,
+                           struct et_host_buffer to,
+                           struct et_event *event);
+
+// Copies within the memory of a device. The two places must not overlap.
+enum et_status et_copy_on_device(struct et_stream stream,
+                                 struct et_mem from,
+                                 uint64_t from_offset,
+                                 struct et_mem to,
+                                 uint64_t to_offset,
+                                 uint64_t bytes,
+                                 struct et_event *event);
+
+// Sets device memory to a byte.
+enum et_status et_fill(struct et_stream stream,
+                       struct et_mem to,
+                       uint64_t offset,
+                       uint64_t bytes,
+                       uint8_t byte,
+                       struct et_event *event);
+
+// Launches a kernel, which comes with its arguments and options. The same description may be
+// launched again.
+enum et_status et_launch_submit(struct et_stream stream,
+                                struct et_launch launch,
+                                struct et_event *event);
+
+// Takes the errors of operations whose events were freed or never given, and the panics of
+// callbacks; a new list gathers from then on.
+enum et_status et_stream_take_errors(struct et_stream stream, struct et_error_list *list);
+
+// Returns the number of errors in a list, and of those that did not find room in it. `dropped` may
+// be null.
+enum et_status et_error_list_count(struct et_error_list list, size_t *count, uint64_t *dropped);
+
+// Returns one error of a list: its status, the number of its operation, and its message. `status`,
+// `operation` and `needed` may be null.
+enum et_status et_error_list_get(struct et_error_list list,
+                                 size_t index,
+                                 enum et_status *status,
+                                 uint64_t *operation,
+                                 char *buffer,
+                                 size_t capacity,
+                                 size_t *needed);
+
+// Frees a list of errors.
+enum et_status et_error_list_free(struct et_error_list list);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ET_H */

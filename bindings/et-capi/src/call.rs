@@ -1,0 +1,77 @@
+//! Around every call: no panic gets out, and none that may wait is made by a callback.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::status::{Failure, et_status};
+
+/// Does a call; turns failure and panic into a status with a message.
+pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> et_status {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => et_status::ET_OK,
+        Ok(Err(failure)) => failure.report(),
+        Err(payload) => {
+            let why = format!("panicked: {}", message(&*payload));
+            Failure::new(et_status::ET_INTERNAL, why).report()
+        }
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// In whose code a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inside {
+    Nothing,
+    /// A callback at the end of something: it holds up those that wait.
+    Completion,
+    /// A host function of a graph: it may wait, but not for the end of its own thread.
+    HostFunction,
+}
+
+thread_local! {
+    static INSIDE: Cell<Inside> = const { Cell::new(Inside::Nothing) };
+}
+
+/// Calls code of the user.
+pub(crate) fn inside<R>(what: Inside, call: impl FnOnce() -> R) -> R {
+    struct Back(Inside);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            INSIDE.set(self.0);
+        }
+    }
+    let _back = Back(INSIDE.replace(what));
+    call()
+}
+
+/// Refuses a call that may wait.
+pub(crate) fn may_wait() -> Result<(), Failure> {
+    refuse(INSIDE.get() == Inside::Completion)
+}
+
+/// Refuses a call that may wait for threads to end.
+pub(crate) fn may_close() -> Result<(), Failure> {
+    refuse(INSIDE.get() != Inside::Nothing)
+}
+
+fn refuse(is_refused: bool) -> Result<(), Failure> {
+    if is_refused {
+        let why = "this call may wait, and a callback must not";
+        return Err(Failure::new(et_status::ET_IN_CALLBACK, why));
+    }
+    Ok(())
+}
+
+/// A time that is not to be waited for in callbacks; zero is no waiting.
+pub(crate) fn timeout(nanoseconds: u64) -> Result<Duration, Failure> {
+    if nanoseconds != 0 {
+        may_wait()?;
+    }
+    Ok(Duration::from_nanos(nanoseconds))
+}

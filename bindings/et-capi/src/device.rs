@@ -1,0 +1,326 @@
+//! Devices.
+
+#![expect(unsafe_code, reason = "exported names")]
+
+use std::ffi::c_char;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use et::{AnyHal, Device};
+
+use crate::call::{guard, may_close, timeout};
+use crate::event::et_event;
+use crate::raw::{self, Growing, Out};
+use crate::status::{Failure, et_status, initialised};
+use crate::table::{self, handle};
+
+/// An open device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_device {
+    /// A number to be looked up; 0 is no device.
+    pub id: u64,
+}
+
+/// `None` while it is reset, and when it is closed.
+pub(crate) type Slot = RwLock<Option<Device<AnyHal>>>;
+handle!(et_device, 1, Arc<Slot>);
+
+/// How a device is opened; 0 everywhere is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_device_options {
+    /// `sizeof(et_device_options)`.
+    pub size: usize,
+    /// How long it may take to boot.
+    pub boot_timeout_ns: u64,
+    /// How long a call may wait for room while its stream makes no progress.
+    pub command_timeout_ns: u64,
+    /// How long closing may wait for what is in flight.
+    pub shutdown_timeout_ns: u64,
+    /// How long the device may answer nothing before it is asked whether it is there.
+    pub watchdog_ns: u64,
+    /// How long a wait polls before it sleeps.
+    pub spin_ns: u64,
+    /// Most host memory for copies, in bytes.
+    pub staging_bytes: u64,
+    /// Most commands in flight, at most 4096.
+    pub in_flight: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_device_options {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// What a device says about itself; 0 where it does not say.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_properties {
+    /// `sizeof(et_properties)`, set by the caller.
+    pub size: usize,
+    /// Shires that kernels can use, a bit for each.
+    pub shire_mask: u64,
+    /// First address of the memory for users.
+    pub memory_base: u64,
+    /// Its bytes.
+    pub memory_bytes: u64,
+    /// Scratchpad of a shire, in bytes.
+    pub local_memory_bytes: u64,
+    /// Second-level cache, in bytes.
+    pub l2_bytes: u64,
+    /// Third-level cache, in bytes.
+    pub l3_bytes: u64,
+    /// Most bytes of a part of a copy.
+    pub dma_max_bytes: u64,
+    /// Addresses and lengths of copies are multiples of this.
+    pub dma_align_bytes: u64,
+    /// Cycles of device times in a second.
+    pub timestamp_hz: u64,
+    /// Number of shires.
+    pub shires: u32,
+    /// Number of cores.
+    pub cores: u32,
+    /// Number of hardware threads.
+    pub harts: u32,
+    /// A cache line, in bytes.
+    pub cache_line_bytes: u32,
+    /// Frequency of the cores at boot.
+    pub frequency_mhz: u32,
+    /// Bandwidth of the memory in MB/s.
+    pub memory_bandwidth_mbps: u32,
+    /// Version of the firmware's interface.
+    pub api_version_major: u32,
+    /// Version of the firmware's interface.
+    pub api_version_minor: u32,
+    /// Version of the firmware's interface.
+    pub api_version_patch: u32,
+    /// Thermal design power.
+    pub tdp_watts: u32,
+    /// 1 if the host can use device memory without copies.
+    pub cpu_access: u32,
+    /// Submission queues.
+    pub queues: u32,
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_properties {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// Calls `with` with an open device.
+pub(crate) fn with<R>(
+    device: et_device,
+    with: impl FnOnce(&Device<AnyHal>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let slot = table::get(device)?;
+    // Closing and resetting may wait for callbacks, which therefore never wait for them here.
+    let Ok(open) = slot.try_read() else {
+        return Err(Failure::new(et_status::ET_BUSY, "the device is being closed or reset"));
+    };
+    open.as_ref().map_or_else(|| Err(et::Error::Closed.into()), with)
+}
+
+fn take(slot: &Slot) -> Option<Device<AnyHal>> {
+    slot.write().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Opens a device by its locator, such as "sim:", "sim:shires=2,dram=1GiB" or
+/// "vfio:0000:01:00.0".
+///
+/// `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_device_open(
+    locator: *const c_char,
+    options: *const et_device_options,
+    device: Option<&mut std::mem::MaybeUninit<et_device>>,
+) -> et_status {
+    guard(|| {
+        initialised()?;
+        may_close()?;
+        let out = raw::wanted(device, "device")?;
+        // SAFETY: promised by the caller.
+        let locator = unsafe { raw::text(locator, "locator") }?;
+        // SAFETY: promised by the caller.
+        let options = unsafe { raw::options(options, "options") }?;
+        let locator = locator.parse().map_err(et::OpenError::from)?;
+        let opened = et::open_with(locator, config(&options))?;
+        out.write(table::insert(Arc::new(RwLock::new(Some(opened))))?);
+        Ok(())
+    })
+}
+
+fn config(options: &et_device_options) -> et::Config {
+    let mut config = et::Config::new();
+    type Set = fn(et::Config, Duration) -> et::Config;
+    let times: [(u64, Set); 5] = [
+        (options.boot_timeout_ns, et::Config::boot_timeout),
+        (options.command_timeout_ns, et::Config::command_timeout),
+        (options.shutdown_timeout_ns, et::Config::shutdown_timeout),
+        (options.watchdog_ns, et::Config::watchdog),
+        (options.spin_ns, et::Config::spin),
+    ];
+    for (time, set) in times {
+        if time != 0 {
+            config = set(config, Duration::from_nanos(time));
+        }
+    }
+    if options.staging_bytes != 0 {
+        config = config.staging_bytes(usize::try_from(options.staging_bytes).unwrap_or(usize::MAX));
+    }
+    if options.in_flight != 0 {
+        config = config.in_flight(u16::try_from(options.in_flight).unwrap_or(u16::MAX));
+    }
+    config
+}
+
+/// Closes a device: waits a while for what is in flight, then aborts it. Streams, memory and so on
+/// remain handles, to be freed, and answer `ET_CLOSED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_close(device: et_device) -> et_status {
+    guard(|| {
+        may_close()?;
+        if let Some(device) = take(&*table::remove(device)?) {
+            device.close();
+        }
+        Ok(())
+    })
+}
+
+/// Returns the number of devices that can be opened, the simulator included.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_count(count: Option<&mut std::mem::MaybeUninit<usize>>) -> et_status {
+    guard(|| {
+        raw::wanted(count, "count")?.write(et::list().len());
+        Ok(())
+    })
+}
+
+/// Returns the locator of a device that can be opened.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_device_locator(
+    index: usize,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: Option<&mut std::mem::MaybeUninit<usize>>,
+) -> et_status {
+    guard(|| {
+        let devices = et::list();
+        let device = devices.get(index).ok_or_else(|| no_such("device", index))?;
+        // SAFETY: promised by the caller.
+        unsafe { raw::put_text(&device.locator, buffer, capacity, needed) }
+    })
+}
+
+pub(crate) fn no_such(what: &str, index: usize) -> Failure {
+    Failure::new(et_status::ET_OUT_OF_BOUNDS, format!("there is no {what} {index}"))
+}
+
+/// Returns what a device says about itself. The caller sets `properties->size`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_device_properties(
+    device: et_device,
+    properties: *mut et_properties,
+) -> et_status {
+    guard(|| {
+        let found = with(device, |device| Ok(device.properties()))?;
+        let cache = |level| {
+            let cache = found.caches.iter().find(|cache| cache.level == level);
+            cache.map_or(0, |cache| cache.size_bytes)
+        };
+        let value = et_properties {
+            size: 0,
+            shire_mask: found.shire_mask,
+            memory_base: found.global_memory_base.as_u64(),
+            memory_bytes: found.global_memory_bytes,
+            local_memory_bytes: found.local_memory_bytes.unwrap_or(0),
+            l2_bytes: cache(2),
+            l3_bytes: cache(3),
+            dma_max_bytes: found.dma_max_node_bytes,
+            dma_align_bytes: found.dma_align_bytes,
+            timestamp_hz: found.timestamp_hz.unwrap_or(0),
+            shires: found.shires,
+            cores: found.cores,
+            harts: found.harts,
+            cache_line_bytes: found.cache_line_bytes,
+            frequency_mhz: found.boot_frequency_mhz.unwrap_or(0),
+            memory_bandwidth_mbps: found.memory_bandwidth_mbps.unwrap_or(0),
+            api_version_major: found.api_version.major.into(),
+            api_version_minor: found.api_version.minor.into(),
+            api_version_patch: found.api_version.patch.into(),
+            tdp_watts: found.tdp_watts.unwrap_or(0).into(),
+            cpu_access: found.cpu_access.into(),
+            queues: found.queues.into(),
+        };
+        // SAFETY: promised by the caller.
+        unsafe { raw::put(&value, properties, "properties") }
+    })
+}
+
+/// Aborts one operation, whether it runs or waits, and waits until it has ended; with a timeout of
+/// 0 it only asks for that.
+///
+/// `ET_INVALID` if it has ended already or belongs to another device.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_abort(
+    device: et_device,
+    event: et_event,
+    timeout_ns: u64,
+) -> et_status {
+    guard(|| {
+        let limit = timeout(timeout_ns)?;
+        let event = table::get(event)?;
+        with(device, |device| Ok(device.request_abort(&event)?))?;
+        match event.wait(limit) {
+            Err(error @ et::Error::Timeout { .. }) if timeout_ns != 0 && !event.is_done() => {
+                Err(error.into())
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Resets the cores: aborts everything and restarts them. Memory and kernels stay.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_reset_compute(device: et_device, timeout_ns: u64) -> et_status {
+    guard(|| {
+        may_close()?;
+        let limit = Duration::from_nanos(timeout_ns);
+        with(device, |device| Ok(device.reset_compute(limit)?))
+    })
+}
+
+/// Resets the whole device and opens it again, even one that does not answer any more. Every
+/// stream, memory, kernel and event of before is stale.
+///
+/// After an error the device is closed; a reset may be tried again.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_reset(device: et_device, timeout_ns: u64) -> et_status {
+    guard(|| {
+        may_close()?;
+        let slot = table::get(device)?;
+        // Taken out, so that callbacks that use it meanwhile are refused and do not wait.
+        let mut device = take(&slot).ok_or(et::Error::Closed)?;
+        let done = device.reset(Duration::from_nanos(timeout_ns));
+        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
+        Ok(done?)
+    })
+}
+
+/// Takes what has arrived from the device, without waiting, and calls callbacks; `messages` may be
+/// null. Only needed by programs that never wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_poll(
+    device: et_device,
+    messages: Option<&mut std::mem::MaybeUninit<usize>>,
+) -> et_status {
+    guard(|| {
+        let out: Out<'_, usize> = messages;
+        with(device, |device| {
+            raw::store(out, device.poll());
+            Ok(())
+        })
+    })
+}

@@ -1,0 +1,307 @@
+//! Running graphs.
+
+#![expect(unsafe_code, reason = "exported names")]
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+
+use et::AnyHal;
+use et::executor::{DeviceExecutor, ExecutorConfig, Place, Run, RunOptions, TaskState};
+use et::graph::TaskId;
+
+use crate::call::{guard, may_close, timeout};
+use crate::device::{self, et_device, no_such};
+use crate::event::{Callback, et_callback};
+use crate::graph::et_graph;
+use crate::raw::{self, Growing};
+use crate::status::{Failure, chain, et_status, status_of_task};
+use crate::table::{self, handle};
+
+/// What runs graphs on a device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_executor {
+    /// A number to be looked up; 0 is no executor.
+    pub id: u64,
+}
+
+handle!(et_executor, 13, Arc<DeviceExecutor<AnyHal>>);
+
+/// A launched graph.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_run {
+    /// A number to be looked up; 0 is no run.
+    pub id: u64,
+}
+
+handle!(et_run, 14, Run);
+
+/// Who schedules kernels, and what runs them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_place {
+    /// The first of the others that can run the graph: resident, cores, streams.
+    ET_PLACE_AUTO = 0,
+    /// Single harts, scheduled by the host.
+    ET_PLACE_CORES = 1,
+    /// Single harts, scheduled by one of them.
+    ET_PLACE_RESIDENT = 2,
+    /// Each task is a launch.
+    ET_PLACE_STREAMS = 3,
+}
+
+/// Options of an executor; 0 everywhere is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_executor_options {
+    /// `sizeof(et_executor_options)`.
+    pub size: usize,
+    /// Shires whose harts are workers.
+    pub shire_mask: u64,
+    /// How long kernels may go on when the executor is freed.
+    pub close_grace_ns: u64,
+    /// An `et_place`.
+    pub place: u32,
+    /// Most host threads for host functions.
+    pub workers: u32,
+    /// Harts that run tasks.
+    pub cores: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_executor_options {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// Options of a run; 0 everywhere is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_run_options {
+    /// `sizeof(et_run_options)`.
+    pub size: usize,
+    /// Ends the run so long after its launch.
+    pub deadline_ns: u64,
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_run_options {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// Where a task is. It only goes forward.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_task_state {
+    /// It waits for others.
+    ET_TASK_WAITING = 1,
+    /// It can run.
+    ET_TASK_READY = 2,
+    /// The device schedules it.
+    ET_TASK_DELEGATED = 3,
+    /// A worker has it, or has run it.
+    ET_TASK_RUNNING = 4,
+    /// It has run. Final.
+    ET_TASK_DONE = 5,
+    /// It failed. Final.
+    ET_TASK_FAILED_ITSELF = 6,
+    /// It was cancelled. Final.
+    ET_TASK_CANCELLED = 7,
+    /// A task it waits for failed or was cancelled. Final.
+    ET_TASK_NOT_RUN = 8,
+}
+
+/// Makes an executor. `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_executor_create(
+    device: et_device,
+    options: *const et_executor_options,
+    executor: Option<&mut MaybeUninit<et_executor>>,
+) -> et_status {
+    guard(|| {
+        may_close()?;
+        let out = raw::wanted(executor, "executor")?;
+        // SAFETY: promised by the caller.
+        let options = unsafe { raw::options(options, "options") }?;
+        let config = config(&options)?;
+        let made = device::with(device, |device| Ok(device.executor(&config)?))?;
+        out.write(table::insert(Arc::new(made))?);
+        Ok(())
+    })
+}
+
+fn config(options: &et_executor_options) -> Result<ExecutorConfig, Failure> {
+    let places = [
+        (et_place::ET_PLACE_AUTO, Place::Auto),
+        (et_place::ET_PLACE_CORES, Place::Cores),
+        (et_place::ET_PLACE_RESIDENT, Place::Resident),
+        (et_place::ET_PLACE_STREAMS, Place::Streams),
+    ];
+    let place = places.into_iter().find(|(number, _)| *number as u32 == options.place);
+    let unknown = || {
+        let why = format!("there is no place {}", options.place);
+        Failure::new(et_status::ET_INVALID, why)
+    };
+    let mut config = ExecutorConfig::new().place(place.ok_or_else(unknown)?.1);
+    if options.workers != 0 {
+        config = config.workers(options.workers);
+    }
+    if options.cores != 0 {
+        config = config.cores(options.cores);
+    }
+    if options.shire_mask != 0 {
+        config = config.shires(options.shire_mask);
+    }
+    if options.close_grace_ns != 0 {
+        config = config.close_grace(Duration::from_nanos(options.close_grace_ns));
+    }
+    Ok(config)
+}
+
+/// Frees an executor: cancels what has not started, and stops what runs after a while.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_executor_free(executor: et_executor) -> et_status {
+    guard(|| {
+        may_close()?;
+        table::remove(executor).map(drop)
+    })
+}
+
+/// Launches a graph. `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_graph_launch(
+    executor: et_executor,
+    graph: et_graph,
+    options: *const et_run_options,
+    run: Option<&mut MaybeUninit<et_run>>,
+) -> et_status {
+    guard(|| {
+        // The executor may be freed meanwhile, so that this thread ends it.
+        may_close()?;
+        let out = raw::wanted(run, "run")?;
+        // SAFETY: promised by the caller.
+        let given = unsafe { raw::options(options, "options") }?;
+        let mut options = RunOptions::new();
+        if given.deadline_ns != 0 {
+            options = options.deadline(Duration::from_nanos(given.deadline_ns));
+        }
+        let graph = table::get(graph)?;
+        out.write(table::insert(table::get(executor)?.launch_with(&graph, options)?)?);
+        Ok(())
+    })
+}
+
+/// Waits until a run has ended, for at most `timeout_ns`; 0 only looks. Returns `ET_OK` if all
+/// tasks have run, `ET_TASK_FAILED` and `ET_CANCELLED` if not, and `ET_TIMEOUT`, which cancels
+/// nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_run_wait(run: et_run, timeout_ns: u64) -> et_status {
+    guard(|| Ok(table::get(run)?.finish(timeout(timeout_ns)?).map(drop)?))
+}
+
+/// Returns how many tasks have ended, in any way, and how many there are. Either may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_run_progress(
+    run: et_run,
+    ended: Option<&mut MaybeUninit<usize>>,
+    tasks: Option<&mut MaybeUninit<usize>>,
+) -> et_status {
+    guard(|| {
+        let (now, all) = table::get(run)?.progress();
+        raw::store(ended, now);
+        raw::store(tasks, all);
+        Ok(())
+    })
+}
+
+/// Returns where a task is, an `et_task_state`.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_run_task_state(
+    run: et_run,
+    task: u32,
+    state: Option<&mut MaybeUninit<et_task_state>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(state, "state")?;
+        let run = table::get(run)?;
+        if task as usize >= run.progress().1 {
+            return Err(no_such("task", task as usize));
+        }
+        out.write(match run.state(TaskId::from_index(task)) {
+            TaskState::Waiting => et_task_state::ET_TASK_WAITING,
+            TaskState::Ready => et_task_state::ET_TASK_READY,
+            TaskState::Delegated => et_task_state::ET_TASK_DELEGATED,
+            TaskState::Staged | TaskState::Running | TaskState::Executed => {
+                et_task_state::ET_TASK_RUNNING
+            }
+            TaskState::Complete => et_task_state::ET_TASK_DONE,
+            TaskState::Failed => et_task_state::ET_TASK_FAILED_ITSELF,
+            TaskState::Cancelled => et_task_state::ET_TASK_CANCELLED,
+            TaskState::DependencyFailed => et_task_state::ET_TASK_NOT_RUN,
+        });
+        Ok(())
+    })
+}
+
+/// Cancels what has not started.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_run_cancel(run: et_run) -> et_status {
+    guard(|| {
+        table::get(run)?.cancel();
+        Ok(())
+    })
+}
+
+/// Has a function called when a run has ended, at once if it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_run_on_done(
+    run: et_run,
+    callback: et_callback,
+    user: *mut c_void,
+) -> et_status {
+    guard(|| {
+        let callback = Callback::new(callback, user)?;
+        table::get(run)?.on_done(move |outcome| {
+            let status = outcome
+                .check()
+                .map_or_else(|error| Failure::from(error).status, |()| et_status::ET_OK);
+            callback.call(status);
+        });
+        Ok(())
+    })
+}
+
+/// Returns one of the tasks that failed by themselves, by its index from 0 in the order in which
+/// they did: which task, its status and its message. `ET_NOT_READY` before the run has ended,
+/// `ET_OUT_OF_BOUNDS` if there are not as many. `task`, `status` and `needed` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_run_failure(
+    run: et_run,
+    index: usize,
+    task: Option<&mut MaybeUninit<u32>>,
+    status: Option<&mut MaybeUninit<et_status>>,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> et_status {
+    guard(|| {
+        let not_ready = || Failure::new(et_status::ET_NOT_READY, "the run has not ended");
+        let outcome = table::get(run)?.outcome().ok_or_else(not_ready)?;
+        let failed = outcome.failures().get(index);
+        let (id, failure) = failed.ok_or_else(|| no_such("failure", index))?;
+        raw::store(task, u32::try_from(id.index()).unwrap_or(u32::MAX));
+        raw::store(status, status_of_task(failure));
+        // SAFETY: promised by the caller.
+        unsafe { raw::put_text(&chain(failure), buffer, capacity, needed) }
+    })
+}
+
+/// Frees a run, which goes on.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_run_free(run: et_run) -> et_status {
+    guard(|| table::remove(run).map(drop))
+}

@@ -1,0 +1,88 @@
+//! Kernels.
+
+#![expect(unsafe_code, reason = "exported names")]
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+use et::Kernel;
+
+use crate::call::{guard, may_wait};
+use crate::device::{self, et_device};
+use crate::raw;
+use crate::status::{Failure, et_status};
+use crate::table::{self, handle};
+
+/// A kernel on a device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_kernel {
+    /// A number to be looked up; 0 is no kernel.
+    pub id: u64,
+}
+
+handle!(et_kernel, 6, Kernel);
+
+/// Loads a kernel from an ELF file in memory. `name` is for messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_kernel_load(
+    device: et_device,
+    name: *const c_char,
+    elf: *const c_void,
+    bytes: usize,
+    kernel: Option<&mut MaybeUninit<et_kernel>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let out = raw::wanted(kernel, "kernel")?;
+        // SAFETY: promised by the caller.
+        let name = unsafe { raw::text(name, "name") }?;
+        // SAFETY: promised by the caller.
+        let elf = unsafe { raw::bytes(elf, bytes, "elf") }?;
+        let loaded = device::with(device, |device| Ok(device.load_kernel(name, elf)?))?;
+        out.write(table::insert(loaded)?);
+        Ok(())
+    })
+}
+
+/// Loads a kernel from an ELF file, by whose path it is called in messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_kernel_load_file(
+    device: et_device,
+    path: *const c_char,
+    kernel: Option<&mut MaybeUninit<et_kernel>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let out = raw::wanted(kernel, "kernel")?;
+        // SAFETY: promised by the caller.
+        let path = unsafe { raw::text(path, "path") }?;
+        let elf = std::fs::read(path).map_err(|error| {
+            Failure::new(et_status::ET_FILE, format!("reading {path}: {error}"))
+        })?;
+        let loaded = device::with(device, |device| Ok(device.load_kernel(path, &elf)?))?;
+        out.write(table::insert(loaded)?);
+        Ok(())
+    })
+}
+
+/// Frees a kernel, once the last launch of it has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_kernel_free(kernel: et_kernel) -> et_status {
+    guard(|| table::remove(kernel).map(drop))
+}
+
+/// Returns where a kernel is on its device, and how long it is. Either may be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_kernel_place(
+    kernel: et_kernel,
+    address: Option<&mut MaybeUninit<u64>>,
+    bytes: Option<&mut MaybeUninit<u64>>,
+) -> et_status {
+    guard(|| {
+        let kernel = table::get(kernel)?;
+        raw::store(address, kernel.load_address().as_u64());
+        raw::store(bytes, kernel.len_bytes());
+        Ok(())
+    })
+}

@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![expect(non_camel_case_types, reason = "the names are those of the C interface")]
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "what callers promise is the same everywhere; the README's section on pointers has it"
+)]
+
+mod call;
+mod device;
+mod event;
+mod executor;
+mod failure;
+mod graph;
+mod host_data;
+mod kernel;
+mod launch;
+mod memory;
+mod profile;
+mod raw;
+mod status;
+mod stream;
+mod table;
+
+pub use device::*;
+pub use event::*;
+pub use executor::*;
+pub use failure::*;
+pub use graph::*;
+pub use host_data::*;
+pub use kernel::*;
+pub use launch::*;
+pub use memory::*;
+pub use profile::*;
+pub use status::*;
+pub use stream::*;

@@ -1,0 +1,295 @@
+//! Streams and copies.
+
+#![expect(unsafe_code, reason = "exported names")]
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use et::{AnyHal, Event, Stream, StreamError, StreamErrors};
+
+use crate::call::{guard, may_wait, timeout};
+use crate::device::{self, et_device, no_such};
+use crate::event::et_event;
+use crate::launch::et_launch;
+use crate::memory::{self, et_host_buffer, et_mem};
+use crate::raw::{self, Out};
+use crate::status::{Failure, chain, et_status, status_of};
+use crate::table::{self, handle};
+
+/// A queue of operations, which are done in their order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_stream {
+    /// A number to be looked up; 0 is no stream.
+    pub id: u64,
+}
+
+handle!(et_stream, 4, Stream<AnyHal>);
+
+/// What went wrong in a stream without anyone hearing of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_error_list {
+    /// A number to be looked up; 0 is no list.
+    pub id: u64,
+}
+
+handle!(et_error_list, 9, Arc<StreamErrors>);
+
+/// Gives an event to a caller who wants it.
+fn give(out: Out<'_, et_event>, event: Event) -> Result<(), Failure> {
+    if let Some(out) = out {
+        out.write(table::insert(event)?);
+    }
+    Ok(())
+}
+
+/// Makes a stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_create(
+    device: et_device,
+    stream: Option<&mut MaybeUninit<et_stream>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(stream, "stream")?;
+        out.write(table::insert(device::with(device, |device| Ok(device.stream()))?)?);
+        Ok(())
+    })
+}
+
+/// Frees a stream. What it was given is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_free(stream: et_stream) -> et_status {
+    guard(|| table::remove(stream).map(drop))
+}
+
+/// Waits until all operations are done, failed ones included.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_synchronize(stream: et_stream, timeout_ns: u64) -> et_status {
+    guard(|| Ok(table::get(stream)?.synchronize(timeout(timeout_ns)?)?))
+}
+
+/// Aborts the operations of a stream, and waits until all of them are done.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_abort(stream: et_stream, timeout_ns: u64) -> et_status {
+    guard(|| {
+        may_wait()?;
+        Ok(table::get(stream)?.abort(timeout(timeout_ns)?)?)
+    })
+}
+
+/// Makes later operations of a stream wait for an event of any stream of any device. Only its end
+/// counts: if the operation fails, the stream goes on.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_wait_for(stream: et_stream, event: et_event) -> et_status {
+    guard(|| {
+        table::get(stream)?.wait_for(&table::get(event)?);
+        Ok(())
+    })
+}
+
+/// Makes an event for the end of everything before it.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_barrier(
+    stream: et_stream,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(event, "event")?;
+        give(Some(out), table::get(stream)?.barrier()?)
+    })
+}
+
+/// Copies memory of the caller to the device. It may be changed when the call returns.
+///
+/// `event` may be null here and below; a failure is then in the stream's list of errors.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_copy_to_device(
+    stream: et_stream,
+    from: *const c_void,
+    bytes: usize,
+    to: et_mem,
+    offset: u64,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        // SAFETY: promised by the caller.
+        let from = unsafe { raw::bytes(from, bytes, "from") }?;
+        let to = memory::slice(to, offset, bytes as u64)?;
+        give(event, table::get(stream)?.copy_to_device(from, &to)?)
+    })
+}
+
+/// Copies device memory to memory of the caller, and waits for it. After a failure `to` may be
+/// partly written, or zeroed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_copy_to_host(
+    stream: et_stream,
+    from: et_mem,
+    offset: u64,
+    to: *mut c_void,
+    bytes: usize,
+    timeout_ns: u64,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let stream = table::get(stream)?;
+        let from = memory::slice(from, offset, bytes as u64)?;
+        // SAFETY: promised by the caller.
+        let to = unsafe { raw::bytes_mut(to, bytes, "to") }?;
+        Ok(stream.read(&from, to, timeout(timeout_ns)?)?)
+    })
+}
+
+/// Copies the first bytes of a host buffer to the device, without waiting. The buffer is busy until
+/// that has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_upload(
+    stream: et_stream,
+    from: et_host_buffer,
+    to: et_mem,
+    offset: u64,
+    bytes: u64,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        let stream = table::get(stream)?;
+        let to = memory::slice(to, offset, bytes)?;
+        give(event, memory::lend(from, |buffer| stream.upload(buffer, &to))?)
+    })
+}
+
+/// Copies device memory to the start of a host buffer, without waiting. The buffer is busy until
+/// that has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_download(
+    stream: et_stream,
+    from: et_mem,
+    offset: u64,
+    bytes: u64,
+    to: et_host_buffer,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        let stream = table::get(stream)?;
+        let from = memory::slice(from, offset, bytes)?;
+        give(event, memory::lend(to, |buffer| stream.download(&from, buffer))?)
+    })
+}
+
+/// Copies within the memory of a device. The two places must not overlap.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_copy_on_device(
+    stream: et_stream,
+    from: et_mem,
+    from_offset: u64,
+    to: et_mem,
+    to_offset: u64,
+    bytes: u64,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let from = memory::slice(from, from_offset, bytes)?;
+        let to = memory::slice(to, to_offset, bytes)?;
+        give(event, table::get(stream)?.copy_on_device(&from, &to)?)
+    })
+}
+
+/// Sets device memory to a byte.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_fill(
+    stream: et_stream,
+    to: et_mem,
+    offset: u64,
+    bytes: u64,
+    byte: u8,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let to = memory::slice(to, offset, bytes)?;
+        give(event, table::get(stream)?.fill(&to, byte)?)
+    })
+}
+
+/// Launches a kernel, which comes with its arguments and options. The same description may be
+/// launched again.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_launch_submit(
+    stream: et_stream,
+    launch: et_launch,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let stream = table::get(stream)?;
+        let event_of = crate::launch::with(launch, |launch| Ok(stream.launch(launch)?))?;
+        give(event, event_of)
+    })
+}
+
+/// Takes the errors of operations whose events were freed or never given, and the panics of
+/// callbacks; a new list gathers from then on.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_stream_take_errors(
+    stream: et_stream,
+    list: Option<&mut MaybeUninit<et_error_list>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(list, "list")?;
+        out.write(table::insert(Arc::new(table::get(stream)?.take_errors()))?);
+        Ok(())
+    })
+}
+
+/// Returns the number of errors in a list, and of those that did not find room in it. `dropped` may
+/// be null.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_error_list_count(
+    list: et_error_list,
+    count: Option<&mut MaybeUninit<usize>>,
+    dropped: Option<&mut MaybeUninit<u64>>,
+) -> et_status {
+    guard(|| {
+        let list = table::get(list)?;
+        raw::wanted(count, "count")?.write(list.errors.len());
+        raw::store(dropped, list.dropped);
+        Ok(())
+    })
+}
+
+/// Returns one error of a list: its status, the number of its operation, and its message. `status`,
+/// `operation` and `needed` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_error_list_get(
+    list: et_error_list,
+    index: usize,
+    status: Option<&mut MaybeUninit<et_status>>,
+    operation: Option<&mut MaybeUninit<u64>>,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> et_status {
+    guard(|| {
+        let list = table::get(list)?;
+        let error = list.errors.get(index).ok_or_else(|| no_such("error", index))?;
+        let (code, number) = match error {
+            StreamError::Failed { operation, error, .. } => (status_of(error), *operation),
+            StreamError::Panicked { operation, .. } => (et_status::ET_INTERNAL, *operation),
+            _ => (et_status::ET_OTHER, 0),
+        };
+        raw::store(status, code);
+        raw::store(operation, number);
+        // SAFETY: promised by the caller.
+        unsafe { raw::put_text(&chain(error), buffer, capacity, needed) }
+    })
+}
+
+/// Frees a list of errors.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_error_list_free(list: et_error_list) -> et_status {
+    guard(|| table::remove(list).map(drop))
+}
