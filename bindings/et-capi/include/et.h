@@ -886,6 +886,16 @@ enum et_status et_copy_to_host(struct et_stream stream,
                                size_t bytes,
                                uint64_t timeout_ns);
 
+// Copies device memory to memory of the caller, without waiting. The bytes are there when a call
+// has returned that the operation has ended well, or its callback is called. Until then `to`
+// belongs to the library; freeing the event gives it back, and it is not written then.
+enum et_status et_copy_to_host_async(struct et_stream stream,
+                                     struct et_mem from,
+                                     uint64_t offset,
+                                     void *to,
+                                     size_t bytes,
+                                     struct et_event *event);
+
 // Copies the first bytes of a host buffer to the device, without waiting. The buffer is busy until
 // that has ended.
 enum et_status et_upload(struct et_stream stream,

@@ -272,7 +272,8 @@ pub extern "C" fn et_device_abort(
     guard(|| {
         let limit = timeout(timeout_ns)?;
         let event = table::get(event)?;
-        with(device, |device| Ok(device.request_abort(&event)?))?;
+        let event = event.event();
+        with(device, |device| Ok(device.request_abort(event)?))?;
         match event.wait(limit) {
             Err(error @ et::Error::Timeout { .. }) if timeout_ns != 0 && !event.is_done() => {
                 Err(error.into())

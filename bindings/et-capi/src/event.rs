@@ -11,6 +11,7 @@ use et::{Error, Event, Timeline};
 
 use crate::call::{Inside, guard, inside, timeout};
 use crate::failure::et_failure;
+use crate::memory::Arrival;
 use crate::raw::{self, Growing, User};
 use crate::status::{Failure, et_status, status_of};
 use crate::table::{self, handle};
@@ -23,7 +24,34 @@ pub struct et_event {
     pub id: u64,
 }
 
-handle!(et_event, 5, Event);
+/// An event, and the copy to memory of the caller that its end allows.
+#[derive(Clone, Debug)]
+pub(crate) struct Completion {
+    event: Event,
+    arrival: Option<Arc<Arrival>>,
+}
+
+impl Completion {
+    pub(crate) fn new(event: Event) -> Self {
+        Self { event, arrival: None }
+    }
+
+    pub(crate) fn of_arrival(event: Event, arrival: Arrival) -> Self {
+        Self { event, arrival: Some(Arc::new(arrival)) }
+    }
+
+    /// The event, for those who do not need what arrives.
+    pub(crate) fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// What belongs to a good end.
+    fn finish(&self) -> Result<(), Failure> {
+        self.arrival.as_ref().map_or(Ok(()), |arrival| arrival.finish())
+    }
+}
+
+handle!(et_event, 5, Completion);
 
 /// When an operation was where. Host times are nanoseconds since the device was opened, device
 /// times are cycles.
@@ -90,7 +118,9 @@ pub unsafe extern "C" fn et_event_wait(
     timeline: *mut et_timeline,
 ) -> et_status {
     guard(|| {
-        let times = table::get(event)?.wait(timeout(timeout_ns)?)?;
+        let event = table::get(event)?;
+        let times = event.event.wait(timeout(timeout_ns)?)?;
+        event.finish()?;
         // SAFETY: promised by the caller.
         unsafe { put_timeline(&times, timeline) }
     })
@@ -123,10 +153,11 @@ pub extern "C" fn et_event_status(event: et_event) -> et_status {
     guard(|| {
         let event = table::get(event)?;
         // Also takes what has arrived.
-        if !event.is_done() {
+        if !event.event.is_done() {
             return Err(Failure::new(et_status::ET_NOT_READY, "the operation has not ended"));
         }
-        Ok(event.outcome().transpose().map(drop)?)
+        event.event.outcome().transpose()?;
+        event.finish()
     })
 }
 
@@ -138,7 +169,7 @@ pub extern "C" fn et_event_operation(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(operation, "operation")?;
-        out.write(table::get(event)?.id());
+        out.write(table::get(event)?.event.id());
         Ok(())
     })
 }
@@ -154,8 +185,12 @@ pub extern "C" fn et_event_on_done(
     guard(|| {
         let callback = Callback::new(callback, user)?;
         let event = table::get(event)?;
-        event.on_done(move |outcome| {
-            callback.call(outcome.as_ref().map_or_else(status_of, |_| et_status::ET_OK));
+        let its = event.clone();
+        event.event.on_done(move |outcome| {
+            callback.call(match outcome {
+                Ok(_) => its.finish().map_or_else(|failure| failure.status, |()| et_status::ET_OK),
+                Err(error) => status_of(error),
+            });
         });
         Ok(())
     })
@@ -169,7 +204,7 @@ pub extern "C" fn et_event_failure(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(failure, "failure")?;
-        let outcome = table::get(event)?.outcome();
+        let outcome = table::get(event)?.event.outcome();
         let Some(Err(Error::Launch(failure))) = outcome else {
             let why = "the operation is no launch that failed";
             return Err(Failure::new(et_status::ET_INVALID, why));

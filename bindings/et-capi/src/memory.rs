@@ -11,7 +11,7 @@ use et::{AnyHal, DeviceBuffer, DeviceSlice, HostBuffer, Remains, Transfer};
 
 use crate::call::guard;
 use crate::device::{self, et_device};
-use crate::raw::{self, Growing};
+use crate::raw::{self, Growing, User};
 use crate::status::{Failure, et_status};
 use crate::table::{self, handle};
 
@@ -228,8 +228,49 @@ pub(crate) fn lend(
     Ok(event)
 }
 
+#[derive(Debug)]
+enum Coming {
+    OnItsWay(Transfer<AnyHal>),
+    There,
+    /// The device was lost with it.
+    Gone,
+}
+
+/// A copy that is on its way to memory of the caller.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    state: Mutex<Coming>,
+    to: User,
+    bytes: usize,
+}
+
+impl Arrival {
+    /// # Safety
+    /// - `to` points to `bytes` bytes, which no one else uses until this is finished or dropped.
+    pub(crate) unsafe fn new(transfer: Transfer<AnyHal>, to: User, bytes: usize) -> Self {
+        Self { state: Mutex::new(Coming::OnItsWay(transfer)), to, bytes }
+    }
+
+    /// Copies what has come to where the caller wants it, the first time.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *state, Coming::Gone) {
+            Coming::OnItsWay(ended) => {
+                let buffer = ended.wait(Duration::ZERO).map_err(|error| error.error)?;
+                // SAFETY: promised to `new`; the lock lets one thread write.
+                let to = unsafe { raw::bytes_mut(self.to.get(), self.bytes, "to") }?;
+                buffer.copy_out(0, to)?;
+            }
+            Coming::There => {}
+            Coming::Gone => return Err(gone()),
+        }
+        *state = Coming::There;
+        Ok(())
+    }
+}
+
 fn gone() -> Failure {
-    Failure::new(et_status::ET_LOST, "the host buffer was lost with a copy that failed")
+    Failure::new(et_status::ET_LOST, "host memory was lost with a copy that failed")
 }
 
 impl Pinned {

@@ -4,16 +4,17 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use et::{AnyHal, Event, Stream, StreamError, StreamErrors};
 
 use crate::call::{guard, may_wait, timeout};
 use crate::device::{self, et_device, no_such};
-use crate::event::et_event;
+use crate::event::{Completion, et_event};
 use crate::launch::et_launch;
-use crate::memory::{self, et_host_buffer, et_mem};
-use crate::raw::{self, Out};
+use crate::memory::{self, Arrival, et_host_buffer, et_mem};
+use crate::raw::{self, Out, User};
 use crate::status::{Failure, chain, et_status, status_of};
 use crate::table::{self, handle};
 
@@ -25,7 +26,22 @@ pub struct et_stream {
     pub id: u64,
 }
 
-handle!(et_stream, 4, Stream<AnyHal>);
+/// A stream of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    stream: Stream<AnyHal>,
+    device: et_device,
+}
+
+impl Deref for Queue {
+    type Target = Stream<AnyHal>;
+
+    fn deref(&self) -> &Stream<AnyHal> {
+        &self.stream
+    }
+}
+
+handle!(et_stream, 4, Queue);
 
 /// What went wrong in a stream without anyone hearing of it.
 #[repr(C)]
@@ -40,7 +56,7 @@ handle!(et_error_list, 9, Arc<StreamErrors>);
 /// Gives an event to a caller who wants it.
 fn give(out: Out<'_, et_event>, event: Event) -> Result<(), Failure> {
     if let Some(out) = out {
-        out.write(table::insert(event)?);
+        out.write(table::insert(Completion::new(event))?);
     }
     Ok(())
 }
@@ -53,7 +69,8 @@ pub extern "C" fn et_stream_create(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(stream, "stream")?;
-        out.write(table::insert(device::with(device, |device| Ok(device.stream()))?)?);
+        let stream = device::with(device, |device| Ok(device.stream()))?;
+        out.write(table::insert(Queue { stream, device })?);
         Ok(())
     })
 }
@@ -84,7 +101,7 @@ pub extern "C" fn et_stream_abort(stream: et_stream, timeout_ns: u64) -> et_stat
 #[unsafe(no_mangle)]
 pub extern "C" fn et_stream_wait_for(stream: et_stream, event: et_event) -> et_status {
     guard(|| {
-        table::get(stream)?.wait_for(&table::get(event)?);
+        table::get(stream)?.wait_for(table::get(event)?.event());
         Ok(())
     })
 }
@@ -96,6 +113,7 @@ pub extern "C" fn et_stream_barrier(
     event: Option<&mut MaybeUninit<et_event>>,
 ) -> et_status {
     guard(|| {
+        may_wait()?;
         let out = raw::wanted(event, "event")?;
         give(Some(out), table::get(stream)?.barrier()?)
     })
@@ -143,6 +161,36 @@ pub unsafe extern "C" fn et_copy_to_host(
     })
 }
 
+/// Copies device memory to memory of the caller, without waiting. The bytes are there when a call
+/// has returned that the operation has ended well, or its callback is called. Until then `to`
+/// belongs to the library; freeing the event gives it back, and it is not written then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_copy_to_host_async(
+    stream: et_stream,
+    from: et_mem,
+    offset: u64,
+    to: *mut c_void,
+    bytes: usize,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let out = raw::wanted(event, "event")?;
+        let queue = table::get(stream)?;
+        let from = memory::slice(from, offset, bytes as u64)?;
+        // SAFETY: promised by the caller; only the pointer is checked, and the bytes zeroed.
+        unsafe { raw::bytes_mut(to, bytes, "to") }?;
+        // Of at least one byte, since nothing can be mapped that has none.
+        let buffer = device::with(queue.device, |device| Ok(device.host_buffer(bytes.max(1))?))?;
+        let transfer = queue.download(&from, buffer)?;
+        let event = transfer.event().clone();
+        // SAFETY: promised by the caller.
+        let arrival = unsafe { Arrival::new(transfer, User::new(to), bytes) };
+        out.write(table::insert(Completion::of_arrival(event, arrival))?);
+        Ok(())
+    })
+}
+
 /// Copies the first bytes of a host buffer to the device, without waiting. The buffer is busy until
 /// that has ended.
 #[unsafe(no_mangle)]
@@ -155,6 +203,7 @@ pub extern "C" fn et_upload(
     event: Option<&mut MaybeUninit<et_event>>,
 ) -> et_status {
     guard(|| {
+        may_wait()?;
         let stream = table::get(stream)?;
         let to = memory::slice(to, offset, bytes)?;
         give(event, memory::lend(from, |buffer| stream.upload(buffer, &to))?)
@@ -173,6 +222,7 @@ pub extern "C" fn et_download(
     event: Option<&mut MaybeUninit<et_event>>,
 ) -> et_status {
     guard(|| {
+        may_wait()?;
         let stream = table::get(stream)?;
         let from = memory::slice(from, offset, bytes)?;
         give(event, memory::lend(to, |buffer| stream.download(&from, buffer))?)

@@ -141,6 +141,27 @@ fn copies_of_nothing_and_of_too_much() {
         ok(et_copy_to_host(queue, buffer, 0, data, 64, LONG));
     }
     assert_eq!(bytes, [1; 64]);
+    // SAFETY: 64 bytes that no one else uses until the event has ended.
+    unsafe {
+        bytes.fill(0);
+        assert_eq!(et_copy_to_host_async(queue, buffer, 0, data, 64, None), ET_NULL_POINTER);
+        let short = Some(&mut MaybeUninit::uninit());
+        let asked = et_copy_to_host_async(queue, buffer, 1, data, 64, short);
+        assert_eq!(asked, ET_OUT_OF_BOUNDS);
+        let event = made(|out| et_copy_to_host_async(queue, buffer, 0, data, 64, out));
+        ok(et_event_wait(event, LONG, null_mut()));
+        ok(et_event_free(event));
+    }
+    assert_eq!(bytes, [1; 64]);
+    // Freed before it has ended: the memory is the caller's again, and stays as it is.
+    let mut kept = Box::new([0u8; 64]);
+    // SAFETY: 64 bytes that no one else uses until the event is freed.
+    let event = made(|out| unsafe {
+        et_copy_to_host_async(queue, buffer, 0, kept.as_mut_ptr().cast(), 64, out)
+    });
+    ok(et_event_free(event));
+    ok(et_stream_synchronize(queue, LONG));
+    assert_eq!(*kept, [0; 64]);
 
     let pinned = made(|out| et_host_buffer_alloc(device, 64, out));
     // SAFETY: 64 bytes that no one else uses.
@@ -279,7 +300,12 @@ unsafe extern "C" fn naughty(user: *mut c_void, status: et_status) {
     // SAFETY: the test gives its handles and waits for the call.
     let (device, queue) = unsafe { *user.cast::<(et_device, et_stream)>() };
     assert_eq!(status, ET_OK);
-    let refused = [et_stream_synchronize(queue, LONG), et_device_close(device)];
+    let mut place = MaybeUninit::uninit();
+    let refused = [
+        et_stream_synchronize(queue, LONG),
+        et_stream_barrier(queue, Some(&mut place)),
+        et_device_close(device),
+    ];
     let is_right = refused.iter().all(|&status| status == ET_IN_CALLBACK);
     CALLED.store(if is_right { 1 } else { -1 }, Ordering::Release);
 }
