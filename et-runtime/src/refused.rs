@@ -6,7 +6,7 @@
 //! ```compile_fail,E0382
 //! # use et_runtime::{DeviceBuffer, HostBuffer, Result, Stream};
 //! fn free<H: et_hal::Hal>(s: &Stream<H>, from: &DeviceBuffer, to: HostBuffer<H>) -> Result<()> {
-//!     let transfer = s.copy_to_host_buffer(from, to)?;
+//!     let transfer = s.download(from, to)?;
 //!     drop(to);
 //!     drop(transfer);
 //!     Ok(())
@@ -30,7 +30,7 @@
 //! # use et_hal::Hal;
 //! # use et_runtime::{DeviceSlice, HostBuffer, Stream, Result};
 //! fn mix<A: Hal, B: Hal>(a: &Stream<A>, of_b: HostBuffer<B>, to: DeviceSlice) -> Result<()> {
-//!     a.copy_from_host_buffer(of_b, to).map(drop)
+//!     a.upload(of_b, to).map(drop)
 //! }
 //! ```
 //!

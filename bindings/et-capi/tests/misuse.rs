@@ -145,8 +145,8 @@ fn copies_of_nothing_and_of_too_much() {
     unsafe {
         bytes.fill(0);
         assert_eq!(et_copy_to_host_async(queue, buffer, 0, data, 64, None), ET_NULL_POINTER);
-        let short = Some(&mut MaybeUninit::uninit());
-        let asked = et_copy_to_host_async(queue, buffer, 1, data, 64, short);
+        let mut event = MaybeUninit::uninit();
+        let asked = et_copy_to_host_async(queue, buffer, 1, data, 64, Some(&mut event));
         assert_eq!(asked, ET_OUT_OF_BOUNDS);
         let event = made(|out| et_copy_to_host_async(queue, buffer, 0, data, 64, out));
         ok(et_event_wait(event, LONG, null_mut()));

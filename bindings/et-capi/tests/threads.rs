@@ -1,17 +1,16 @@
-//! Handles that several threads use and free, and what a launch costs.
+//! Handles that several threads use and free.
 
 #![expect(unsafe_code, reason = "calls the C interface")]
 
 mod common;
 
 use std::ptr::null_mut;
-use std::time::{Duration, Instant};
 
-use common::{LONG, kernel, made, mem, ok, open, stream};
+use common::{LONG, made, mem, ok, open, stream};
 use et_capi::et_status::{ET_BAD_HANDLE, ET_BUSY, ET_CLOSED, ET_OK};
 use et_capi::{
-    et_device_close, et_event_free, et_event_status, et_event_wait, et_fill, et_launch_create,
-    et_launch_submit, et_mem_alloc, et_mem_free, et_stream_free, et_stream_synchronize,
+    et_device_close, et_event_free, et_event_wait, et_fill, et_mem_alloc, et_mem_free,
+    et_stream_free, et_stream_synchronize,
 };
 
 const THREADS: u8 = 4;
@@ -69,52 +68,4 @@ fn a_device_is_closed_while_others_use_it() {
         }
         ok(et_device_close(device));
     });
-}
-
-/// What the interface adds to a call, which no other thread has a part in, is bounded; what a whole
-/// launch takes in C and in Rust is only reported, since it depends on who else uses the machine.
-#[test]
-#[expect(clippy::print_stderr, reason = "says what was measured")]
-fn a_call_adds_little() {
-    const TURNS: u32 = 200;
-    const ROUNDS: u32 = 15;
-    let locator = "sim:compute=null,dram=1GiB";
-    let device = open(locator);
-    let queue = stream(device);
-    let launch = made(|out| et_launch_create(kernel(device, "task_nop"), out));
-    let direct = et::open(locator).unwrap();
-    let elf = std::fs::read(common::kernels().join("task_nop.elf")).unwrap();
-    let description = et::Launch::new(&direct.load_kernel("task_nop", &elf).unwrap());
-    let rust_stream = direct.stream();
-
-    let c = || {
-        let event = made(|out| et_launch_submit(queue, launch, out));
-        // SAFETY: no times wanted.
-        ok(unsafe { et_event_wait(event, LONG, null_mut()) });
-        ok(et_event_free(event));
-    };
-    let rust = || {
-        let event = rust_stream.launch(&description).unwrap();
-        event.wait(Duration::from_nanos(LONG)).unwrap();
-    };
-    // The best of several rounds.
-    let time = |call: &dyn Fn()| {
-        let rounds = (0..ROUNDS).map(|_| {
-            let start = Instant::now();
-            (0..TURNS).for_each(|_| call());
-            start.elapsed() / TURNS
-        });
-        rounds.min().unwrap_or_default()
-    };
-    let done = made(|out| et_launch_submit(queue, launch, out));
-    // SAFETY: no times wanted.
-    ok(unsafe { et_event_wait(done, LONG, null_mut()) });
-    let rust_done = rust_stream.launch(&description).unwrap();
-    rust_done.wait(Duration::from_nanos(LONG)).unwrap();
-    let call = time(&|| ok(et_event_status(done)));
-    let rust_call = time(&|| assert!(rust_done.is_done() && rust_done.outcome().is_some()));
-    eprintln!("status of an event: C {call:?}, Rust {rust_call:?}");
-    eprintln!("launch and wait: C {:?}, Rust {:?}", time(&c), time(&rust));
-    assert!(call < rust_call + Duration::from_micros(2), "C {call:?}, Rust {rust_call:?}");
-    ok(et_device_close(device));
 }

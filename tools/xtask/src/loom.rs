@@ -41,10 +41,11 @@ struct Seed {
 }
 
 /// What the models are built from.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "Cargo.lock",
     "Cargo.toml",
     "et-hal",
+    "et-isa",
     "et-devapi",
     "et-runtime",
     "testing/et-loom",
@@ -173,9 +174,9 @@ fn restore(copy: &Path) -> anyhow::Result<()> {
     let manifest = std::fs::read_to_string(copy.join("Cargo.toml"))?;
     let (before, rest) = manifest.split_once("members = [").context("no members in Cargo.toml")?;
     let (_, after) = rest.split_once(']').context("no end of members")?;
-    let members = r#"members = ["et-hal", "et-devapi", "et-runtime", "testing/et-*"]"#;
+    let members = r#"members = ["et-hal", "et-isa", "et-devapi", "et-runtime", "testing/et-*"]"#;
     std::fs::write(copy.join("Cargo.toml"), format!("{before}{members}{after}"))?;
-    for package in ["et-devapi", "et-runtime"] {
+    for package in ["et-isa", "et-devapi", "et-runtime"] {
         // Tests of the crates themselves are not built, so neither is what only they need.
         let path = copy.join(package).join("Cargo.toml");
         let manifest = std::fs::read_to_string(&path)?;
