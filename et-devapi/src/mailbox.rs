@@ -35,6 +35,14 @@ pub trait Signal: ErrorType {
     /// # Errors
     /// `Stale`; `Lost`.
     fn verify(&self) -> Result<(), Self::Error>;
+
+    /// Looks now and then whether the device is still there, so that a caller who never has to wait
+    /// learns of a loss too. Called with each kick and each pop of nothing; a call that does not
+    /// look must cost a few nanoseconds.
+    ///
+    /// # Errors
+    /// `Stale`; `Lost`.
+    fn glance(&self) -> Result<(), Self::Error>;
 }
 
 /// What is wrong with a mailbox.
@@ -271,6 +279,7 @@ where
     }
 
     fn kick(&self) -> Result<(), E> {
+        self.signal.glance().map_err(MailboxError::Access)?;
         let bell = self.layout.doorbell;
         let written = self.window.write(bell.at, bell.width, u64::from(bell.value));
         Ok(written.map_err(MailboxError::Access)?)
@@ -288,7 +297,11 @@ where
             }
             (outcome, consumer.indices())
         });
-        self.judged(outcome)
+        let popped = self.judged(outcome)?;
+        if popped == Pop::Empty {
+            self.signal.glance().map_err(MailboxError::Access)?;
+        }
+        Ok(popped)
     }
 
     fn ticket(&self) -> Ticket {

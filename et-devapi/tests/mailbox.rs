@@ -49,6 +49,9 @@ impl Signal for TestSignal {
     fn verify(&self) -> Result<(), ErrorKind> {
         if self.ticket() == GONE { Err(ErrorKind::Lost(LossReason::Removed)) } else { Ok(()) }
     }
+    fn glance(&self) -> Result<(), ErrorKind> {
+        self.verify()
+    }
 }
 
 /// Ticket of a device that is not there any more.

@@ -110,7 +110,8 @@ pub enum Wake {
 ///
 /// A message MUST arrive whole or not at all. `wait` MUST return at once if a notification came
 /// after the ticket was taken, and MUST return by its timeout. A lost interrupt MUST NOT become a
-/// hang: degrade to polling within the timeout.
+/// hang: degrade to polling within the timeout. A loss that the platform announces MUST reach a
+/// caller that only kicks and pops, within a second: one that never waits would never learn of it.
 pub trait Mailbox: ErrorType {
     /// Returns the size of the largest message a queue can ever take, in bytes.
     ///

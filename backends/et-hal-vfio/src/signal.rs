@@ -1,6 +1,6 @@
 //! The interrupts of one endpoint, as a mailbox waits for them.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,8 @@ const RARE_LOOK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(4);
 /// The same without interrupts.
 const FREQUENT_LOOK: Duration = Duration::from_millis(1);
+/// How long an alarm can stay unnoticed while nobody sleeps; a look is a call.
+const ALARM_LOOK: Duration = Duration::from_millis(50);
 /// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for
 /// messages.
 const SLEEPS: u32 = 16;
@@ -40,6 +42,8 @@ pub struct VfioSignal {
     /// After this time without one, an interrupt that is owed counts as lost.
     patience: Duration,
     owed: Mutex<Owed>,
+    /// When the alarms were last looked at between waits, in milliseconds.
+    glanced: AtomicU64,
 }
 
 impl VfioSignal {
@@ -63,6 +67,7 @@ impl VfioSignal {
             interrupts,
             patience: options.interrupt_patience,
             owed: Mutex::default(),
+            glanced: AtomicU64::new(0),
         }
     }
 
@@ -100,6 +105,14 @@ impl VfioSignal {
                 silent_for = ?self.patience,
                 "an interrupt was lost, looking more often until one comes"
             );
+        }
+    }
+
+    /// Fails if an alarm is raised.
+    fn check_alarms(&self) -> Result<(), VfioError> {
+        match self.notifier.alarm()? {
+            Some(because) => Err(self.shared.lose(because)),
+            None => Ok(()),
         }
     }
 
@@ -166,10 +179,20 @@ impl Signal for VfioSignal {
 
     fn verify(&self) -> Result<(), VfioError> {
         self.shared.check_home()?;
-        if let Some(because) = self.notifier.alarm()? {
-            return Err(self.shared.lose(because));
-        }
+        self.check_alarms()?;
         self.window.check_usable()?;
         self.shared.confirm()
+    }
+
+    fn glance(&self) -> Result<(), VfioError> {
+        let now = u64::try_from(self.shared.sys.coarse_time().as_millis()).unwrap_or(u64::MAX);
+        // Relaxed: two threads that look at once do no harm.
+        let before = self.glanced.load(Ordering::Relaxed);
+        if u128::from(now.saturating_sub(before)) < ALARM_LOOK.as_millis() {
+            return Ok(());
+        }
+        self.glanced.store(now, Ordering::Relaxed);
+        self.window.check_usable()?;
+        self.check_alarms()
     }
 }

@@ -302,6 +302,11 @@ impl Sys for Linux {
         rustix::param::page_size()
     }
 
+    fn coarse_time(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        Duration::try_from(time).unwrap_or_default()
+    }
+
     fn event(&self) -> Result<Fd, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         rustix::event::eventfd(0, flags).map(IntoRawFd::into_raw_fd)

@@ -141,6 +141,8 @@ pub(crate) trait Sys: fmt::Debug + Send + Sync {
     /// The page map entry of a mapped address.
     fn page_map_entry(&self, at: NonNull<u8>) -> Result<u64, Errno>;
     fn page_bytes(&self) -> usize;
+    /// Time since some point, to a few milliseconds; takes nanoseconds.
+    fn coarse_time(&self) -> Duration;
 
     /// Creates an event counter: non-blocking, not inherited.
     fn event(&self) -> Result<Fd, Errno>;

@@ -8,7 +8,7 @@ use et_hal::{Endpoint, ErrorKind, Hal, LossReason, Mailbox, ResetScope, Wake};
 
 use super::{format_queues, kernel, kind, layout, open, open_with, options, poke, reset};
 use crate::sys::fake::Fake;
-use crate::{VfioHal, VfioMailbox};
+use crate::{VfioError, VfioHal, VfioMailbox};
 
 const LONG: Duration = Duration::from_secs(20);
 const MSI: u32 = 1;
@@ -194,6 +194,29 @@ fn a_request_for_the_device_loses_it() {
     drop(mailbox);
     hal.close().unwrap();
     fake.assert_clean("after a removal request");
+}
+
+/// Work that never has to wait must not hide that the device is wanted back.
+#[test]
+fn alarms_are_noticed_without_a_wait() {
+    let kick: fn(&VfioMailbox) -> Result<(), VfioError> = Mailbox::kick;
+    let pop = |mailbox: &VfioMailbox| mailbox.pop(&mut [0; 64]).map(drop);
+    for (alarm, use_it) in [(REQ, kick), (ERR, pop)] {
+        let fake = kernel("group");
+        let (_hal, mailbox) = opened(&fake);
+        for look in 1..=3 {
+            fake.with(|state| state.time += Duration::from_millis(100));
+            for _ in 0..10 {
+                use_it(&mailbox).unwrap();
+            }
+            let polls = fake.with(|state| state.log.iter().filter(|call| *call == "poll").count());
+            assert_eq!(polls, look, "one look for a time");
+        }
+        fake.interrupt(alarm, 0);
+        fake.with(|state| state.time += Duration::from_millis(100));
+        let error = use_it(&mailbox).unwrap_err();
+        assert!(matches!(kind(&error), ErrorKind::Lost(_)), "{error}");
+    }
 }
 
 #[test]

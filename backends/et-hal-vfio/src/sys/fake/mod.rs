@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub(crate) owner_text: String,
     pub(crate) owner_locked_by_other: bool,
     pub(crate) may_see_frames: bool,
+    /// The clock.
+    pub(crate) time: Duration,
     /// A reset does not return before this is cleared.
     pub(crate) hang_resets: bool,
     /// Nor does closing the device.
@@ -107,6 +109,7 @@ impl Fake {
             owner_text: String::new(),
             owner_locked_by_other: false,
             may_see_frames: true,
+            time: Duration::ZERO,
             hang_resets: false,
             hang_close: false,
         };
@@ -430,6 +433,10 @@ impl Sys for Fake {
 
     fn page_bytes(&self) -> usize {
         self.linux.page_bytes()
+    }
+
+    fn coarse_time(&self) -> Duration {
+        self.with(|state| state.time)
     }
 
     fn event(&self) -> Result<Fd, Errno> {
