@@ -294,11 +294,20 @@ fn an_abort_that_fails_leads_to_a_reset_of_the_cores() {
         (1..=2).map(|n| format!(",fault=drop-response:{}", before.responses + n)).collect();
     let (rig, executor) = prepared(&format!("{BOARD}{dropped}"));
     assert_eq!(counters(&rig).responses, before.responses);
+    // Accepted before the reset, and executed after it.
+    let other = open(BOARD);
+    let gate = other.stream().launch(&Launch::new(&load(&other, "hang"))).unwrap();
+    let stream = rig.device.stream();
+    stream.wait_for(&gate);
+    let late = stream.launch(&Launch::new(&rig.nop)).unwrap();
     let options = RunOptions::new().deadline(limit);
     let outcome = executor.launch_with(&rig.endless(false).0, options).unwrap().wait(LONG).unwrap();
     assert!(matches!(outcome.check(), Err(RunError::Deadline { .. })), "{outcome:?}");
     // The answers to launch, abort and reset.
-    until("the reset", || counters(&rig).responses == before.responses + 3);
+    until("the reset", || counters(&rig).responses >= before.responses + 3);
+    other.reset_compute(LONG).unwrap();
+    assert!(gate.wait(LONG).is_err());
+    late.wait(LONG).unwrap();
     let launch = Launch::new(&rig.nop);
     rig.device.stream().launch(&launch).unwrap().wait(LONG).unwrap();
     // The launch that was lost stands in nothing's way, not in its own stream and not at the end.

@@ -241,26 +241,57 @@ impl<H: Hal> Link<H> {
         if !wants_more {
             return Ok(None);
         }
-        let mut fresh = FreshContext { link: self, context: None };
-        let context = match LaunchContext::new(&self.memory) {
-            Ok(context) => context,
-            // With at least one the launch only has to wait.
-            Err(_) if lock(&self.core).contexts() > 1 => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let pattern = self.pattern()?;
-        let node = pattern.with(|buffer| context.write_node(buffer));
-        let Some(node) = node else { unreachable!("the pattern is never given away") };
-        let wire = Wire::DmaWrite(Nodes::One(node));
+        let Some((fresh, context)) = self.make_context()? else { return Ok(None) };
         if is_clear {
+            let (wire, pattern) = self.pattern_into(&context)?;
             let keep = Keep::Lease { _host: pattern, _device: context.exception_slice() };
-            fresh.context = Some(context);
-            return Ok(Some((Load::copy(wire, keep), fresh)));
+            return Ok(Some((Load::copy(wire, keep), fresh.with(context))));
         }
+        self.add_context(fresh, context)?;
+        Ok(None)
+    }
+
+    /// Makes contexts in place of those that a compute reset has lost: commands that wait for one
+    /// may have been accepted without.
+    ///
+    /// # Errors
+    /// Why none can be made, if there is none at all.
+    pub(super) fn replace_contexts(&self, lost: usize) -> Result<()> {
+        for _ in 0..lost {
+            lock(&self.core).context_made();
+            if let Some((fresh, context)) = self.make_context()? {
+                self.add_context(fresh, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the memory of a context that is counted already; `None` if there is no memory for it,
+    /// and others are there.
+    fn make_context(&self) -> Result<Option<(FreshContext<'_, H>, LaunchContext)>> {
+        let fresh = FreshContext { link: self, context: None };
+        match LaunchContext::new(&self.memory) {
+            Ok(context) => Ok(Some((fresh, context))),
+            // With at least one the launch only has to wait.
+            Err(_) if lock(&self.core).contexts() > 1 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has the pattern put into a context, for the launch that has waited longest.
+    fn add_context(&self, fresh: FreshContext<'_, H>, context: LaunchContext) -> Result<()> {
+        let (wire, pattern) = self.pattern_into(&context)?;
         let pattern = Pattern::Shared { _buffer: pattern };
         self.post(Load::new(wire, Then::Refill { context, pattern }));
         std::mem::forget(fresh);
-        Ok(None)
+        Ok(())
+    }
+
+    fn pattern_into(&self, context: &LaunchContext) -> Result<(Wire, Arc<Lease<H>>)> {
+        let pattern = self.pattern()?;
+        let node = pattern.with(|buffer| context.write_node(buffer));
+        let Some(node) = node else { unreachable!("the pattern is never given away") };
+        Ok((Wire::DmaWrite(Nodes::One(node)), pattern))
     }
 
     fn pattern(&self) -> Result<Arc<Lease<H>>> {
@@ -287,6 +318,11 @@ pub(crate) struct FreshContext<'a, H: Hal> {
 }
 
 impl<H: Hal> FreshContext<'_, H> {
+    fn with(mut self, context: LaunchContext) -> Self {
+        self.context = Some(context);
+        self
+    }
+
     pub(crate) fn take(mut self) -> Option<LaunchContext> {
         let context = self.context.take();
         std::mem::forget(self);

@@ -260,8 +260,8 @@ impl<H: Hal> Link<H> {
         let mark = lock(&self.core).mark();
         match self.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline)? {
             Body::CmReset { status: CmResetStatus::Success, .. } => {
-                self.enter(|core, now| core.compute_up(mark, now));
-                Ok(())
+                let lost = self.enter(|core, now| core.compute_up(mark, now));
+                self.replace_contexts(lost)
             }
             Body::CmReset { status, .. } => {
                 Err(Error::Refused { op, status: status.to_string().into() })

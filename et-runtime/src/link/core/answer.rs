@@ -346,7 +346,9 @@ impl<C: Load> Core<C> {
     /// Compute was reset by a command sent after `mark`. Launches before it are lost: firmware does
     /// not answer a kernel that was running (Spec: §10.3), and one that was waiting is answered
     /// some time or other. An abort that was not answered has nothing to end any more.
-    pub(crate) fn compute_up(&mut self, mark: u64, now: Duration) {
+    ///
+    /// Returns the number of contexts that went with lost launches, which have to be replaced.
+    pub(crate) fn compute_up(&mut self, mark: u64, now: Duration) -> usize {
         self.health.compute_up();
         let mut aborted = Vec::new();
         for sent in self.flights.iter_mut() {
@@ -362,6 +364,7 @@ impl<C: Load> Core<C> {
             self.abort_answered(queue, now);
         }
         self.lose_launches(mark, &Error::Aborted, now);
+        std::mem::take(&mut self.contexts.lost)
     }
 
     /// Ends the operations of launches up to a sequence number, as if they had been answered.
@@ -375,8 +378,9 @@ impl<C: Load> Core<C> {
         }
         for (queue, op) in lost {
             self.lost += 1;
-            // Another may take the place of its context.
+            // Another takes the place of its context, once launches can be executed.
             self.contexts.made -= 1;
+            self.contexts.lost += 1;
             self.orphans -= usize::from(op.is_none());
             self.queues[queue].in_flight -= 1;
             self.drop_part(op, error);

@@ -316,6 +316,8 @@ struct Contexts<T> {
     free: Vec<T>,
     made: usize,
     limit: usize,
+    /// Went with lost launches, and were not replaced.
+    lost: usize,
     /// Streams whose next command wants one.
     starved: VecDeque<u32>,
 }
@@ -378,6 +380,7 @@ impl<C: Load> Core<C> {
                 free: Vec::new(),
                 made: 0,
                 limit: shape.contexts,
+                lost: 0,
                 starved: VecDeque::new(),
             },
             health: Health::default(),

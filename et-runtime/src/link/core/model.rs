@@ -616,8 +616,7 @@ impl World {
                 }
                 self.has_hung = true;
                 self.device.reset_compute();
-                self.core.compute_up(mark, self.now);
-                while self.core.contexts.made < CONTEXTS {
+                for _ in 0..self.core.compute_up(mark, self.now) {
                     self.core.context_made();
                     self.core.context_back(0);
                 }
