@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use et_hal::Hal;
-use et_runtime::{Error, Launch, Stream, StreamError};
+use et_runtime::{DeviceBuffer, Error, Launch, Stream, StreamError};
 
 use super::bench::Bench;
 use crate::check::{check, check_eq, check_matches, same};
@@ -115,6 +115,31 @@ fn more_launches_than_contexts_wait_for_an_event<H: Hal>(rig: &Rig<H>) -> Result
     same("what all launches left", &bench.download::<f32>(&buffer)?, &[LAUNCHES as f32; 16])
 }
 
+/// Registers a callback that panics, on work in flight or on work that has ended.
+fn panic_in_callback<H: Hal>(
+    bench: &Bench<H>,
+    buffer: &DeviceBuffer,
+    late: bool,
+) -> Result<(), Failure> {
+    let before = bench.device.counters().callback_panics;
+    let bad = bench.stream().fill(buffer, 1)?;
+    if late {
+        bench.done(&bad)?;
+    }
+    bad.on_done(|_| panic!("a mistake of the user"));
+    bench.done(&bad)?;
+    let panics = || bench.device.counters().callback_panics - before;
+    let until = std::time::Instant::now() + bench.patience;
+    while panics() == 0 && std::time::Instant::now() < until {
+        bench.device.poll();
+    }
+    check_eq!(panics(), 1, "panics counted");
+    let listed = bench.stream().take_errors();
+    check_matches!(listed.errors[..], [StreamError::Panicked { operation, message, .. }]
+        if *operation == bad.id() && message == "a mistake of the user", "the stream's errors");
+    Ok(())
+}
+
 fn a_callback_that_panics_stops_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let buffer = bench.device.alloc(4096)?;
@@ -122,20 +147,10 @@ fn a_callback_that_panics_stops_nothing<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     // Its text would only be in the way.
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
-    let bad = bench.stream().fill(&buffer, 1)?;
-    bad.on_done(|_| panic!("a mistake of the user"));
-    let outcome = bench.done(&bad);
-    let panics = || bench.device.counters().callback_panics;
-    let until = std::time::Instant::now() + bench.patience;
-    while panics() == 0 && std::time::Instant::now() < until {
-        bench.device.poll();
-    }
+    let outcomes = [false, true].map(|late| panic_in_callback(&bench, &buffer, late));
     std::panic::set_hook(before);
-    outcome?;
-    check_eq!(panics(), 1, "panics counted");
-    let listed = bench.stream().take_errors();
-    check_matches!(listed.errors[..], [StreamError::Panicked { operation, message, .. }]
-        if *operation == bad.id() && message == "a mistake of the user", "the stream's errors");
+    outcomes.into_iter().collect::<Result<(), _>>()?;
+    let until = std::time::Instant::now() + bench.patience;
     for _ in 0..4 {
         let event = bench.stream().fill(&buffer, 2)?;
         let its = Arc::clone(&calls);
