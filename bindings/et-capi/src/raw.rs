@@ -47,7 +47,7 @@ pub(crate) unsafe fn bytes<'a>(
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) })
 }
 
-/// Gives access to bytes of the caller, who need not have written them yet.
+/// Gives access to bytes of the caller, to be written.
 ///
 /// # Safety
 /// - `data` is null, or points to `len` bytes that no one else uses before `'a` ends.
@@ -60,14 +60,13 @@ pub(crate) unsafe fn bytes_mut<'a>(
     if len == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the place is writable for `len` bytes, as the caller promises and `check` says. It
-    // gives memory that was never written a value, so that a slice of it may exist.
-    unsafe { std::ptr::write_bytes(data.cast::<u8>(), 0, len) };
-    // SAFETY: as for the write; all bytes have a value now.
+    // SAFETY: as in `bytes`. That C never wrote it is nothing this side can see: memory that came
+    // from outside has some value, and the bytes are only ever written here.
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast(), len) })
 }
 
-fn check(data: *const c_void, len: usize, what: &str) -> Result<(), Failure> {
+/// Checks that a place of the caller can be one.
+pub(crate) fn check(data: *const c_void, len: usize, what: &str) -> Result<(), Failure> {
     if data.is_null() && len != 0 {
         return Err(null(what));
     }

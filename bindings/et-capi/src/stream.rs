@@ -178,8 +178,7 @@ pub unsafe extern "C" fn et_copy_to_host_async(
         let out = raw::wanted(event, "event")?;
         let queue = table::get(stream)?;
         let from = memory::slice(from, offset, bytes as u64)?;
-        // SAFETY: promised by the caller; only the pointer is checked, and the bytes zeroed.
-        unsafe { raw::bytes_mut(to, bytes, "to") }?;
+        raw::check(to, bytes, "to")?;
         // Of at least one byte, since nothing can be mapped that has none.
         let buffer = device::with(queue.device, |device| Ok(device.host_buffer(bytes.max(1))?))?;
         let transfer = queue.download(&from, buffer)?;
