@@ -20,7 +20,7 @@ const RARE_LOOK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(4);
 /// The same without interrupts.
 const FREQUENT_LOOK: Duration = Duration::from_millis(1);
-/// How long an alarm can stay unnoticed while nobody sleeps; a look is a call.
+/// How long an alarm can stay unnoticed while no thread sleeps; a look is a call.
 const ALARM_LOOK: Duration = Duration::from_millis(50);
 /// Sleeps after which a wait returns in any case: the caller may be waiting for room, not for
 /// messages.

@@ -90,8 +90,8 @@ impl Worker {
         cell.store(at.wrapping_add(1), end)
     }
 
-    /// Says that the worker is going to sleep, and tells whether it may: `false` if something came
-    /// meanwhile.
+    /// Says that the worker is going to sleep; returns `false` if it may not, because something
+    /// came meanwhile.
     ///
     /// After `true` it sleeps until it is woken; in both cases it calls [`unpark`](Self::unpark)
     /// then.

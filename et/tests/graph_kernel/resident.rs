@@ -128,8 +128,8 @@ fn caches_of_shires_do_not_matter() {
     }
 }
 
-/// Runs a random graph with one instruction missing; tells whether that shows: in the data, in the
-/// outcomes, or because the graph does not end.
+/// Runs a random graph with one instruction missing; returns `true` if that shows: in the data, in
+/// the outcomes, or because the graph does not end.
 fn shows(mutant: &[u8], seed: u64) -> bool {
     let rig = Rig::with_graph(&format!("memory=weak,seed={seed},shires=2,dram=1GiB"), mutant);
     let mut random = Random(seed);

@@ -289,7 +289,7 @@ impl Board {
         Arc::new(Self { published: AtomicU64::new(0), combiner: Combiner::new(0) })
     }
 
-    /// Looks; tells whether there was anything new.
+    /// Looks; returns `true` if there was anything new.
     fn look(&self, seen: &mut u64) -> bool {
         let before = std::mem::replace(seen, self.published.load(Ordering::Acquire));
         before != *seen

@@ -78,7 +78,7 @@ impl Pool {
         self.notify();
     }
 
-    /// Does all there is to do; tells whether there was anything.
+    /// Does all there is to do; returns `true` if there was anything.
     fn turn(&self, books: &mut Books) -> bool {
         let mut progress = false;
         for index in 0..WORKERS {

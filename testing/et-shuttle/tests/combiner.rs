@@ -18,7 +18,7 @@ struct Board {
 }
 
 impl Board {
-    /// Looks; tells whether there was anything new.
+    /// Looks; returns `true` if there was anything new.
     fn look(&self, seen: &mut u64) -> bool {
         let published = self.published.load(Ordering::Acquire);
         assert!(*seen <= published, "one at a time");

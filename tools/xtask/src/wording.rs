@@ -7,7 +7,7 @@ use crate::shell::{capture, root};
 /// Widest line of a comment, in columns.
 const WIDTH: usize = 100;
 /// Phrases for which the field has shorter ones: "Returns `true` if", "no thread", "another user".
-const PHRASES: [&str; 3] = ["Tells whether", "nobody ", "somebody "];
+const PHRASES: [&str; 4] = ["Tells whether", "tells whether", "nobody ", "somebody "];
 /// What would be invisible to the models of `testing/et-loom`.
 const UNMODELLED: [&str; 6] = [
     "std::sync::Mutex",
