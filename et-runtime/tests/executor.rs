@@ -681,3 +681,42 @@ fn tasks_that_take_time_use_all_workers_while_a_thread_waits() {
     }
     assert_eq!(most.load(Ordering::Acquire), 2, "tasks at the same time");
 }
+
+/// Many short tasks have taught the pool that another worker is not worth while; then comes one
+/// that does not end before another has started.
+#[test]
+fn a_pool_of_short_tasks_makes_room_when_one_is_stuck() {
+    for waits in [true, false] {
+        let pool = CpuPool::with_config(&PoolConfig::new(2).processors(1)).unwrap();
+        let mut builder = GraphBuilder::new();
+        let short = builder.function(|_| Ok(()));
+        let mut last = builder.add(Task::new(short)).unwrap();
+        for _ in 0..500 {
+            last = builder.add(Task::new(short).after(last)).unwrap();
+        }
+        let here = AtomicU32::new(0);
+        let meet = builder.function(move |_| {
+            here.fetch_add(1, Ordering::AcqRel);
+            let start = std::time::Instant::now();
+            while here.load(Ordering::Acquire) < 2 {
+                if start.elapsed() > LONG / 2 {
+                    return Err(TaskError::from("the other never came"));
+                }
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        // The one in the middle is behind the first, in its worker.
+        for function in [meet, short, meet] {
+            builder.add(Task::new(function).after(last)).unwrap();
+        }
+        let run = pool.launch(&builder.build().unwrap()).unwrap();
+        if waits {
+            run.wait(LONG).unwrap().check().unwrap();
+        } else {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            run.on_done(move |outcome| sender.send(outcome.is_success()).unwrap());
+            assert_eq!(receiver.recv_timeout(LONG), Ok(true));
+        }
+    }
+}
