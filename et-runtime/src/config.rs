@@ -29,6 +29,7 @@ pub struct Config {
     pub(crate) watchdog: Duration,
     pub(crate) staging_bytes: usize,
     pub(crate) in_flight: u16,
+    pub(crate) byte_copies: bool,
     pub(crate) spin: Duration,
     pub(crate) drain: Drain,
     pub(crate) clock: Arc<dyn Clock>,
@@ -42,6 +43,7 @@ impl PartialEq for Config {
             && self.watchdog == other.watchdog
             && self.staging_bytes == other.staging_bytes
             && self.in_flight == other.in_flight
+            && self.byte_copies == other.byte_copies
             && self.spin == other.spin
             && self.drain == other.drain
             && Arc::ptr_eq(&self.clock, &other.clock)
@@ -65,6 +67,7 @@ impl Config {
             watchdog: Duration::from_secs(10),
             staging_bytes: 32 << 20,
             in_flight: 256,
+            byte_copies: false,
             spin: Duration::from_micros(50),
             drain: Drain::Thread,
             clock: Arc::new(SystemClock::default()),
@@ -115,6 +118,16 @@ impl Config {
     #[must_use]
     pub fn in_flight(mut self, commands: u16) -> Self {
         self.in_flight = commands.clamp(1, 4096);
+        self
+    }
+
+    /// Copies may start and end anywhere. By default device addresses and lengths are multiples of
+    /// what the device's registers say, mostly 8 bytes. Firmware does not check that, and the
+    /// vendor's host software sends what it is given; how the copy engine of a card treats other
+    /// addresses is not documented. Spec: §8.
+    #[must_use]
+    pub fn byte_copies(mut self, allowed: bool) -> Self {
+        self.byte_copies = allowed;
         self
     }
 

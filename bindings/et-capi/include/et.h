@@ -178,8 +178,9 @@ typedef struct et_device_options {
     uint64_t staging_bytes;
     // Most commands in flight, at most 4096.
     uint32_t in_flight;
-    // Must be 0.
-    uint32_t reserved;
+    // 1: copies may start and end at any byte of device memory. Firmware allows it, and cards are
+    // not documented to.
+    uint32_t byte_copies;
 } et_device_options;
 
 // An open device.
@@ -234,6 +235,10 @@ typedef struct et_properties {
     uint32_t cpu_access;
     // Submission queues.
     uint32_t queues;
+    // Most parts of a copy in one command.
+    uint32_t dma_max_parts;
+    // 0.
+    uint32_t reserved;
 } et_properties;
 
 // The end of an operation.
@@ -503,6 +508,11 @@ enum et_status et_event_on_done(struct et_event event, et_callback callback, voi
 // Returns the details of a failed launch; `ET_INVALID` if the operation is none or did not fail.
 enum et_status et_event_failure(struct et_event event, struct et_failure *failure);
 
+// Returns the number with which the device answered a copy or launch that it failed or refused
+// (interface specification, sections 7.6 and 7.8); `ET_INVALID` if the operation has no such answer.
+enum et_status et_event_device_status(struct et_event event,
+                                      uint32_t *status);
+
 // Frees an event. The operation goes on; if it fails and no call has heard of that, the failure is
 // in the stream's list of errors.
 enum et_status et_event_free(struct et_event event);
@@ -769,9 +779,12 @@ enum et_status et_launch_flush_l3(struct et_launch launch);
 // Gives every hart a stack of at least this many bytes.
 enum et_status et_launch_stack(struct et_launch launch, uint64_t bytes);
 
-// Lets the kernel trace into device memory, whose address and length are multiples of 64.
+// Lets the kernel trace into a part of device memory, whose address and length are multiples of
+// 64.
 enum et_status et_launch_trace(struct et_launch launch,
                                struct et_mem buffer,
+                               uint64_t offset,
+                               uint64_t bytes,
                                const struct et_trace_options *options);
 
 // Allocates memory on the device at a multiple of `align` bytes, a power of two; 0 is 64. Its

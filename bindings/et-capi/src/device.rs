@@ -46,8 +46,9 @@ pub struct et_device_options {
     pub staging_bytes: u64,
     /// Most commands in flight, at most 4096.
     pub in_flight: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// 1: copies may start and end at any byte of device memory. Firmware allows it, and cards are
+    /// not documented to.
+    pub byte_copies: u32,
 }
 
 // SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
@@ -103,6 +104,10 @@ pub struct et_properties {
     pub cpu_access: u32,
     /// Submission queues.
     pub queues: u32,
+    /// Most parts of a copy in one command.
+    pub dma_max_parts: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 // SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
@@ -173,6 +178,7 @@ fn config(options: &et_device_options) -> et::Config {
     if options.in_flight != 0 {
         config = config.in_flight(u16::try_from(options.in_flight).unwrap_or(u16::MAX));
     }
+    config = config.byte_copies(options.byte_copies != 0);
     config
 }
 
@@ -253,6 +259,8 @@ pub unsafe extern "C" fn et_device_properties(
             tdp_watts: found.tdp_watts.unwrap_or(0).into(),
             cpu_access: found.cpu_access.into(),
             queues: found.queues.into(),
+            dma_max_parts: found.dma_max_nodes.into(),
+            reserved: 0,
         };
         // SAFETY: promised by the caller.
         unsafe { raw::put(&value, properties, "properties") }

@@ -214,6 +214,27 @@ pub extern "C" fn et_event_failure(
     })
 }
 
+/// Returns the number with which the device answered a copy or launch that it failed or refused
+/// (interface specification, sections 7.6 and 7.8); `ET_INVALID` if the operation has no such answer.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_event_device_status(
+    event: et_event,
+    status: Option<&mut MaybeUninit<u32>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(status, "status")?;
+        out.write(match table::get(event)?.event.outcome() {
+            Some(Err(Error::Launch(failure))) => failure.status.into(),
+            Some(Err(Error::Copy { status, .. })) => status.into(),
+            _ => {
+                let why = "the operation is no copy or launch that the device failed";
+                return Err(Failure::new(et_status::ET_INVALID, why));
+            }
+        });
+        Ok(())
+    })
+}
+
 /// Frees an event. The operation goes on; if it fails and no call has heard of that, the failure is
 /// in the stream's list of errors.
 #[unsafe(no_mangle)]

@@ -201,18 +201,21 @@ pub extern "C" fn et_launch_stack(launch: et_launch, bytes: u64) -> et_status {
     change(launch, |launch| launch.stack_bytes(bytes))
 }
 
-/// Lets the kernel trace into device memory, whose address and length are multiples of 64.
+/// Lets the kernel trace into a part of device memory, whose address and length are multiples of
+/// 64.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_launch_trace(
     launch: et_launch,
     buffer: et_mem,
+    offset: u64,
+    bytes: u64,
     options: *const et_trace_options,
 ) -> et_status {
     guard(|| {
         // SAFETY: promised by the caller.
         let options = unsafe { raw::options(options, "options") }?;
         let trace = UserTrace {
-            buffer: memory::rest(buffer, 0)?,
+            buffer: memory::slice(buffer, offset, bytes)?,
             threshold: options.threshold,
             shire_mask: options.shire_mask,
             thread_mask: options.thread_mask,

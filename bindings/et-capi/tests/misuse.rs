@@ -224,7 +224,7 @@ fn kernels_launches_and_their_failures() {
         assert_eq!(et_launch_args(launch, data, 1 << 30, 0), ET_TOO_LARGE);
         assert_eq!(et_launch_args(launch, null(), 8, 0), ET_NULL_POINTER);
         ok(et_launch_args(launch, data, 8, 8));
-        assert_eq!(et_launch_trace(launch, et_mem { id: 0 }, null()), ET_BAD_HANDLE);
+        assert_eq!(et_launch_trace(launch, et_mem { id: 0 }, 0, 64, null()), ET_BAD_HANDLE);
     }
     ok(et_launch_shires(launch, 2));
     assert_eq!(et_launch_submit(queue, launch, None), ET_INVALID);
@@ -237,6 +237,8 @@ fn kernels_launches_and_their_failures() {
     assert_eq!(unsafe { et_event_wait(event, LONG, null_mut()) }, ET_LAUNCH_FAILED);
     assert!(last_error().contains("trap_load"), "{}", last_error());
     assert_eq!(et_event_status(event), ET_LAUNCH_FAILED);
+    // A trap, by the table of section 7.6.
+    assert_eq!(made(|out| et_event_device_status(event, out)), 2);
     let failure = made(|out| et_event_failure(event, out));
     assert_eq!(made(|out| et_failure_harts(failure, out, None)), 1);
     let mut hart = MaybeUninit::<et_hart>::zeroed();
@@ -327,6 +329,7 @@ fn events_and_callbacks() {
     }
     assert_eq!(CALLED.load(Ordering::Acquire), 1);
     assert_eq!(et_event_failure(event, Some(&mut { failure })), ET_INVALID);
+    assert_eq!(et_event_device_status(event, Some(&mut MaybeUninit::new(0))), ET_INVALID);
     let mut times = MaybeUninit::<et_timeline>::zeroed();
     // SAFETY: a place whose size is wrong.
     assert_eq!(unsafe { et_event_wait(event, 0, times.as_mut_ptr()) }, ET_BAD_STRUCT_SIZE);
