@@ -3,100 +3,34 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod common;
+#[path = "common/prefix.rs"]
+mod prefix;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use prefix::{ADDRESS_SANITIZER, Prefix, has_sanitizer, is_there, run};
+
 const DEVICE: &str = "sim:shires=2,dram=1GiB";
-const ADDRESS_SANITIZER: [&str; 2] = ["-fsanitize=address", "-g"];
 
-/// A folder with the library under its installed names.
-struct Prefix {
-    folder: tempfile::TempDir,
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-impl Prefix {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        // Beside this test program.
-        let built = std::env::current_exe().unwrap().with_file_name("libet_capi.so");
-        assert!(built.exists(), "{} is built with the tests", built.display());
-        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let prefix = Self { folder };
-        for name in ["pkgconfig", "cmake/et"] {
-            std::fs::create_dir_all(prefix.file("lib").join(name)).unwrap();
-        }
-        let link = |to: &Path, name| std::os::unix::fs::symlink(to, prefix.file(name)).unwrap();
-        link(&built, "lib/libet.so");
-        link(&built, "lib/libet.so.0");
-        link(&package.join("include"), "include");
-        link(&package.join("cmake/etConfig.cmake"), "lib/cmake/et/etConfig.cmake");
-        for (template, name) in [
-            ("et.pc.in", "lib/pkgconfig/et.pc"),
-            ("cmake/etConfigVersion.cmake.in", "lib/cmake/et/etConfigVersion.cmake"),
-        ] {
-            let text = std::fs::read_to_string(package.join(template)).unwrap();
-            let text = text.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-            std::fs::write(prefix.file(name), text).unwrap();
-        }
-        prefix
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Builds an example; warnings are errors.
-    fn build(&self, compiler: &str, source: &str, more: &[&str]) -> PathBuf {
-        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = self.file(&format!("{}{}", source.replace('.', "_"), more.len()));
-        let mut command = Command::new(compiler);
-        command.args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-O1"]).args(more);
-        command.arg("-I").arg(self.file("include"));
-        command.arg(package.join("examples").join(source)).arg("-o").arg(&program);
-        command.arg("-L").arg(self.file("lib")).args(["-let", "-pthread"]);
-        command.arg(format!("-Wl,-rpath,{}", self.file("lib").display()));
-        run(&mut command);
-        program
-    }
-
-    fn saxpy(&self, mut command: Command) -> String {
-        run(command.arg(DEVICE).arg(common::kernels()))
-    }
-
-    fn graph(&self, mut command: Command) {
-        let profile = self.file("profile.json");
-        let said = run(command.arg(DEVICE).arg(common::kernels()).arg(&profile));
-        assert!(said.contains("the graph ran twice"), "{said}");
-        let profile = std::fs::read_to_string(profile).unwrap();
-        assert!(profile.contains("\"traceEvents\""), "{profile}");
-    }
+fn build(prefix: &Prefix, compiler: &str, name: &str, more: &[&str]) -> PathBuf {
+    prefix.build(compiler, &[example(name)], more)
 }
 
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{said}\n{errors}", output.status);
-    said
+fn saxpy(mut command: Command) -> String {
+    run(command.arg(DEVICE).arg(common::kernels()))
 }
 
-#[expect(clippy::print_stderr, reason = "says what was not tested")]
-fn is_there(tool: &str, args: &[&str]) -> bool {
-    let works = Command::new(tool).args(args).output().is_ok_and(|output| output.status.success());
-    if !works {
-        eprintln!("skipped, because {tool} {} does not work here", args.join(" "));
-    }
-    works
-}
-
-/// Whether a compiler can build and link with the address sanitizer.
-fn has_sanitizer(prefix: &Prefix, compiler: &str) -> bool {
-    let source = prefix.file("empty.c");
-    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
-    let (source, program) = (source.to_string_lossy(), prefix.file("empty"));
-    let program = program.to_string_lossy();
-    is_there(compiler, &[ADDRESS_SANITIZER[0], "-x", "c", &source, "-o", &program])
+fn graph(prefix: &Prefix, mut command: Command) {
+    let profile = prefix.file("profile.json");
+    let said = run(command.arg(DEVICE).arg(common::kernels()).arg(&profile));
+    assert!(said.contains("the graph ran twice"), "{said}");
+    let profile = std::fs::read_to_string(profile).unwrap();
+    assert!(profile.contains("\"traceEvents\""), "{profile}");
 }
 
 fn valgrind(program: &Path) -> Command {
@@ -114,8 +48,8 @@ fn the_c_example_runs() {
     }
     let prefix = Prefix::new();
     for standard in ["-std=c99", "-std=c11"] {
-        let program = prefix.build("cc", "saxpy.c", &[standard]);
-        let said = prefix.saxpy(Command::new(&program));
+        let program = build(&prefix, "cc", "saxpy.c", &[standard]);
+        let said = saxpy(Command::new(&program));
         for part in ["1000 elements are right", "freed twice: et_mem", "cause 5", "load_from_null"]
         {
             assert!(said.contains(part), "{part}: {said}");
@@ -130,8 +64,8 @@ fn the_cpp_example_runs() {
     }
     let prefix = Prefix::new();
     for standard in ["-std=c++17", "-std=c++20"] {
-        let program = prefix.build("c++", "graph.cpp", &[standard]);
-        prefix.graph(Command::new(&program));
+        let program = build(&prefix, "c++", "graph.cpp", &[standard]);
+        graph(&prefix, Command::new(&program));
     }
 }
 
@@ -139,10 +73,10 @@ fn the_cpp_example_runs() {
 fn the_address_sanitizer_finds_nothing() {
     let prefix = Prefix::new();
     if has_sanitizer(&prefix, "cc") {
-        prefix.saxpy(Command::new(prefix.build("cc", "saxpy.c", &ADDRESS_SANITIZER)));
+        saxpy(Command::new(build(&prefix, "cc", "saxpy.c", &ADDRESS_SANITIZER)));
     }
     if has_sanitizer(&prefix, "c++") {
-        prefix.graph(Command::new(prefix.build("c++", "graph.cpp", &ADDRESS_SANITIZER)));
+        graph(&prefix, Command::new(build(&prefix, "c++", "graph.cpp", &ADDRESS_SANITIZER)));
     }
 }
 
@@ -152,7 +86,7 @@ fn valgrind_finds_nothing() {
         return;
     }
     let prefix = Prefix::new();
-    prefix.saxpy(valgrind(&prefix.build("cc", "saxpy.c", &["-g"])));
+    saxpy(valgrind(&build(&prefix, "cc", "saxpy.c", &["-g"])));
 }
 
 #[test]
@@ -173,7 +107,7 @@ fn pkg_config_names_what_is_needed() {
     run(&mut command);
     let mut command = Command::new(prefix.file("program"));
     command.env("LD_LIBRARY_PATH", prefix.file("lib"));
-    prefix.saxpy(command);
+    saxpy(command);
 }
 
 const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)
@@ -196,5 +130,5 @@ fn cmake_finds_the_package() {
     command.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.folder.path().display()));
     run(command.arg(format!("-DEXAMPLES={}", examples.display())));
     run(Command::new("cmake").arg("--build").arg(prefix.file("build")));
-    prefix.saxpy(Command::new(prefix.file("build/saxpy")));
+    saxpy(Command::new(prefix.file("build/saxpy")));
 }

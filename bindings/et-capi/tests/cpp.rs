@@ -1,0 +1,79 @@
+//! The C++ layer and the original runtime's interface on it, which are in `bindings/et-cpp`.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod common;
+#[path = "common/prefix.rs"]
+mod prefix;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use prefix::{ADDRESS_SANITIZER, Prefix, has_sanitizer, is_there, run};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../et-cpp")
+}
+
+/// Builds a test with the compatibility layer and runs it.
+fn passes(prefix: &Prefix, test: &str, more: &[&str]) {
+    let folder = folder();
+    let mut sources = vec![folder.join("tests").join(test)];
+    let mut includes = Vec::new();
+    for name in ["include", "compat/include"] {
+        includes.push(format!("-I{}", folder.join(name).display()));
+    }
+    let mut names: Vec<_> = std::fs::read_dir(folder.join("compat/src"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "cpp"))
+        .collect();
+    names.sort();
+    sources.extend(names);
+    let mut flags = more.to_vec();
+    flags.extend(includes.iter().map(String::as_str));
+    flags.push("-Wshadow");
+    let program = prefix.build("c++", &sources, &flags);
+    let said = run(Command::new(program).arg(common::kernels()));
+    assert!(said.contains(": passed") && !said.contains("skipped"), "{said}");
+}
+
+#[test]
+fn the_layer_works() {
+    if is_there("c++", &["--version"]) {
+        let prefix = Prefix::new();
+        for standard in ["-std=c++17", "-std=c++20"] {
+            passes(&prefix, "layer.cpp", &[standard]);
+        }
+    }
+}
+
+#[test]
+fn the_original_interface_works() {
+    if is_there("c++", &["--version"]) {
+        passes(&Prefix::new(), "compat.cpp", &["-std=c++17"]);
+    }
+}
+
+#[test]
+fn the_address_sanitizer_finds_nothing() {
+    let prefix = Prefix::new();
+    if has_sanitizer(&prefix, "c++") {
+        passes(&prefix, "compat.cpp", &[&["-std=c++17"], &ADDRESS_SANITIZER[..]].concat());
+    }
+}
+
+#[test]
+fn the_trace_decoder_is_c_too() {
+    if !is_there("cc", &["--version"]) {
+        return;
+    }
+    let prefix = Prefix::new();
+    let source = prefix.file("trace.c");
+    let text = "#define ET_TRACE_DECODER_IMPL\n#include <et-trace/decoder.h>\n\
+        int main(void) { return Trace_Decode(0, 0) != 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    let include = format!("-I{}", folder().join("compat/include").display());
+    let program = prefix.build("cc", &[source], &["-std=c11", &include]);
+    run(&mut Command::new(program));
+}

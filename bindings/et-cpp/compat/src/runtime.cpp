@@ -1,0 +1,828 @@
+#include <runtime/IRuntime.h>
+
+#include "dispatcher.h"
+#include "launch_options.h"
+#include "memory_map.h"
+#include "operation.h"
+#include "profiler.h"
+
+#include <device-layer/IDeviceLayer.h>
+
+#include <deque>
+#include <unordered_map>
+
+namespace rt {
+
+namespace {
+
+constexpr std::size_t EVENTS = 65536;
+// Of a stream, until they are asked for.
+constexpr std::size_t MOST_ERRORS = 1024;
+constexpr std::uint64_t THREADS_OF_A_SHIRE = 64;
+// A time at which nothing is waited for. Not the least, from which no other can be subtracted.
+constexpr Clock::time_point PAST{};
+// How long the end of the runtime waits for what is in flight.
+constexpr std::chrono::seconds LAST_WAIT{10};
+
+// What the C interface refuses is a mistake of the caller here.
+template <class Work>
+auto call(Work work) {
+  try {
+    return work();
+  } catch (const et::Error& error) {
+    throw Exception(error.what());
+  }
+}
+
+Clock::time_point after(std::chrono::seconds timeout) {
+  const auto now = Clock::now();
+  const auto most = std::chrono::duration_cast<std::chrono::seconds>(Clock::time_point::max() - now);
+  return timeout < most ? now + std::max(timeout, std::chrono::seconds(0)) : Clock::time_point::max();
+}
+
+int number(DeviceId id) { return static_cast<int>(id); }
+int number(StreamId id) { return static_cast<int>(id); }
+int number(KernelId id) { return static_cast<int>(id); }
+
+std::uint16_t megabytes(std::uint64_t bytes) { return static_cast<std::uint16_t>(bytes >> 20); }
+
+using OperationPtr = std::shared_ptr<Operation>;
+
+struct DeviceState {
+  explicit DeviceState(const std::string& locator)
+      : device(open(locator)), properties(device.properties()) {}
+
+  static et::Device open(const std::string& locator) {
+    et_device_options options{};
+    options.size = sizeof options;
+    // Programs copy any bytes, and know that it works.
+    options.byte_copies = 1;
+    return et::Device(locator, &options);
+  }
+
+  et::Device device;
+  et_properties properties;
+  MemoryMap memory;
+};
+
+struct StreamState {
+  DeviceId device;
+  et::Stream stream;
+  // Held by who submits, so that operations are remembered in the order in which they are done.
+  std::mutex submitting;
+  // In the order in which they were given.
+  std::deque<OperationPtr> pending;
+  std::vector<StreamError> errors;
+  std::uint64_t dropped = 0;
+};
+
+struct KernelState {
+  DeviceId device;
+  std::shared_ptr<et::Kernel> kernel;
+};
+
+class Runtime final : public IRuntime {
+public:
+  explicit Runtime(const std::vector<std::string>& locators) : events_(EVENTS) {
+    std::vector<et_device> raw;
+    for (const std::string& locator : locators) {
+      devices_.push_back(std::make_unique<DeviceState>(locator));
+      raw.push_back(devices_.back()->device.raw());
+    }
+    profiler_ = std::make_unique<Profiler>(std::move(raw));
+  }
+
+  ~Runtime() override {
+    const auto end = after(LAST_WAIT);
+    for (const OperationPtr& operation : everything()) {
+      // What has not ended by then is aborted when its device closes.
+      endQuietly(operation, end);
+    }
+    dispatcher_.reset();
+  }
+
+  std::vector<DeviceId> getDevices() override {
+    std::vector<DeviceId> ids;
+    for (std::size_t index = 0; index < devices_.size(); ++index) {
+      ids.push_back(static_cast<DeviceId>(index));
+    }
+    return ids;
+  }
+
+  DeviceProperties getDeviceProperties(DeviceId id) const override {
+    const et_properties& found = at(id).properties;
+    DeviceProperties properties{};
+    properties.frequency_ = found.frequency_mhz;
+    properties.availableShires_ = found.shires;
+    properties.memoryBandwidth_ = found.memory_bandwidth_mbps;
+    properties.memorySize_ = found.memory_bytes;
+    properties.l3Size_ = megabytes(found.l3_bytes);
+    properties.l2shireSize_ = megabytes(found.l2_bytes);
+    properties.l2scratchpadSize_ = megabytes(found.local_memory_bytes);
+    properties.cacheLineSize_ = static_cast<std::uint16_t>(found.cache_line_bytes);
+    properties.l2CacheBanks_ = 4;
+    properties.computeMinionShireMask_ = static_cast<std::uint32_t>(found.shire_mask);
+    properties.deviceArch_ = DeviceProperties::ArchRevision::ETSOC1;
+    properties.formFactor_ = DeviceProperties::FormFactor::PCIE;
+    properties.tdp_ = static_cast<std::uint8_t>(found.tdp_watts);
+    return properties;
+  }
+
+  DmaInfo getDmaInfo(DeviceId id) const override {
+    const et_properties& found = at(id).properties;
+    return DmaInfo{found.dma_max_bytes, found.dma_max_parts};
+  }
+
+  bool isP2PEnabled(DeviceId one, DeviceId other) const override {
+    at(one), at(other);
+    return false;
+  }
+
+  std::byte* mallocDevice(DeviceId id, std::size_t size, std::uint32_t alignment) override {
+    if (size == 0) {
+      throw Exception("an allocation of 0 bytes");
+    }
+    // The original's blocks: programs use all of the last one.
+    const std::uint64_t bytes =
+        (size + MemoryMap::BLOCK - 1) / MemoryMap::BLOCK * MemoryMap::BLOCK;
+    if (bytes < size) {
+      throw Exception("an allocation of " + std::to_string(size) + " bytes");
+    }
+    DeviceState& device = at(id);
+    return call([&] {
+      et::Memory memory =
+          device.device.alloc(bytes, std::max<std::uint64_t>(alignment, MemoryMap::BLOCK));
+      const std::lock_guard lock(mutex_);
+      return device.memory.add(std::move(memory), bytes);
+    });
+  }
+
+  void freeDevice(DeviceId id, std::byte* buffer) override {
+    DeviceState& device = at(id);
+    const std::lock_guard lock(mutex_);
+    device.memory.remove(buffer);
+  }
+
+  StreamId createStream(DeviceId id) override {
+    DeviceState& device = at(id);
+    return call([&] {
+      auto stream = std::make_shared<StreamState>();
+      stream->device = id;
+      stream->stream = device.device.stream();
+      const std::lock_guard lock(mutex_);
+      const int number = nextStream_++;
+      streams_.emplace(number, std::move(stream));
+      return static_cast<StreamId>(number);
+    });
+  }
+
+  void destroyStream(StreamId id) override {
+    std::vector<OperationPtr> pending = pendingOf(id, nullptr);
+    for (const OperationPtr& operation : pending) {
+      waitUntilEnd(operation, Clock::time_point::max());
+    }
+    const std::lock_guard lock(mutex_);
+    if (streams_.erase(number(id)) == 0) {
+      throw Exception("stream " + std::to_string(number(id)) + " was destroyed already");
+    }
+  }
+
+  LoadCodeResult loadCode(StreamId id, const std::byte* elf, std::size_t elfSize) override {
+    const auto stream = find(id);
+    return call([&] {
+      std::unique_lock lock(mutex_);
+      const int number = nextKernel_++;
+      const EventId event = freeEvent();
+      lock.unlock();
+      auto kernel = std::make_shared<et::Kernel>(
+          at(stream->device).device.load("kernel " + std::to_string(number), elf, elfSize));
+      const Address address = kernel->address();
+      lock.lock();
+      kernels_[number] = KernelState{stream->device, std::move(kernel)};
+      return LoadCodeResult{event, static_cast<KernelId>(number),
+                            reinterpret_cast<std::byte*>(address)};
+    });
+  }
+
+  void unloadCode(KernelId id) override {
+    const std::lock_guard lock(mutex_);
+    if (kernels_.erase(number(id)) == 0) {
+      throw Exception("there is no kernel " + std::to_string(number(id)));
+    }
+  }
+
+  using IRuntime::kernelLaunch;
+  EventId kernelLaunch(StreamId id, KernelId kernelId, const std::byte* args, std::size_t argsSize,
+                       const KernelLaunchOptions& options) override {
+    const auto stream = find(id);
+    const KernelState kernel = find(kernelId);
+    if (kernel.device != stream->device) {
+      throw Exception("kernel and stream are of different devices");
+    }
+    return call([&] {
+      const KernelLaunchOptionsImp& wanted = *options.imp_;
+      et::Launch launch(*kernel.kernel);
+      launch.args(args, argsSize);
+      const std::uint64_t all = at(stream->device).properties.shire_mask;
+      const std::uint64_t mask = wanted.shireMask.value_or(all);
+      launch.shires(mask);
+      if (wanted.flushL3) {
+        launch.flush_l3();
+      }
+      if (wanted.stackBytes) {
+        const std::uint64_t harts = THREADS_OF_A_SHIRE * count(mask);
+        if (*wanted.stackBytes < harts * MemoryMap::BLOCK) {
+          throw Exception("stacks of " + std::to_string(*wanted.stackBytes) + " bytes for " +
+                          std::to_string(harts) + " harts, which need 4096 each");
+        }
+        launch.stack(*wanted.stackBytes / harts);
+      }
+      if (wanted.trace) {
+        trace(launch, stream->device, *wanted.trace);
+      }
+      return submit(id, *stream, Kind::Launch, [&](std::vector<et::Event>& parts) {
+        parts.push_back(stream->stream.launch(launch));
+      });
+    });
+  }
+
+  EventId memcpyHostToDevice(StreamId id, const std::byte* src, std::byte* dst, std::size_t size,
+                             bool, const CmaCopyFunction&) override {
+    return copyToDevice(id, {{const_cast<std::byte*>(src), dst, size}});
+  }
+
+  EventId memcpyDeviceToHost(StreamId id, const std::byte* src, std::byte* dst, std::size_t size,
+                             bool, const CmaCopyFunction&) override {
+    return copyToHost(id, {{const_cast<std::byte*>(src), dst, size}});
+  }
+
+  EventId memcpyHostToDevice(StreamId id, MemcpyList list, bool,
+                             const CmaCopyFunction&) override {
+    check(list, find(id)->device);
+    return copyToDevice(id, list.operations_);
+  }
+
+  EventId memcpyDeviceToHost(StreamId id, MemcpyList list, bool,
+                             const CmaCopyFunction&) override {
+    check(list, find(id)->device);
+    return copyToHost(id, list.operations_);
+  }
+
+  EventId memcpyDeviceToDevice(StreamId streamSrc, DeviceId deviceDst, const std::byte* src,
+                               std::byte* dst, std::size_t size, bool) override {
+    const auto stream = find(streamSrc);
+    if (stream->device == deviceDst) {
+      return copyWithin(streamSrc, *stream, src, dst, size);
+    }
+    // The destination is written in order with nothing: its other work is other streams'.
+    const et::Stream other = call([&] { return at(deviceDst).device.stream(); });
+    return copyAcross(streamSrc, *stream, {stream->device, &stream->stream}, {deviceDst, &other},
+                      src, dst, size);
+  }
+
+  EventId memcpyDeviceToDevice(DeviceId deviceSrc, StreamId streamDst, const std::byte* src,
+                               std::byte* dst, std::size_t size, bool) override {
+    const auto stream = find(streamDst);
+    if (stream->device == deviceSrc) {
+      return copyWithin(streamDst, *stream, src, dst, size);
+    }
+    const et::Stream other = call([&] { return at(deviceSrc).device.stream(); });
+    return copyAcross(streamDst, *stream, {deviceSrc, &other}, {stream->device, &stream->stream},
+                      src, dst, size);
+  }
+
+  bool waitForEvent(EventId id, std::chrono::seconds timeout) override {
+    const auto end = after(timeout);
+    std::unique_lock lock(mutex_);
+    const OperationPtr operation = events_[static_cast<std::size_t>(id)];
+    lock.unlock();
+    if (operation == nullptr) {
+      return true;
+    }
+    if (operation->parts.empty()) {
+      return waitUntilEnd(operation, end);
+    }
+    // What was given before it ends before it, and the user may rely on that.
+    for (const OperationPtr& earlier : pendingOf(operation->stream, operation)) {
+      if (!waitUntilEnd(earlier, end)) {
+        return false;
+      }
+    }
+    return waitUntilEnd(operation, end);
+  }
+
+  bool waitForStream(StreamId id, std::chrono::seconds timeout) override {
+    find(id);
+    const auto end = after(timeout);
+    for (const OperationPtr& operation : pendingOf(id, nullptr)) {
+      if (!waitUntilEnd(operation, end)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::vector<StreamError> retrieveStreamErrors(StreamId id) override {
+    const auto stream = find(id);
+    harvest(id);
+    const std::lock_guard lock(mutex_);
+    std::vector<StreamError> errors = std::exchange(stream->errors, {});
+    if (const std::uint64_t dropped = std::exchange(stream->dropped, 0); dropped != 0) {
+      StreamError more(DeviceErrorCode::Unknown, stream->device);
+      more.stream_ = id;
+      more.text_ = std::to_string(dropped) + " more errors were not kept";
+      more.errorContext_.emplace(1);
+      errors.push_back(std::move(more));
+    }
+    return errors;
+  }
+
+  void setOnStreamErrorsCallback(StreamErrorCallback callback) override {
+    std::unique_lock lock(mutex_);
+    onError_ = std::move(callback);
+    lock.unlock();
+    startDispatcher();
+  }
+
+  void setOnKernelAbortedErrorCallback(const KernelAbortedCallback& callback) override {
+    std::unique_lock lock(mutex_);
+    onAborted_ = callback;
+    lock.unlock();
+    startDispatcher();
+  }
+
+  EventId abortCommand(EventId id, std::chrono::milliseconds) override {
+    std::unique_lock lock(mutex_);
+    const OperationPtr target = events_[static_cast<std::size_t>(id)];
+    if (target == nullptr) {
+      return freeEvent();
+    }
+    lock.unlock();
+    return call([&] {
+      for (const et::Event& part : target->parts) {
+        const et_status status = et_device_abort(at(target->device).device.raw(), part.raw(), 0);
+        // It may have ended meanwhile.
+        if (status != ET_INVALID) {
+          et::check(status);
+        }
+      }
+      return endOf({target}, target->stream, target->device);
+    });
+  }
+
+  EventId abortStream(StreamId id) override {
+    const auto stream = find(id);
+    std::vector<OperationPtr> pending = pendingOf(id, nullptr);
+    return call([&] {
+      const et_status status = et_stream_abort(stream->stream.raw(), 0);
+      // It was asked for; that is all that can be done without waiting.
+      if (status != ET_TIMEOUT) {
+        et::check(status);
+      }
+      return endOf(std::move(pending), id, stream->device);
+    });
+  }
+
+  IProfiler* getProfiler() const override { return profiler_.get(); }
+
+private:
+  // A device, and the stream to use there.
+  struct Side {
+    DeviceId device;
+    const et::Stream* stream;
+  };
+
+  DeviceState& at(DeviceId id) const {
+    const auto index = static_cast<std::size_t>(number(id));
+    if (number(id) < 0 || index >= devices_.size()) {
+      throw Exception("there is no device " + std::to_string(number(id)));
+    }
+    return *devices_[index];
+  }
+
+  std::shared_ptr<StreamState> find(StreamId id) const {
+    const std::lock_guard lock(mutex_);
+    const auto stream = streams_.find(number(id));
+    if (stream == streams_.end()) {
+      throw Exception("there is no stream " + std::to_string(number(id)));
+    }
+    return stream->second;
+  }
+
+  KernelState find(KernelId id) const {
+    const std::lock_guard lock(mutex_);
+    const auto kernel = kernels_.find(number(id));
+    if (kernel == kernels_.end()) {
+      throw Exception("there is no kernel " + std::to_string(number(id)));
+    }
+    return kernel->second;
+  }
+
+  std::vector<Piece> pieces(DeviceId id, const std::byte* place, std::size_t size) const {
+    const std::lock_guard lock(mutex_);
+    return at(id).memory.find(place, size);
+  }
+
+  static std::uint64_t count(std::uint64_t mask) {
+    std::uint64_t bits = 0;
+    for (; mask != 0; mask &= mask - 1) {
+      ++bits;
+    }
+    return std::max<std::uint64_t>(bits, 1);
+  }
+
+  void check(const MemcpyList& list, DeviceId device) const {
+    const DmaInfo most = getDmaInfo(device);
+    if (list.operations_.empty()) {
+      throw Exception("a list of no copies");
+    }
+    if (list.operations_.size() > most.maxElementCount_) {
+      throw Exception("a list of " + std::to_string(list.operations_.size()) + " copies, of " +
+                      std::to_string(most.maxElementCount_) + " possible");
+    }
+    for (const MemcpyList::Op& operation : list.operations_) {
+      if (operation.size_ == 0 || operation.size_ > most.maxElementSize_) {
+        throw Exception("a copy of " + std::to_string(operation.size_) + " bytes, of " +
+                        std::to_string(most.maxElementSize_) + " possible in a list");
+      }
+    }
+  }
+
+  void trace(et::Launch& launch, DeviceId device, const UserTrace& wanted) const {
+    const auto place = reinterpret_cast<const std::byte*>(wanted.buffer_);
+    const std::vector<Piece> found = pieces(device, place, wanted.buffer_size_);
+    if (found.size() != 1) {
+      throw Exception("a trace buffer is in one allocation");
+    }
+    et_trace_options options{};
+    options.size = sizeof options;
+    options.shire_mask = wanted.shireMask_;
+    options.thread_mask = wanted.threadMask_;
+    options.threshold = wanted.threshold_;
+    options.event_mask = wanted.eventMask_;
+    options.filter_mask = wanted.filterMask_;
+    et::check(et_launch_trace(launch.raw(), found[0].memory->raw(), found[0].offset,
+                              found[0].bytes, &options));
+  }
+
+  EventId copyToDevice(StreamId id, const std::vector<MemcpyList::Op>& copies) {
+    const auto stream = find(id);
+    std::vector<std::vector<Piece>> targets;
+    for (const MemcpyList::Op& copy : copies) {
+      targets.push_back(pieces(stream->device, copy.dst_, copy.size_));
+    }
+    return call([&] {
+      return submit(id, *stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+        for (std::size_t index = 0; index < copies.size(); ++index) {
+          const std::byte* from = copies[index].src_;
+          for (const Piece& to : targets[index]) {
+            parts.push_back(stream->stream.copy_to_device(from, to.bytes, *to.memory, to.offset));
+            from += to.bytes;
+          }
+        }
+      });
+    });
+  }
+
+  EventId copyToHost(StreamId id, const std::vector<MemcpyList::Op>& copies) {
+    const auto stream = find(id);
+    std::vector<std::vector<Piece>> sources;
+    for (const MemcpyList::Op& copy : copies) {
+      sources.push_back(pieces(stream->device, copy.src_, copy.size_));
+    }
+    return call([&] {
+      return submit(id, *stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+        for (std::size_t index = 0; index < copies.size(); ++index) {
+          std::byte* to = copies[index].dst_;
+          for (const Piece& from : sources[index]) {
+            parts.push_back(
+                stream->stream.copy_to_host(*from.memory, from.offset, to, from.bytes));
+            to += from.bytes;
+          }
+        }
+      });
+    });
+  }
+
+  EventId copyWithin(StreamId id, StreamState& stream, const std::byte* src, std::byte* dst,
+                     std::size_t size) {
+    std::vector<Piece> from = pieces(stream.device, src, size);
+    std::vector<Piece> to = pieces(stream.device, dst, size);
+    return call([&] {
+      return submit(id, stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+        for (std::size_t f = 0, t = 0; f < from.size() && t < to.size();) {
+          const std::uint64_t bytes = std::min(from[f].bytes, to[t].bytes);
+          parts.push_back(stream.stream.copy_on_device(*from[f].memory, from[f].offset,
+                                                       *to[t].memory, to[t].offset, bytes));
+          f += take(from[f], bytes);
+          t += take(to[t], bytes);
+        }
+      });
+    });
+  }
+
+  // Takes bytes off the start of a piece; 1 if that was all of it.
+  static std::size_t take(Piece& piece, std::uint64_t bytes) {
+    piece.offset += bytes;
+    piece.bytes -= bytes;
+    return piece.bytes == 0 ? 1 : 0;
+  }
+
+  EventId copyAcross(StreamId id, StreamState& stream, Side source, Side target,
+                     const std::byte* src, std::byte* dst, std::size_t size) {
+    const std::vector<Piece> from = pieces(source.device, src, size);
+    const std::vector<Piece> to = pieces(target.device, dst, size);
+    return call([&] {
+      std::vector<std::byte> bytes(size);
+      std::size_t at = 0;
+      for (const Piece& piece : from) {
+        et::check(et_copy_to_host(source.stream->raw(), piece.memory->raw(), piece.offset,
+                                  bytes.data() + at, piece.bytes, ET_FOREVER));
+        at += piece.bytes;
+      }
+      return submit(id, stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+        at = 0;
+        for (const Piece& piece : to) {
+          parts.push_back(target.stream->copy_to_device(bytes.data() + at, piece.bytes,
+                                                        *piece.memory, piece.offset));
+          at += piece.bytes;
+        }
+      });
+    });
+  }
+
+  // Numbers and remembers an operation whose parts `work` submits. What was submitted before it
+  // threw is remembered too.
+  template <class Work>
+  EventId submit(StreamId id, StreamState& stream, Kind kind, Work work) {
+    harvest(id);
+    const auto operation = std::make_shared<Operation>();
+    operation->stream = id;
+    operation->device = stream.device;
+    operation->kind = kind;
+    const auto remember = [&] {
+      const std::lock_guard lock(mutex_);
+      operation->id = freeEvent();
+      events_[static_cast<std::size_t>(operation->id)] = operation;
+      stream.pending.push_back(operation);
+      if (dispatcher_ != nullptr) {
+        dispatcher_->watch(operation);
+      }
+      return operation->id;
+    };
+    const std::lock_guard lock(stream.submitting);
+    try {
+      work(operation->parts);
+    } catch (...) {
+      if (!operation->parts.empty()) {
+        remember();
+      }
+      throw;
+    }
+    return remember();
+  }
+
+  // An event for the end of others, which is in no order with anything.
+  EventId endOf(std::vector<OperationPtr> others, StreamId id, DeviceId device) {
+    const auto operation = std::make_shared<Operation>();
+    operation->stream = id;
+    operation->device = device;
+    operation->before = std::move(others);
+    const std::lock_guard lock(mutex_);
+    operation->id = freeEvent();
+    events_[static_cast<std::size_t>(operation->id)] = operation;
+    return operation->id;
+  }
+
+  // An abort whose operations have ended, and that was not waited for.
+  static bool isOver(const Operation& operation) {
+    const auto& others = operation.before;
+    return operation.parts.empty() && !others.empty() &&
+           std::all_of(others.begin(), others.end(),
+                       [](const OperationPtr& other) { return other->isEnding.load(); });
+  }
+
+  // A number that no operation has. Needs the lock.
+  EventId freeEvent() {
+    for (std::size_t tries = 0; tries < EVENTS; ++tries) {
+      const std::uint16_t id = nextEvent_++;
+      if (events_[id] == nullptr || isOver(*events_[id])) {
+        events_[id] = nullptr;
+        return static_cast<EventId>(id);
+      }
+    }
+    throw Exception("65536 operations are in flight, or were never waited for");
+  }
+
+  // Operations of a stream that were given before one of them, or all.
+  std::vector<OperationPtr> pendingOf(StreamId id, const OperationPtr& before) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<OperationPtr> pending;
+    const auto stream = streams_.find(number(id));
+    if (stream == streams_.end()) {
+      return pending;
+    }
+    for (const OperationPtr& operation : stream->second->pending) {
+      if (operation == before) {
+        break;
+      }
+      pending.push_back(operation);
+    }
+    return pending;
+  }
+
+  std::vector<OperationPtr> everything() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<OperationPtr> all;
+    for (const auto& [id, stream] : streams_) {
+      all.insert(all.end(), stream->pending.begin(), stream->pending.end());
+    }
+    return all;
+  }
+
+  // Deals with what has ended at the front of a stream.
+  void harvest(StreamId id) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      const auto stream = streams_.find(number(id));
+      if (stream == streams_.end() || stream->second->pending.empty()) {
+        return;
+      }
+      const OperationPtr first = stream->second->pending.front();
+      lock.unlock();
+      if (first->isEnding || !waitUntilEnd(first, PAST)) {
+        return;
+      }
+    }
+  }
+
+  // Waits until a time for an operation, and deals with its end; false if that comes first.
+  bool waitUntilEnd(const OperationPtr& operation, Clock::time_point end) {
+    et_status status = ET_OK;
+    for (const OperationPtr& other : operation->before) {
+      if (!waitUntilEnd(other, end)) {
+        return false;
+      }
+    }
+    for (const et::Event& part : operation->parts) {
+      if (!waitUntil(part, end, status)) {
+        return false;
+      }
+    }
+    const std::lock_guard lock(operation->ending);
+    if (!operation->isEnding.exchange(true)) {
+      conclude(operation);
+    }
+    return true;
+  }
+
+  // The same where no caller could catch what a callback of the user throws.
+  void endQuietly(const OperationPtr& operation, Clock::time_point end) noexcept {
+    try {
+      waitUntilEnd(operation, end);
+    } catch (...) {
+    }
+  }
+
+  // Lists or reports what failed, and forgets the operation.
+  void conclude(const OperationPtr& operation) {
+    try {
+      for (const et::Event& part : operation->parts) {
+        if (const et_status status = et_event_status(part.raw()); status != ET_OK) {
+          report(*operation, describe(*operation, part, status));
+        }
+      }
+    } catch (...) {
+      forget(operation);
+      throw;
+    }
+    forget(operation);
+  }
+
+  void forget(const OperationPtr& operation) {
+    const std::lock_guard lock(mutex_);
+    if (OperationPtr& known = events_[static_cast<std::size_t>(operation->id)];
+        known == operation) {
+      known = nullptr;
+    }
+    const auto stream = streams_.find(number(operation->stream));
+    if (stream != streams_.end()) {
+      auto& pending = stream->second->pending;
+      const auto place = std::find(pending.begin(), pending.end(), operation);
+      if (place != pending.end()) {
+        pending.erase(place);
+      }
+    }
+  }
+
+  void report(const Operation& operation, const StreamError& error) {
+    std::unique_lock lock(mutex_);
+    const StreamErrorCallback onError = onError_;
+    const KernelAbortedCallback onAborted = onAborted_;
+    if (!onError) {
+      if (const auto stream = streams_.find(number(operation.stream)); stream != streams_.end()) {
+        auto& errors = stream->second->errors;
+        if (errors.size() < MOST_ERRORS) {
+          errors.push_back(error);
+        } else {
+          ++stream->second->dropped;
+        }
+      }
+    }
+    lock.unlock();
+    if (onAborted && error.errorCode_ == DeviceErrorCode::KernelLaunchHostAborted) {
+      tellAborted(operation, error, onAborted);
+    }
+    if (onError) {
+      onError(operation.id, error);
+    }
+  }
+
+  // Puts the contexts of an aborted kernel where its callback expects them.
+  void tellAborted(const Operation& operation, const StreamError& error,
+                   const KernelAbortedCallback& callback) {
+    const auto& contexts = *error.errorContext_;
+    const std::size_t size = contexts.size() * sizeof(ErrorContext);
+    try {
+      const et::Device& device = at(operation.device).device;
+      std::byte* place = mallocDevice(operation.device, size, kCacheLineSize);
+      const std::vector<Piece> pieces = this->pieces(operation.device, place, size);
+      device.stream().copy_to_device(contexts.data(), size, *pieces[0].memory).wait(LAST_WAIT);
+      callback(operation.id, place, size, [this, device = operation.device, place] {
+        freeDevice(device, place);
+      });
+    } catch (const std::exception&) {
+      // Without memory for them there are none.
+      callback(operation.id, nullptr, 0, [] {});
+    }
+  }
+
+  void startDispatcher() {
+    const std::lock_guard lock(mutex_);
+    if (dispatcher_ != nullptr) {
+      return;
+    }
+    dispatcher_ = std::make_unique<Dispatcher>([this](const OperationPtr& operation) {
+      endQuietly(operation, PAST);
+    });
+    for (const auto& [id, stream] : streams_) {
+      for (const OperationPtr& operation : stream->pending) {
+        dispatcher_->watch(operation);
+      }
+    }
+  }
+
+  // Never changes after the constructor.
+  std::vector<std::unique_ptr<DeviceState>> devices_;
+  std::unique_ptr<Profiler> profiler_;
+  // Of everything below, and of the states of devices and streams.
+  mutable std::mutex mutex_;
+  std::unordered_map<int, std::shared_ptr<StreamState>> streams_;
+  std::unordered_map<int, KernelState> kernels_;
+  // In flight, by their numbers.
+  std::vector<OperationPtr> events_;
+  StreamErrorCallback onError_;
+  KernelAbortedCallback onAborted_;
+  int nextStream_ = 0;
+  int nextKernel_ = 0;
+  std::uint16_t nextEvent_ = 0;
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+} // namespace
+
+EventId IRuntime::kernelLaunch(StreamId stream, KernelId kernel, const std::byte* args,
+                               std::size_t argsSize, std::uint64_t shireMask, bool barrier,
+                               bool flushL3, std::optional<UserTrace> trace,
+                               const std::string& coreDumpFilePath) {
+  KernelLaunchOptions options;
+  options.setShireMask(shireMask);
+  options.setBarrier(barrier);
+  options.setFlushL3(flushL3);
+  options.setCoreDumpFilePath(coreDumpFilePath);
+  if (trace) {
+    options.setUserTracing(trace->buffer_, trace->buffer_size_, trace->threshold_,
+                           trace->shireMask_, trace->threadMask_, trace->eventMask_,
+                           trace->filterMask_);
+  }
+  return kernelLaunch(stream, kernel, args, argsSize, options);
+}
+
+RuntimePtr IRuntime::create(const std::shared_ptr<dev::IDeviceLayer>& deviceLayer, Options) {
+  if (deviceLayer == nullptr) {
+    throw Exception("no device layer");
+  }
+  std::vector<std::string> locators;
+  for (int device = 0; device < deviceLayer->getDevicesCount(); ++device) {
+    locators.push_back(deviceLayer->getLocator(device));
+  }
+  return call([&] { return std::make_unique<Runtime>(locators); });
+}
+
+RuntimePtr IRuntime::create(const std::string& socketPath) {
+  return call([&] {
+    return std::make_unique<Runtime>(std::vector<std::string>{"vfio-user:" + socketPath});
+  });
+}
+
+} // namespace rt
