@@ -90,6 +90,15 @@ impl Op {
         }
     }
 
+    /// Returns `true` if the instruction is one on floating-point or mask registers. A straddling
+    /// one may be.
+    pub(crate) fn uses_floats(self) -> bool {
+        matches!(
+            self.kind(),
+            kind::FLW..=kind::PACKED | kind::WEAK_FLW | kind::WEAK_FSW | kind::STRADDLE
+        )
+    }
+
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the kind is the low byte")]
     pub(crate) fn kind(self) -> u8 {

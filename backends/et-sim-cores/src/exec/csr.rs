@@ -14,6 +14,7 @@ use et_isa::csr::{
 use crate::decode::op::Op;
 use crate::exec::cache;
 use crate::exec::event::Event;
+use crate::exec::tensor;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::weak::WriteBack;
@@ -135,17 +136,16 @@ fn write(
         }
         UCACHE_CONTROL => {
             let control = (value & UCACHE_WRITABLE) as u16 | UCACHE_SPLIT;
-            core.chip.port(hart.id & !1).ucache_control.store(control, Ordering::Relaxed);
+            core.chip.port(hart.id & !1).set_cache_control(control);
         }
         GSC_PROGRESS => hart.gsc_progress = (value & 7) as u8,
         VALIDATION0 => hart.validation[0] = value,
         VALIDATION2 => hart.validation[2] = value,
         VALIDATION3 => hart.validation[3] = value,
         TENSOR_WAIT => {
-            // All other operations are complete when their instruction is.
-            if value == WAIT_CACHE_OPERATIONS
-                && let Some(mut weak) = core.chip.weak()
-            {
+            if value != WAIT_CACHE_OPERATIONS {
+                tensor::wait(hart, core, value)?;
+            } else if let Some(mut weak) = core.chip.weak() {
                 weak.wait_for_lines(core, hart.id);
             }
         }
@@ -171,7 +171,9 @@ fn write(
         }
         LOCK_VA => cache::execute(hart, core, value, cache::Operation::Lock)?,
         UNLOCK_VA => cache::execute(hart, core, value, cache::Operation::Unlock)?,
-        // The tensor operations, which these cores do not have.
+        TENSOR_REDUCE | TENSOR_FMA | TENSOR_QUANT | TENSOR_LOAD | TENSOR_LOAD_L2 | TENSOR_STORE => {
+            tensor::start(hart, core, number, value, pc)?;
+        }
         _ => return Err(Event::illegal(core, pc)),
     }
     Ok(Written::Old)

@@ -1,7 +1,7 @@
 //! Why a hart stops executing, and the traps it can raise. Spec: ISA §1.3
 
 use crate::decode::code;
-use crate::machine::chip::Core;
+use crate::machine::chip::{Core, Wait};
 
 /// Instruction access fault.
 pub(crate) const FETCH_FAULT: u64 = 1;
@@ -29,6 +29,8 @@ pub(crate) enum Event {
     Trap { cause: u64, tval: u64 },
     /// No credit of this counter is there; the instruction had no effect.
     WaitCredit(usize),
+    /// A reduction waits for its partner; the instruction had no effect.
+    WaitPartner(Wait),
     /// The hart waits for an interrupt that never comes.
     Stall,
     /// A bus error was raised by the instruction before the program counter.

@@ -19,6 +19,7 @@ pub(crate) mod memory;
 pub(crate) mod packed;
 pub(crate) mod packed_memory;
 pub(crate) mod slow_float;
+pub(crate) mod tensor;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,6 +67,18 @@ impl Env<'_> {
     pub(crate) fn position(&self, address: u64) -> Option<usize> {
         let distance = address.wrapping_sub(self.base);
         (distance < PAGE_BYTES).then_some((distance >> 1) as usize)
+    }
+
+    /// Executes what the tensor unit has pending, if the instruction at a position needs
+    /// floating-point registers. Spec: ISA §3.9
+    #[cold]
+    fn wait_for_arithmetic(&self, hart: &mut Hart, at: usize) -> Result<(), Event> {
+        let op = Op(self.page.ops[at].load(Ordering::Relaxed));
+        let op = if op.kind() == Op::UNDECODED.kind() { self.decode(at) } else { op };
+        if !op.uses_floats() {
+            return Ok(());
+        }
+        tensor::finish_arithmetic(hart, self.core)
     }
 
     /// Decodes the instruction at a position.
@@ -126,9 +139,15 @@ pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
         };
         let env = Env { dram, core, guards: core.guards, page, base: pc & !(PAGE_BYTES - 1) };
         while let Some(at) = env.position(hart.pc) {
-            let chain = fuel.min(CHAIN);
+            let mut chain = fuel.min(CHAIN);
             if chain == 0 {
                 break 'pages Event::OutOfFuel;
+            }
+            if hart.has_pending_arithmetic {
+                chain = 1;
+                if let Err(event) = env.wait_for_arithmetic(hart, at) {
+                    break 'pages event;
+                }
             }
             hart.event = None;
             // One more than may be executed: `next` counts the instruction it comes from.

@@ -124,6 +124,15 @@ pub(crate) fn reciprocal(bits: u32, flags: &mut u32) -> u32 {
     }
 }
 
+/// Sum of the products of two pairs of halves and of `c`, if there is one: rounded once, toward
+/// zero. Spec: ISA §3.8, §7
+pub(crate) fn dot_halves(a: u32, b: u32, c: Option<u32>, flags: &mut u32) -> u32 {
+    let mut product =
+        |shift: u32| (from_half(a >> shift & 0xFFFF, flags), from_half(b >> shift & 0xFFFF, flags));
+    let products = [product(0), product(16)];
+    raise(soft::dot(products, c), flags)
+}
+
 const HALF_SIGN: u32 = 0x8000;
 const HALF_INFINITY: u32 = 0x7C00;
 const HALF_LARGEST: u32 = 0x7BFF;

@@ -257,6 +257,103 @@ pub(crate) fn mul_add(a: u32, b: u32, c: u32, rounding: Rounding) -> Flagged {
     (result, flags | raised)
 }
 
+/// Sum of two products and of `c`, if there is one, rounded once, toward zero. Factors are halves,
+/// which are not subnormal.
+pub(crate) fn dot(products: [(u32, u32); 2], c: Option<u32>) -> Flagged {
+    /// Products of halves are multiples of 2^this.
+    const GRID: i32 = -48;
+    let mut flags = 0;
+    let c = c.map(|c| flush(c, &mut flags));
+    let mut infinity = None;
+    let mut is_nan_sum = false;
+    let mut all_negative = true;
+    let mut add_special = |bits: u32, flags: &mut u32| {
+        all_negative &= bits & SIGN != 0;
+        if is_nan(bits) {
+            is_nan_sum = true;
+        } else if is_infinite(bits) {
+            // Infinities of both signs have no sum.
+            if infinity.is_some_and(|other| other != bits) {
+                is_nan_sum = true;
+                *flags |= NV;
+            }
+            infinity = Some(bits);
+        }
+    };
+    let mut sum: i128 = 0;
+    for (a, b) in products {
+        let sign = (a ^ b) & SIGN;
+        let undefined = is_infinite(a) && is_zero(b) || is_zero(a) && is_infinite(b);
+        if undefined || is_signalling(a) || is_signalling(b) {
+            flags |= NV;
+        }
+        if undefined || is_nan(a) || is_nan(b) {
+            add_special(QUIET_NAN, &mut flags);
+        } else if is_infinite(a) || is_infinite(b) {
+            add_special(sign | INFINITY, &mut flags);
+        } else {
+            add_special(sign, &mut flags);
+            if !is_zero(a) && !is_zero(b) {
+                let (_, exponent_a, significand_a) = unpack(a);
+                let (_, exponent_b, significand_b) = unpack(b);
+                // Halves have 11 bits: the 26 zero bits below are room enough for the shift.
+                let shift = exponent_a + exponent_b - GRID;
+                let product = significand_a * significand_b;
+                let product = if shift < 0 { product >> -shift } else { product << shift };
+                sum += if sign == 0 { product.cast_signed() } else { -product.cast_signed() };
+            }
+        }
+    }
+    if let Some(c) = c {
+        if is_signalling(c) {
+            flags |= NV;
+        }
+        add_special(c, &mut flags);
+    }
+    if is_nan_sum {
+        return (QUIET_NAN, flags);
+    }
+    if let Some(infinity) = infinity {
+        return (infinity, flags);
+    }
+    let (exponent, sum) = match c.filter(|&c| !is_zero(c)) {
+        Some(c) => add_on_grid(sum, GRID, c),
+        None => (GRID, sum),
+    };
+    if sum == 0 {
+        return (if all_negative { SIGN } else { 0 }, flags);
+    }
+    let toward_zero = Rounding::TowardZero;
+    let (bits, raised) = round(sum < 0, exponent, sum.unsigned_abs(), toward_zero, Tiny::Flush);
+    (bits, flags | raised)
+}
+
+/// Sum of `sum` · 2^`grid`, which is below 2^34, and of a float that is not zero: exponent and
+/// significand, exact or with what is lost OR-ed into the last of many bits.
+fn add_on_grid(sum: i128, grid: i32, c: u32) -> (i32, i128) {
+    /// A float may be moved up, and a sum of 83 bits down, so far.
+    const UP: i32 = 100;
+    const DOWN: i32 = 40;
+    let (negative, exponent, significand) = unpack(c);
+    let signed = |magnitude: u128| {
+        if negative { -magnitude.cast_signed() } else { magnitude.cast_signed() }
+    };
+    let distance = exponent - grid;
+    if sum == 0 {
+        return (exponent, signed(significand));
+    }
+    if distance > UP {
+        // The sum is far below the float: only its sign matters.
+        return (exponent - 10, signed(significand << 10) + sum.signum());
+    }
+    if distance >= 0 {
+        return (grid, sum + signed(significand << distance));
+    }
+    let down = (-distance).min(DOWN);
+    let lost = jam(significand, (-distance - down).cast_unsigned());
+    (grid - down, (sum << down) + signed(lost))
+}
+
 /// `a + b`.
 pub(crate) fn add(a: u32, b: u32, rounding: Rounding) -> Flagged {
     const ONE: u32 = 0x3F80_0000;

@@ -1,11 +1,13 @@
 //! What harts share: memories, counters of the shires, and the mail slots of other harts.
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::{FloatProfile, MachineConfig, MemoryModel};
 use crate::decode::code::CodeCache;
 use crate::error::CoresError;
+use crate::exec::tensor::SCRATCHPAD_ON;
+use crate::exec::tensor::reduce::Message;
 use crate::machine::clock::Clock;
 use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
 use crate::memory::guards::Guards;
@@ -24,6 +26,12 @@ pub(crate) struct Port {
     pub(crate) tensor_error: AtomicU16,
     /// Only that of thread 0 is used: the register belongs to the minion.
     pub(crate) ucache_control: AtomicU16,
+    /// How often the L1 scratchpad was turned on. As the register, that of thread 0.
+    pub(crate) turned_on: AtomicU32,
+    /// What the hart sent for a reduction has not been taken yet.
+    pub(crate) is_sending: AtomicBool,
+    /// What others sent to the hart for reductions.
+    inbox: Mutex<Vec<Message>>,
     parked: Mutex<Option<Wait>>,
 }
 
@@ -32,6 +40,10 @@ pub(crate) struct Port {
 pub(crate) enum Wait {
     /// A credit of this counter.
     Credit(usize),
+    /// What this hart sends for a reduction.
+    Message(u32),
+    /// The receiver of what the hart sent.
+    Sent,
     /// Nothing but an abort.
     Abort,
 }
@@ -67,6 +79,9 @@ impl Port {
             credits: [AtomicU16::new(0), AtomicU16::new(0)],
             tensor_error: AtomicU16::new(0),
             ucache_control: AtomicU16::new(UCACHE_CONTROL_AT_START),
+            turned_on: AtomicU32::new(0),
+            is_sending: AtomicBool::new(false),
+            inbox: Mutex::default(),
             parked: Mutex::new(None),
         }
     }
@@ -77,7 +92,27 @@ impl Port {
         }
         self.tensor_error.store(0, Ordering::Relaxed);
         self.ucache_control.store(UCACHE_CONTROL_AT_START, Ordering::Relaxed);
+        self.turned_on.store(0, Ordering::Relaxed);
+        self.is_sending.store(false, Ordering::Relaxed);
+        self.inbox().clear();
         *self.parked() = None;
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Vec<Message>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_message(&self, from: u32) -> bool {
+        self.inbox().iter().any(|message| message.from == from)
+    }
+
+    /// Writes `ucache_control`. Turning the scratchpad on clears it: its owner does so when it sees
+    /// that it was.
+    pub(crate) fn set_cache_control(&self, control: u16) {
+        let old = self.ucache_control.swap(control, Ordering::AcqRel);
+        if control & !old & SCRATCHPAD_ON != 0 {
+            self.turned_on.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     fn parked(&self) -> MutexGuard<'_, Option<Wait>> {
@@ -117,6 +152,8 @@ impl Port {
         let mut parked = self.parked();
         let ready = match wait {
             Wait::Credit(counter) => self.credits(counter) != 0,
+            Wait::Message(from) => self.has_message(from),
+            Wait::Sent => !self.is_sending.load(Ordering::Acquire),
             Wait::Abort => false,
         };
         if ready || cancelled() {
@@ -223,6 +260,31 @@ pub(crate) struct Core<'a> {
 }
 
 impl Core<'_> {
+    /// Leaves a message with the hart `to`.
+    pub(crate) fn deliver(&self, to: u32, message: Message) {
+        let from = message.from;
+        let port = self.chip.port(to);
+        // As with credits: it is there before the lock of the wait is taken.
+        port.inbox().push(message);
+        if port.unpark(|wait| wait == Wait::Message(from)) {
+            (self.wake)(to);
+        }
+    }
+
+    /// Takes what `from` sent to the hart `to`, and lets the sender know.
+    pub(crate) fn take_message(&self, to: u32, from: u32) -> Option<Message> {
+        let mut inbox = self.chip.port(to).inbox();
+        let at = inbox.iter().position(|message| message.from == from)?;
+        let message = inbox.remove(at);
+        drop(inbox);
+        let sender = self.chip.port(from);
+        sender.is_sending.store(false, Ordering::Release);
+        if sender.unpark(|wait| wait == Wait::Sent) {
+            (self.wake)(from);
+        }
+        Some(message)
+    }
+
     /// Gives a credit to one thread of the minions of a shire that are named in `minions`.
     pub(crate) fn give_credits(&self, shire: u32, thread: u32, counter: usize, minions: u64) {
         if self.chip.shire_mask >> shire & 1 == 0 {

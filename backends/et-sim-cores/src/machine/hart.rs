@@ -2,6 +2,7 @@
 
 use crate::decode::op::REGISTERS;
 use crate::exec::event::Event;
+use crate::exec::tensor::Unit;
 use crate::machine::launch::HartState;
 use crate::memory::map::{HARTS_PER_SHIRE, compute_harts};
 
@@ -41,6 +42,10 @@ pub(crate) struct Hart {
     pub(crate) tensor_coop: u32,
     pub(crate) conv_size: u64,
     pub(crate) conv_ctrl: u64,
+    /// The tensor unit, once the first hart of a minion has used it.
+    pub(crate) unit: Option<Box<Unit>>,
+    /// The tensor unit has started arithmetic that it has not executed yet.
+    pub(crate) has_pending_arithmetic: bool,
     pub(crate) validation: [u64; 4],
     /// Instructions executed since the start of the kernel.
     pub(crate) retired: u64,
@@ -65,6 +70,8 @@ impl Hart {
             tensor_coop: 0,
             conv_size: 0,
             conv_ctrl: 0,
+            unit: None,
+            has_pending_arithmetic: false,
             validation: [0; 4],
             retired: 0,
             id,

@@ -8,6 +8,7 @@ use crate::decode::code::CodeCache;
 use crate::error::CoresError;
 use crate::exec;
 use crate::exec::event::Event;
+use crate::exec::tensor;
 use crate::machine::chip::{Chip, Core};
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::guards::Guards;
@@ -85,7 +86,7 @@ impl SingleHart {
         match exec::run(&mut self.hart, &core, 1) {
             Event::OutOfFuel | Event::Yield => Step::Retired,
             Event::Trap { cause, tval } => Step::Trap { cause, tval },
-            Event::WaitCredit(_) | Event::Stall => Step::Blocked,
+            Event::WaitCredit(_) | Event::WaitPartner(_) | Event::Stall => Step::Blocked,
             Event::BusError => Step::BusError,
         }
     }
@@ -105,6 +106,11 @@ impl SingleHart {
     /// Completes all that is on its way to memory, and empties the caches, as the firmware does at
     /// the end of a kernel. No effect on flat memory, where nothing ever is on its way.
     pub fn write_back(&mut self) {
+        let core =
+            Core { chip: &self.chip, code: &self.code, guards: Guards::default(), wake: &|_| {} };
+        if let Err(event) = tensor::finish_all(&mut self.hart, &core) {
+            tracing::debug!(?event, "a tensor operation ended badly");
+        }
         if let Some(mut weak) = self.chip.weak() {
             weak.settle(&Core {
                 chip: &self.chip,

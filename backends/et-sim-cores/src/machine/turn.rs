@@ -8,6 +8,7 @@ use crate::config::CreditAbort;
 use crate::decode::code::CodeCache;
 use crate::exec;
 use crate::exec::event::{self, Event};
+use crate::exec::tensor;
 use crate::machine::chip::{Chip, Core, Wait};
 use crate::machine::hart::Hart;
 use crate::machine::kernel_call::{self, Outcome};
@@ -97,7 +98,8 @@ impl Run {
     /// Returns `true` if the kernel is aborted, and that ends `wait`.
     pub(crate) fn ends(&self, wait: Wait) -> bool {
         // Ordered by the acquire of the abort itself.
-        self.is_aborted() && (wait == Wait::Abort || self.ends_credit_waits.load(Ordering::Relaxed))
+        self.is_aborted()
+            && (!matches!(wait, Wait::Credit(_)) || self.ends_credit_waits.load(Ordering::Relaxed))
     }
 
     /// The shires of all harts that have not left, if all of them wait.
@@ -218,7 +220,15 @@ impl<'a> Worker<'a> {
     fn execute(&self, run: &Run, core: &Core<'_>, hart: &mut Hart) -> After {
         let fuel = match core.chip.weak() {
             None => self.inner.config.fuel,
-            Some(mut weak) => weak.begin_turn(core, hart.id),
+            Some(mut weak) => {
+                let turn = weak.begin_turn(core, hart.id);
+                let completes = hart.unit.is_some() && weak.completes_operation();
+                drop(weak);
+                if completes && tensor::finish_oldest(hart, core).is_err() {
+                    return After::Left(Some(HartExit::BusError));
+                }
+                turn
+            }
         };
         let end = hart.retired + u64::from(fuel);
         loop {
@@ -244,12 +254,21 @@ impl<'a> Worker<'a> {
                             hart.retired += 1;
                             continue;
                         }
-                        Outcome::Leave(exit) => return After::Left(exit),
+                        Outcome::Leave(exit) => {
+                            let finished = tensor::finish_all(hart, core);
+                            let bus_error = finished.err().map(|_| HartExit::BusError);
+                            return After::Left(exit.or(bus_error));
+                        }
                     }
                 }
                 Event::WaitCredit(counter) => Wait::Credit(counter),
+                Event::WaitPartner(wait) => wait,
                 Event::Stall => Wait::Abort,
             };
+            // A hart that sleeps gives its tensor unit all the time it needs.
+            if tensor::finish_all(hart, core).is_err() {
+                return After::Left(Some(HartExit::BusError));
+            }
             let parked = core.chip.port(hart.id).park(wait, || run.ends(wait));
             return if parked { After::Parked } else { After::Again };
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::exec::event::Event;
 use crate::machine::chip::Core;
+use crate::machine::hart::Hart;
 use crate::memory::Region;
 use crate::memory::esr::{self, EsrFault};
 use crate::memory::map::{self, DRAM_BASE, HARTS_PER_SHIRE, Place};
@@ -98,6 +99,84 @@ pub(crate) fn store(
         }
         Place::Esr(_) | Place::Forbidden => Err(Event::store_fault(address)),
     }
+}
+
+/// Why there is no memory for an access of the tensor unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The address is closed, or above the end of memory.
+    Fault,
+    /// There is no device at the address.
+    Nothing,
+}
+
+/// Finds the memory of `size` bytes that do not cross a line.
+fn in_line(core: &Core<'_>, hart: &Hart, address: u64, size: u64) -> Result<(Bank, u64), Missing> {
+    let address = map::canonical(address);
+    match map::place(address, hart.shire()) {
+        Place::Dram(_) if core.guards.touch(address, size) => Err(Missing::Fault),
+        Place::Dram(offset) if offset + size <= core.chip.dram.size() => Ok((Bank::Dram, offset)),
+        Place::Scratchpad(offset) => Ok((Bank::Scratchpads, offset)),
+        Place::Nothing => Err(Missing::Nothing),
+        _ => Err(Missing::Fault),
+    }
+}
+
+/// Reads a line for the tensor unit, which does not look into the L1.
+pub(crate) fn load_line(
+    core: &Core<'_>,
+    hart: &mut Hart,
+    address: u64,
+) -> Result<[u8; 64], Missing> {
+    let (bank, offset) = in_line(core, hart, address, 64)?;
+    let mut line = [0; 64];
+    let (words, _) = line.as_chunks_mut::<8>();
+    if let Some(mut weak) = core.chip.weak() {
+        for (at, word) in (offset..).step_by(8).zip(words) {
+            let target = Target { scope: Scope::Local, bank, offset: at, size: 8 };
+            *word = weak.load_coherent(core, hart.id, target).to_le_bytes();
+        }
+        return Ok(line);
+    }
+    let region = bank.region(core.chip);
+    for (at, word) in (offset..).step_by(8).zip(words) {
+        *word = read(region, at, 8).ok_or(Missing::Fault)?.to_le_bytes();
+    }
+    Ok(line)
+}
+
+/// When a store of the tensor unit takes effect on weak memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Now,
+    Later,
+}
+
+/// Writes words of 8 bytes within a line to memory, for the tensor unit.
+pub(crate) fn store_public(
+    core: &Core<'_>,
+    hart: &mut Hart,
+    address: u64,
+    bytes: &[u8],
+    effect: Effect,
+) -> Result<(), Missing> {
+    let (bank, offset) = in_line(core, hart, address, bytes.len() as u64)?;
+    let region = bank.region(core.chip);
+    let (words, _) = bytes.as_chunks::<8>();
+    for (at, word) in (offset..).step_by(8).zip(words) {
+        let value = u64::from_le_bytes(*word);
+        if let Some(mut weak) = core.chip.weak() {
+            let target = Target { scope: Scope::Global, bank, offset: at, size: 8 };
+            match effect {
+                Effect::Now => drop(weak.change(core, hart.id, target, Change::Store(value))),
+                Effect::Later => weak.post(core, hart.id, target, Change::Store(value)),
+            }
+        } else {
+            write(region, at, 8, value).ok_or(Missing::Fault)?;
+            note_coherent(core, region, at, 8);
+        }
+    }
+    Ok(())
 }
 
 /// Finds what a coherent load or store names, if memory is weak and it is memory.

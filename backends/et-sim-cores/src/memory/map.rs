@@ -12,6 +12,10 @@ pub(crate) const USER_BASE: u64 = DRAM_BASE + FIRMWARE_BYTES;
 /// First address above the DRAM window.
 const DRAM_END: u64 = 0xC0_0000_0000;
 const SCRATCHPAD: Range<u64> = 0x8000_0000..0x1_0000_0000;
+/// First address of the L2 scratchpads.
+pub(crate) const SCRATCHPAD_BASE: u64 = SCRATCHPAD.start;
+/// Shire field of a scratchpad address that means the own shire.
+pub(crate) const SCRATCHPAD_OWN_SHIRE: u64 = 0x7F << 23;
 const ESRS: Range<u64> = 0x1_0000_0000..0x2_0000_0000;
 
 /// Shires with minions.

@@ -55,13 +55,6 @@ fn region<'a>(core: &Core<'a>, line: u64) -> (&'a Region, u64) {
     (region, offset)
 }
 
-pub(super) fn bank_region<'a>(core: &Core<'a>, bank: Bank) -> &'a Region {
-    match bank {
-        Bank::Dram => core.chip.dram.region(),
-        Bank::Scratchpads => core.chip.scratchpads.region(),
-    }
-}
-
 /// Reads a line from memory.
 pub(super) fn fetch(core: &Core<'_>, line: u64) -> Line {
     let (region, offset) = region(core, line);

@@ -30,7 +30,7 @@ use crate::memory::bus::{self, Scope};
 use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 
 use cache::{Cache, LINE_BYTES, Line};
-use lines::{bank_region, fetch, is_scratchpad, line_of, parts, write_down};
+use lines::{fetch, is_scratchpad, line_of, parts, write_down};
 pub(crate) use posted::{Bank, Change, Target, WriteBack};
 use posted::{Effect, Path, Posted, Queue};
 use random::{Noted, Random, Trace};
@@ -145,6 +145,11 @@ impl Weak {
         }
     }
 
+    /// Draws whether an operation of a tensor unit takes effect.
+    pub(crate) fn completes_operation(&mut self) -> bool {
+        self.random.one_in(self.posted_rate)
+    }
+
     /// Completes everything and empties all caches, in an order that is drawn: the end of a
     /// kernel, or an eternity in which no hart can run.
     pub(crate) fn settle(&mut self, core: &Core<'_>) {
@@ -219,7 +224,7 @@ impl Weak {
             let slot = self.l2_slot(core, shire_of(hart), line);
             return self.l2(shire_of(hart)).line(slot).load(at, size);
         }
-        bus::read(bank_region(core, target.bank), target.offset, target.size).unwrap_or(0)
+        bus::read(target.bank.region(core.chip), target.offset, target.size).unwrap_or(0)
     }
 
     /// Makes a change at once and returns what was there before.
@@ -501,7 +506,7 @@ impl Weak {
             return old;
         }
         let Target { bank, offset, size, .. } = target;
-        let region = bank_region(core, bank);
+        let region = bank.region(core.chip);
         let old = change.in_region(region, offset, size);
         bus::note_coherent(core, region, offset, size);
         old.unwrap_or(0)

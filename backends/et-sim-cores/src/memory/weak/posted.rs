@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::exec::amo::{self, Atomic};
 use crate::exec::packed::pick_raw;
 use crate::float::Pick;
-use crate::machine::chip::Core;
+use crate::machine::chip::{Chip, Core};
 use crate::memory::Region;
 use crate::memory::bus::{self, Scope};
 
@@ -72,6 +72,14 @@ pub(crate) enum Bank {
 }
 
 impl Bank {
+    /// Returns the memory itself.
+    pub(crate) fn region(self, chip: &Chip) -> &Region {
+        match self {
+            Self::Dram => chip.dram.region(),
+            Self::Scratchpads => chip.scratchpads.region(),
+        }
+    }
+
     /// Tells which bank a region is.
     pub(crate) fn of(core: &Core<'_>, region: &Region) -> Self {
         if std::ptr::eq(region, core.chip.dram.region()) { Self::Dram } else { Self::Scratchpads }
