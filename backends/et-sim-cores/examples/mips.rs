@@ -1,5 +1,6 @@
-//! Prints how many million instructions per second the cores execute, for an integer and a float
-//! loop, on one and on two host threads.
+//! Prints how many million instructions per second the cores execute, for loops of integers, of
+//! floats, and of loads and stores, on one and on two host threads, on flat memory and with private
+//! caches.
 
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
 
@@ -7,7 +8,7 @@ use std::error::Error;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
 
-use et_sim_cores::{Dram, Launch, Machine, MachineConfig, Stack};
+use et_sim_cores::{Dram, Launch, Machine, MachineConfig, MemoryModel, Stack};
 
 const ENTRY: u64 = Dram::BASE + 0x600_0000;
 
@@ -42,6 +43,22 @@ const FLOAT: [u32; 8] = [
     0xFE02_92E3,
 ];
 
+/// ld x6,0(x28); ld x7,64(x28); add x6,x6,x7; sd x6,128(x28); lw x29,8(x28); sw x29,192(x28);
+/// addi x5,x5,-1; bnez x5, loop
+const MEMORY: [u32; 8] = [
+    0x000E_3303,
+    0x040E_3383,
+    0x0073_0333,
+    0x086E_3023,
+    0x008E_2E83,
+    0x0DDE_2023,
+    0xFFF2_8293,
+    0xFE02_92E3,
+];
+
+/// Puts the address of 256 bytes of the stack into x28: addi x28, x2, -288.
+const MEMORY_SETUP: [u32; 1] = [0xEE01_0E13];
+
 /// Loads f2, f3 and f5 with values whose sums and products are inexact: lui x6; addi; fmv.w.x.
 const FLOAT_SETUP: [u32; 9] = [
     0x3DCC_D337,
@@ -55,13 +72,14 @@ const FLOAT_SETUP: [u32; 9] = [
     0xF003_02D3,
 ];
 
-fn measure(code: &[u32], threads: usize) -> Result<f64, Box<dyn Error>> {
+fn measure(code: &[u32], threads: usize, memory: MemoryModel) -> Result<f64, Box<dyn Error>> {
     let dram = Arc::new(Dram::new(256 << 20)?);
     for (at, word) in (ENTRY..).step_by(4).zip(code) {
         dram.write(at, &word.to_le_bytes())?;
     }
     let host_threads = NonZeroUsize::new(threads).ok_or("no threads")?;
-    let machine = Machine::new(MachineConfig { host_threads, ..MachineConfig::default() }, dram)?;
+    let machine =
+        Machine::new(MachineConfig { host_threads, memory, ..MachineConfig::default() }, dram)?;
     let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     let launch = Launch { entry: ENTRY, args: 0, env: 0, shire_mask: u64::MAX >> 32, stack };
     let mut best = 0.0_f64;
@@ -82,10 +100,16 @@ fn measure(code: &[u32], threads: usize) -> Result<f64, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let integer: Vec<u32> = [&SETUP[..], &INTEGER, &EXIT].concat();
     let float: Vec<u32> = [&FLOAT_SETUP[..], &SETUP, &FLOAT, &EXIT].concat();
-    for (name, code) in [("integer", integer), ("float", float)] {
-        let one = measure(&code, 1)?;
-        let two = measure(&code, 2)?;
-        println!("{name}: {one:.0} MIPS on one host thread, {two:.0} on two ({:.2})", two / one);
+    let memory: Vec<u32> = [&MEMORY_SETUP[..], &SETUP, &MEMORY, &EXIT].concat();
+    for (name, code) in [("integer", integer), ("float", float), ("memory", memory)] {
+        for model in [MemoryModel::Flat, MemoryModel::Private] {
+            let one = measure(&code, 1, model)?;
+            let two = measure(&code, 2, model)?;
+            println!(
+                "{name}, {model:?}: {one:.0} MIPS on one host thread, {two:.0} on two ({:.2})",
+                two / one
+            );
+        }
     }
     Ok(())
 }

@@ -39,6 +39,25 @@ pub enum MemoryModel {
     /// had them.
     #[default]
     Flat,
+    /// In memory when it leaves the shire's cache.
+    ///
+    /// - A shire sees a line of DRAM as it was when one of its harts first looked at it, with what
+    ///   its harts have written since. They share one cache of 4 MiB; L2 scratchpads have none.
+    /// - What a shire wrote gets to memory with `evict_va` and `flush_va` to level 2 or 3, and at
+    ///   the end of the kernel. A line that was evicted is looked at afresh. If the cache is full,
+    ///   the page that came first goes; otherwise nothing leaves it by itself.
+    /// - Local atomics and coherent accesses act in the cache. Global ones, and stores of the tensor
+    ///   unit, act in memory, and change what the cache has of the same bytes. All take effect at
+    ///   once.
+    /// - The harts of a shire take turns of at most 50 instructions on one host thread, in the order
+    ///   of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Shires run in parallel.
+    ///
+    /// Kernels in which several shires compute the same rows in place are right so, as on the card,
+    /// and wrong on flat memory. Runs are equal if shires do not race for what they tell one
+    /// another, or under [`Timing::Deterministic`].
+    ///
+    /// Spec: ISA §3.1, §3.2, §3.7, §7; device interface §8, §9.4
+    Private,
     /// As late, and as much out of order, as the instruction set allows.
     ///
     /// - Each minion has an L1 of 4 KiB for both its harts, each shire an L2 of 512 KiB, both with
@@ -143,7 +162,7 @@ impl MachineConfig {
     /// The timing that is in force: weak memory brings its own.
     pub(crate) fn effective_timing(&self) -> Timing {
         match self.memory {
-            MemoryModel::Flat => self.timing,
+            MemoryModel::Flat | MemoryModel::Private => self.timing,
             MemoryModel::Weak { .. } => Timing::Deterministic,
         }
     }

@@ -27,6 +27,7 @@ impl Cores {
             timing: config.timing,
             memory: match config.memory {
                 MemoryKind::Flat => MemoryModel::Flat,
+                MemoryKind::Private => MemoryModel::Private,
                 MemoryKind::Weak => MemoryModel::Weak { seed: config.seed },
             },
             credit_abort: config.credit_abort,

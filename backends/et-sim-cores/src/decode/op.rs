@@ -86,8 +86,13 @@ impl Op {
     pub(crate) fn under(self, memory: MemoryModel) -> Self {
         match memory {
             MemoryModel::Flat => self,
-            MemoryModel::Weak { .. } => Self(self.0 & !0xFF | u64::from(weak(self.kind()))),
+            MemoryModel::Weak { .. } => self.with_kind(weak(self.kind())),
+            MemoryModel::Private => self.with_kind(private(self.kind())),
         }
+    }
+
+    fn with_kind(self, kind: u8) -> Self {
+        Self(self.0 & !0xFF | u64::from(kind))
     }
 
     /// Returns `true` if the instruction is one on floating-point or mask registers. A straddling
@@ -174,8 +179,10 @@ kinds! {
     C_SRLI C_SRAI C_ADDIW C_ADD C_SUB C_XOR C_OR C_AND C_ADDW C_SUBW
     WEAK_LB WEAK_LH WEAK_LW WEAK_LD WEAK_LBU WEAK_LHU WEAK_LWU WEAK_FLW
     WEAK_SB WEAK_SH WEAK_SW WEAK_SD WEAK_FSW WEAK_FENCE
-    WEAK_ATOMIC WEAK_SMALL_STORE
     C_WEAK_LW C_WEAK_LD C_WEAK_SW C_WEAK_SD
+    PRIVATE_LB PRIVATE_LH PRIVATE_LW PRIVATE_LD PRIVATE_LBU PRIVATE_LHU PRIVATE_LWU PRIVATE_FLW
+    PRIVATE_SB PRIVATE_SH PRIVATE_SW PRIVATE_SD PRIVATE_FSW
+    C_PRIVATE_LW C_PRIVATE_LD C_PRIVATE_SW C_PRIVATE_SD
 }
 
 /// Returns the kind that does the same as `kind` and is one halfword long.
@@ -231,12 +238,34 @@ fn weak(kind: u8) -> u8 {
         kind::SD => kind::WEAK_SD,
         kind::FSW => kind::WEAK_FSW,
         kind::FENCE => kind::WEAK_FENCE,
-        kind::ATOMIC => kind::WEAK_ATOMIC,
-        kind::SMALL_STORE => kind::WEAK_SMALL_STORE,
         kind::C_LW => kind::C_WEAK_LW,
         kind::C_LD => kind::C_WEAK_LD,
         kind::C_SW => kind::C_WEAK_SW,
         kind::C_SD => kind::C_WEAK_SD,
+        _ => kind,
+    }
+}
+
+/// Returns the kind that does the same as `kind` with private caches.
+fn private(kind: u8) -> u8 {
+    match kind {
+        kind::LB => kind::PRIVATE_LB,
+        kind::LH => kind::PRIVATE_LH,
+        kind::LW => kind::PRIVATE_LW,
+        kind::LD => kind::PRIVATE_LD,
+        kind::LBU => kind::PRIVATE_LBU,
+        kind::LHU => kind::PRIVATE_LHU,
+        kind::LWU => kind::PRIVATE_LWU,
+        kind::FLW => kind::PRIVATE_FLW,
+        kind::SB => kind::PRIVATE_SB,
+        kind::SH => kind::PRIVATE_SH,
+        kind::SW => kind::PRIVATE_SW,
+        kind::SD => kind::PRIVATE_SD,
+        kind::FSW => kind::PRIVATE_FSW,
+        kind::C_LW => kind::C_PRIVATE_LW,
+        kind::C_LD => kind::C_PRIVATE_LD,
+        kind::C_SW => kind::C_PRIVATE_SW,
+        kind::C_SD => kind::C_PRIVATE_SD,
         _ => kind,
     }
 }

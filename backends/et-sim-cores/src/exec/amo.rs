@@ -8,7 +8,6 @@ use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::Region;
 use crate::memory::bus::{self, Scope};
-use crate::memory::map;
 use crate::memory::weak::{Bank, Change, Target};
 
 /// An atomic operation on memory.
@@ -169,92 +168,35 @@ impl Instruction {
     }
 }
 
-/// Executes an atomic instruction.
+/// Executes an atomic instruction; on weak memory later, if its result is not used.
 #[inline(never)]
-#[expect(clippy::cast_possible_truncation, reason = "word operations take the low half")]
+#[expect(clippy::cast_possible_truncation, reason = "the result of a word operation is a word")]
 pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
     let Instruction { operation, scope, size, address, operand, expected } =
         Instruction::new(hart, op);
-    let fault = || Event::store_fault(map::canonical(address));
-    let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
-        .map_err(bus::Coherence::of_store)?;
-    let old = if size == 4 {
-        let word = region.word(offset).ok_or_else(fault)?;
-        let old = atomic_word(word, operation, operand as u32, expected as u32);
-        i64::from(old.cast_signed()).cast_unsigned()
-    } else {
-        let double = region.double(offset).ok_or_else(fault)?;
-        atomic_double(double, operation, operand, expected)
-    };
-    bus::note_coherent(core, region, offset, size);
-    hart.x[op.rd()] = old;
-    Ok(())
-}
-
-/// Executes an atomic instruction on weak memory: later, if its result is not used.
-#[inline(never)]
-#[expect(clippy::cast_possible_truncation, reason = "the result of a word operation is a word")]
-pub(crate) fn execute_weak(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
-    let Instruction { operation, scope, size, address, operand, expected } =
-        Instruction::new(hart, op);
-    let Some(mut weak) = core.chip.weak() else { return execute(hart, core, op, pc) };
     let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
         .map_err(bus::Coherence::of_store)?;
     let target = Target { scope, bank: Bank::of(core, region), offset, size };
     let change = Change::Atomic { operation, operand, expected };
     if op.rd() == SINK as usize {
-        weak.post(core, hart.id, target, change);
+        bus::post(core, hart, target, change);
         return Ok(());
     }
-    let old = weak.change(core, hart.id, target, change);
+    let old = bus::change(core, hart, target, change);
     let word = i64::from((old as u32).cast_signed()).cast_unsigned();
     hart.x[op.rd()] = if size == 4 { word } else { old };
     Ok(())
 }
 
-/// Where a coherent store goes to, and its size.
-#[inline(always)]
-fn small_store_target<'a>(
-    hart: &Hart,
-    core: &Core<'a>,
-    op: Op,
-) -> Result<(&'a Region, u64, u64), Event> {
+/// Executes a coherent store of a byte or halfword; on weak memory later.
+#[inline(never)]
+pub(crate) fn small_store(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
     let size = size(op);
     // Only atomics are kept away from scratchpads by a local scope.
-    bus::coherent(core, hart.shire(), hart.x[op.rs1()], size, Scope::Global)
-        .map(|(region, offset)| (region, offset, size))
-        .map_err(bus::Coherence::of_store)
-}
-
-/// Executes a coherent store of a byte or halfword.
-#[inline(never)]
-#[expect(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
-pub(crate) fn small_store(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
-    let (region, offset, size) = small_store_target(hart, core, op)?;
-    let (address, value) = (hart.x[op.rs1()], hart.x[op.rs2()]);
-    let fault = || Event::store_fault(map::canonical(address));
-    // Release: what the hart stored before is visible to who sees this.
-    if size == 1 {
-        region.byte(offset).ok_or_else(fault)?.store(value as u8, Ordering::Release);
-    } else {
-        region.half(offset).ok_or_else(fault)?.store(value as u16, Ordering::Release);
-    }
-    bus::note_coherent(core, region, offset, size);
-    Ok(())
-}
-
-/// Executes a coherent store of a byte or halfword on weak memory: later.
-#[inline(never)]
-pub(crate) fn small_store_weak(
-    hart: &mut Hart,
-    core: &Core<'_>,
-    op: Op,
-    pc: u64,
-) -> Result<(), Event> {
-    let Some(mut weak) = core.chip.weak() else { return small_store(hart, core, op, pc) };
-    let (region, offset, size) = small_store_target(hart, core, op)?;
+    let (region, offset) = bus::coherent(core, hart.shire(), hart.x[op.rs1()], size, Scope::Global)
+        .map_err(bus::Coherence::of_store)?;
     let target = Target { scope: scope(op), bank: Bank::of(core, region), offset, size };
-    weak.post(core, hart.id, target, Change::Store(hart.x[op.rs2()]));
+    bus::post(core, hart, target, Change::Store(hart.x[op.rs2()]));
     Ok(())
 }
 

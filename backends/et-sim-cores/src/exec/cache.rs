@@ -27,7 +27,7 @@ pub(crate) enum Operation {
 
 /// Executes a cache operation with the operand `value` and the stride in x31.
 pub(crate) fn execute(
-    hart: &Hart,
+    hart: &mut Hart,
     core: &Core<'_>,
     value: u64,
     operation: Operation,
@@ -53,6 +53,11 @@ pub(crate) fn execute(
                     return Ok(());
                 }
             };
+            if let (Operation::WriteBack(kind), Some(cache), (Bank::Dram, offset), 2..) =
+                (operation, &mut hart.cache, at, level)
+            {
+                cache.write_back(core, offset, kind);
+            }
             match (operation, core.chip.weak()) {
                 (Operation::WriteBack(kind), Some(mut weak)) => {
                     weak.post_write_back(core, hart.id, at, kind, level);
@@ -62,7 +67,7 @@ pub(crate) fn execute(
             }
             if operation == Operation::Lock {
                 for at in (0..LINE_BYTES).step_by(8) {
-                    bus::store(core, hart.id, address.wrapping_add(at), 8, 0)?;
+                    bus::store(core, hart, address.wrapping_add(at), 8, 0)?;
                 }
             }
         }

@@ -115,8 +115,19 @@ const fn table() -> [Handler; 256] {
         WEAK_SW, C_WEAK_SW = sw_slow;
         WEAK_SD, C_WEAK_SD = sd_slow;
         WEAK_FSW = fsw_slow;
-        WEAK_ATOMIC = weak_atomic;
-        WEAK_SMALL_STORE = weak_small_store;
+        PRIVATE_LB = lb_private;
+        PRIVATE_LH = lh_private;
+        PRIVATE_LW, C_PRIVATE_LW = lw_private;
+        PRIVATE_LD, C_PRIVATE_LD = ld_private;
+        PRIVATE_LBU = lbu_private;
+        PRIVATE_LHU = lhu_private;
+        PRIVATE_LWU = lwu_private;
+        PRIVATE_FLW = flw_private;
+        PRIVATE_SB = sb_private;
+        PRIVATE_SH = sh_private;
+        PRIVATE_SW, C_PRIVATE_SW = sw_private;
+        PRIVATE_SD, C_PRIVATE_SD = sd_private;
+        PRIVATE_FSW = fsw_private;
         ATOMIC = atomic;
         SMALL_STORE = small_store;
     );
@@ -151,14 +162,15 @@ mod tests {
     use crate::decode::op::{self, Op};
 
     #[test]
-    fn operations_on_weak_memory_have_handlers_of_their_own() {
-        let weak = MemoryModel::Weak { seed: 0 };
-        for kind in 0..=u8::MAX {
-            let op = Op(kind.into());
-            let (flat, weak) = (op.kind(), op.under(weak).kind());
-            let handlers = (HANDLERS[flat as usize], HANDLERS[weak as usize]);
-            assert_eq!(flat == weak, std::ptr::fn_addr_eq(handlers.0, handlers.1), "{kind}");
-            assert_eq!(op.under(MemoryModel::Flat), op);
+    fn operations_on_caches_have_handlers_of_their_own() {
+        for model in [MemoryModel::Weak { seed: 0 }, MemoryModel::Private] {
+            for kind in 0..=u8::MAX {
+                let op = Op(kind.into());
+                let (flat, other) = (op.kind(), op.under(model).kind());
+                let handlers = (HANDLERS[flat as usize], HANDLERS[other as usize]);
+                assert_eq!(flat == other, std::ptr::fn_addr_eq(handlers.0, handlers.1), "{kind}");
+                assert_eq!(op.under(MemoryModel::Flat), op);
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! Handlers of loads, stores and atomics.
 //!
 //! Aligned accesses to DRAM are made here; all others, and all faults, go to [`bus`]. So do all
-//! accesses on weak memory, for which the slow handlers are entered directly.
+//! accesses on weak memory, for which the slow handlers are entered directly. With private caches
+//! the handlers look there instead.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +15,8 @@ use crate::memory::bus;
 
 /// Defines handlers of loads: which word of memory, its size, and what the register gets of it.
 macro_rules! load {
-    ($($name:ident, $slow:ident: $word:ident $size:literal, $value:ident: $unsigned:ident =>
+    ($($name:ident, $private:ident, $slow:ident: $word:ident $load:ident $size:literal,
+       $value:ident: $unsigned:ident =>
        $hart:ident, $op:ident, $write:expr;)*) => {
         $(
             pub(crate) fn $name<const LEN: usize>(
@@ -35,6 +37,23 @@ macro_rules! load {
                 next($hart, env, ops, at + LEN, left);
             }
 
+            pub(crate) fn $private<const LEN: usize>(
+                $hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                $op: Op,
+            ) {
+                let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
+                let word = $hart.cache.as_ref().and_then(|cache| cache.$load(effective));
+                let Some($value) = word.filter(|_| !env.guards.hold(effective)) else {
+                    return $slow::<LEN>($hart, env, ops, at, left, $op);
+                };
+                $write;
+                next($hart, env, ops, at + LEN, left);
+            }
+
             #[cold]
             #[inline(never)]
             #[allow(clippy::cast_possible_truncation, reason = "the value has the size of the load")]
@@ -47,7 +66,7 @@ macro_rules! load {
                 $op: Op,
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
-                match bus::load(env.core, $hart.id, effective, $size) {
+                match bus::load(env.core, $hart, effective, $size) {
                     Ok(value) => {
                         let $value = value as $unsigned;
                         $write;
@@ -66,19 +85,20 @@ fn sext(value: impl Into<i64>) -> u64 {
 }
 
 load! {
-    lb, lb_slow: user_byte 1, v: u8 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
-    lh, lh_slow: user_half 2, v: u16 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
-    lw, lw_slow: user_word 4, v: u32 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
-    lbu, lbu_slow: user_byte 1, v: u8 => hart, op, hart.x[op.rd()] = v.into();
-    lhu, lhu_slow: user_half 2, v: u16 => hart, op, hart.x[op.rd()] = v.into();
-    lwu, lwu_slow: user_word 4, v: u32 => hart, op, hart.x[op.rd()] = v.into();
-    ld, ld_slow: user_double 8, v: u64 => hart, op, hart.x[op.rd()] = v;
-    flw, flw_slow: user_word 4, v: u32 => hart, op, hart.f[op.rd() & 31] = Vector::scalar(v);
+    lb, lb_private, lb_slow: user_byte load_byte 1, v: u8 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
+    lh, lh_private, lh_slow: user_half load_half 2, v: u16 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
+    lw, lw_private, lw_slow: user_word load_word 4, v: u32 => hart, op, hart.x[op.rd()] = sext(v.cast_signed());
+    lbu, lbu_private, lbu_slow: user_byte load_byte 1, v: u8 => hart, op, hart.x[op.rd()] = v.into();
+    lhu, lhu_private, lhu_slow: user_half load_half 2, v: u16 => hart, op, hart.x[op.rd()] = v.into();
+    lwu, lwu_private, lwu_slow: user_word load_word 4, v: u32 => hart, op, hart.x[op.rd()] = v.into();
+    ld, ld_private, ld_slow: user_double load_double 8, v: u64 => hart, op, hart.x[op.rd()] = v;
+    flw, flw_private, flw_slow: user_word load_word 4, v: u32 => hart, op, hart.f[op.rd() & 31] = Vector::scalar(v);
 }
 
 /// Defines handlers of stores: which word of memory, its size, and what is stored.
 macro_rules! store {
-    ($($name:ident, $slow:ident: $word:ident $size:literal $unsigned:ident =
+    ($($name:ident, $private:ident, $slow:ident: $word:ident $store:ident $size:literal
+       $unsigned:ident =
        $hart:ident, $op:ident, $value:expr;)*) => {
         $(
             #[allow(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
@@ -103,6 +123,25 @@ macro_rules! store {
                 next($hart, env, ops, at + LEN, left);
             }
 
+            #[allow(clippy::cast_possible_truncation, reason = "the low bytes are stored")]
+            pub(crate) fn $private<const LEN: usize>(
+                $hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                $op: Op,
+            ) {
+                let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
+                let value: u64 = $value;
+                // Code is fetched from memory, where nothing changes now.
+                let cache = $hart.cache.as_mut().filter(|_| !env.guards.hold(effective));
+                if cache.and_then(|cache| cache.$store(effective, value as $unsigned)).is_none() {
+                    return $slow::<LEN>($hart, env, ops, at, left, $op);
+                }
+                next($hart, env, ops, at + LEN, left);
+            }
+
             #[cold]
             #[inline(never)]
             pub(crate) fn $slow<const LEN: usize>(
@@ -114,7 +153,8 @@ macro_rules! store {
                 $op: Op,
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
-                match bus::store(env.core, $hart.id, effective, $size, $value) {
+                let value: u64 = $value;
+                match bus::store(env.core, $hart, effective, $size, value) {
                     Ok(()) => next($hart, env, ops, at + LEN, left),
                     Err(event) => stop($hart, env, at, left, $op, event),
                 }
@@ -124,16 +164,14 @@ macro_rules! store {
 }
 
 store! {
-    sb, sb_slow: user_byte 1 u8 = hart, op, hart.x[op.rs2()];
-    sh, sh_slow: user_half 2 u16 = hart, op, hart.x[op.rs2()];
-    sw, sw_slow: user_word 4 u32 = hart, op, hart.x[op.rs2()];
-    sd, sd_slow: user_double 8 u64 = hart, op, hart.x[op.rs2()];
-    fsw, fsw_slow: user_word 4 u32 = hart, op, hart.f[op.rs2() & 31].0[0].into();
+    sb, sb_private, sb_slow: user_byte store_byte 1 u8 = hart, op, hart.x[op.rs2()];
+    sh, sh_private, sh_slow: user_half store_half 2 u16 = hart, op, hart.x[op.rs2()];
+    sw, sw_private, sw_slow: user_word store_word 4 u32 = hart, op, hart.x[op.rs2()];
+    sd, sd_private, sd_slow: user_double store_double 8 u64 = hart, op, hart.x[op.rs2()];
+    fsw, fsw_private, fsw_slow: user_word store_word 4 u32 = hart, op, hart.f[op.rs2() & 31].0[0].into();
 }
 
 delegate! {
     atomic = amo::execute;
     small_store = amo::small_store;
-    weak_atomic = amo::execute_weak;
-    weak_small_store = amo::small_store_weak;
 }

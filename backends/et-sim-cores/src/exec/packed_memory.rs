@@ -17,6 +17,8 @@ use crate::memory::weak::{Bank, Change, Target};
 
 /// Alignment of coherent accesses to a whole register.
 const REGISTER_BYTES: u64 = 32;
+/// The mask of all lanes.
+const ALL: u64 = 0xFF;
 
 /// Returns the access that an instruction makes; none if it is not one of these.
 pub(crate) const fn of(id: Id) -> Option<Access> {
@@ -105,53 +107,36 @@ pub(crate) fn execute(
 ) -> Result<(), Event> {
     let base = hart.x[rs1(raw) as usize];
     let fd = rd(raw) as usize;
-    let word = |lane: usize| 4 * lane as u64;
+    let mask = hart.masks & ALL;
     match access {
-        Access::LoadWhole => {
-            let from = offset(base, imm_i(raw));
-            load(hart, core, fd, None, |_| true, |lane| from.wrapping_add(word(lane)))
-        }
+        Access::LoadWhole => load(hart, core, fd, None, ALL, offset(base, imm_i(raw))),
         Access::StoreWhole => {
-            let to = offset(base, imm_s(raw));
-            store(hart, core, rs2(raw) as usize, None, |_| true, to)
+            store(hart, core, rs2(raw) as usize, None, ALL, offset(base, imm_s(raw)))
         }
-        Access::Load => {
-            let (from, masks) = (offset(base, imm_i(raw)), hart.masks);
-            let enabled = |lane| masks >> lane & 1 != 0;
-            load(hart, core, fd, None, enabled, |lane| from.wrapping_add(word(lane)))
+        Access::Load => load(hart, core, fd, None, mask, offset(base, imm_i(raw))),
+        Access::Store => store(hart, core, rs2(raw) as usize, None, mask, offset(base, imm_s(raw))),
+        Access::LoadBroadcast => broadcast(hart, core, fd, mask, offset(base, imm_i(raw))),
+        Access::LoadCoherent(_) if !base.is_multiple_of(REGISTER_BYTES) => {
+            Err(Event::load_fault(map::canonical(base)))
         }
-        Access::Store => {
-            let masks = hart.masks;
-            let enabled = |lane| masks >> lane & 1 != 0;
-            store(hart, core, rs2(raw) as usize, None, enabled, offset(base, imm_s(raw)))
+        Access::LoadCoherent(scope) => load(hart, core, fd, Some(scope), mask, base),
+        Access::StoreCoherent(_) if !base.is_multiple_of(REGISTER_BYTES) => {
+            Err(Event::store_fault(map::canonical(base)))
         }
-        Access::LoadBroadcast => {
-            let (from, masks) = (offset(base, imm_i(raw)), hart.masks);
-            load(hart, core, fd, None, |lane| masks >> lane & 1 != 0, |_| from)
-        }
-        Access::LoadCoherent(scope) => {
-            if !base.is_multiple_of(REGISTER_BYTES) {
-                return Err(Event::load_fault(map::canonical(base)));
-            }
-            let masks = hart.masks;
-            let enabled = |lane| masks >> lane & 1 != 0;
-            load(hart, core, fd, Some(scope), enabled, |lane| base.wrapping_add(word(lane)))
-        }
+        // With a partial mask the result is undefined on the first silicon; the reference stores
+        // all lanes.
         Access::StoreCoherent(scope) => {
-            if !base.is_multiple_of(REGISTER_BYTES) {
-                return Err(Event::store_fault(map::canonical(base)));
-            }
-            // With a partial mask the result is undefined on the first silicon; the reference
-            // stores all lanes.
-            store(hart, core, fd, Some(scope), |_| hart.masks & 0xFF != 0, base)
+            let mask = if mask == 0 { 0 } else { ALL };
+            store(hart, core, fd, Some(scope), mask, base)
         }
         Access::GatherBlock(size) => {
-            let (block, masks) = (hart.x[rs2(raw) as usize], hart.masks);
+            let block = hart.x[rs2(raw) as usize];
+            let is_direct = is_direct(hart, core, None);
             let mut result = hart.f[fd].0;
             for (lane, bits) in result.iter_mut().enumerate() {
-                if masks >> lane & 1 != 0 {
+                if mask >> lane & 1 != 0 {
                     let from = in_block(block, base, size, lane);
-                    *bits = extend(bus::load(core, hart.id, from, size)?, size);
+                    *bits = gathered(hart, core, from, size, is_direct)?;
                 }
             }
             hart.f[fd] = Vector(result);
@@ -159,13 +144,30 @@ pub(crate) fn execute(
         }
         Access::ScatterBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
-            for lane in (0..LANES).filter(|&lane| hart.enables(lane)) {
+            for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
                 let to = in_block(block, base, size, lane);
-                bus::store(core, hart.id, to, size, hart.f[fd].0[lane].into())?;
+                let bits = hart.f[fd].0[lane];
+                bus::store(core, hart, to, size, bits.into())?;
             }
             Ok(())
         }
         _ => lane_by_lane(hart, core, raw, access),
+    }
+}
+
+/// Loads one lane of a gather, sign-extended.
+#[inline(always)]
+fn gathered(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    from: u64,
+    size: u64,
+    is_direct: bool,
+) -> Result<u32, Event> {
+    let direct = if is_direct { direct_word(hart, core, from, size) } else { None };
+    match direct {
+        Some(bits) => Ok(extend(bits.into(), size)),
+        None => Ok(extend(bus::load(core, hart, from, size)?, size)),
     }
 }
 
@@ -179,47 +181,131 @@ fn in_block(base: u64, indices: u64, size: u64, lane: usize) -> u64 {
     (base & !31).wrapping_add(within)
 }
 
-/// Loads a word per enabled lane; a fault leaves the register as it was.
+/// Returns `true` if the memory of an access is DRAM itself, or the shire's cache if there is one.
+fn is_direct(hart: &Hart, core: &Core<'_>, scope: Option<Scope>) -> bool {
+    core.is_flat() || hart.cache.is_some() && scope != Some(Scope::Global)
+}
+
+/// Loads a word, if nothing is in the way.
+#[inline(always)]
+fn direct_word(hart: &Hart, core: &Core<'_>, from: u64, size: u64) -> Option<u32> {
+    if core.guards.hold(from) {
+        return None;
+    }
+    let dram = &core.chip.dram;
+    match (&hart.cache, size) {
+        (Some(cache), 1) => cache.load_byte(from).map(u32::from),
+        (Some(cache), 2) => cache.load_half(from).map(u32::from),
+        (Some(cache), _) => cache.load_word(from),
+        (None, 1) => dram.user_byte(from).map(|byte| byte.load(Ordering::Relaxed).into()),
+        (None, 2) => dram.user_half(from).map(|half| half.load(Ordering::Relaxed).into()),
+        (None, _) => dram.user_word(from).map(|word| word.load(Ordering::Relaxed)),
+    }
+}
+
+/// Loads eight words, if nothing is in the way.
+#[inline(always)]
+fn direct_lanes(hart: &Hart, core: &Core<'_>, from: u64) -> Option<[u32; LANES]> {
+    if core.guards.are_near(from, REGISTER_BYTES) {
+        return None;
+    }
+    match &hart.cache {
+        Some(cache) => {
+            let (words, _) = cache.register(from)?.as_chunks::<4>();
+            Some(std::array::from_fn(|lane| u32::from_le_bytes(words[lane])))
+        }
+        None => core.chip.dram.user_lanes(from),
+    }
+}
+
+/// Stores eight words, if nothing is in the way.
+#[inline(always)]
+fn store_direct_lanes(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    to: u64,
+    lanes: [u32; LANES],
+) -> Option<()> {
+    if core.guards.are_near(to, REGISTER_BYTES) {
+        return None;
+    }
+    match &mut hart.cache {
+        Some(cache) => {
+            let mut bytes = [0; 32];
+            for (bytes, lane) in bytes.chunks_exact_mut(4).zip(lanes) {
+                bytes.copy_from_slice(&lane.to_le_bytes());
+            }
+            cache.store_register(to, &bytes)
+        }
+        None if core.code.may_hold(to) || core.code.may_hold(to + REGISTER_BYTES) => None,
+        None => core.chip.dram.store_user_lanes(to, lanes),
+    }
+}
+
+/// Loads consecutive words to the lanes of `mask`; a fault leaves the register as it was.
 fn load(
     hart: &mut Hart,
     core: &Core<'_>,
     fd: usize,
     scope: Option<Scope>,
-    enabled: impl Fn(usize) -> bool,
-    address: impl Fn(usize) -> u64,
+    mask: u64,
+    from: u64,
 ) -> Result<(), Event> {
     let mut result = hart.f[fd].0;
-    let flat = core.chip.weak.is_none();
-    for lane in (0..LANES).filter(|&lane| enabled(lane)) {
-        let from = address(lane);
-        result[lane] = match core.chip.dram.user_word(from) {
-            Some(word) if flat && !core.guards.hold(from) => word.load(Ordering::Relaxed),
-            _ => low(bus::load_scoped(core, hart.id, from, 4, scope)?),
-        };
+    let direct = Some(()).filter(|()| is_direct(hart, core, scope));
+    if let Some(lanes) = direct.and_then(|()| direct_lanes(hart, core, from)) {
+        for (lane, bits) in lanes.into_iter().enumerate() {
+            result[lane] = if mask >> lane & 1 != 0 { bits } else { result[lane] };
+        }
+    } else {
+        for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
+            let from = from.wrapping_add(4 * lane as u64);
+            result[lane] = low(bus::load_scoped(core, hart, from, 4, scope)?);
+        }
     }
     hart.f[fd] = Vector(result);
     Ok(())
 }
 
-/// Stores the enabled lanes of a register to consecutive words.
+/// Loads one word to all lanes of `mask`.
+fn broadcast(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    fd: usize,
+    mask: u64,
+    from: u64,
+) -> Result<(), Event> {
+    if mask == 0 {
+        return Ok(());
+    }
+    let direct = Some(()).filter(|()| is_direct(hart, core, None));
+    let bits = match direct.and_then(|()| direct_word(hart, core, from, 4)) {
+        Some(bits) => bits,
+        None => low(bus::load(core, hart, from, 4)?),
+    };
+    for (lane, to) in hart.f[fd].0.iter_mut().enumerate() {
+        *to = if mask >> lane & 1 != 0 { bits } else { *to };
+    }
+    Ok(())
+}
+
+/// Stores the lanes of `mask` of a register to consecutive words.
 fn store(
-    hart: &Hart,
+    hart: &mut Hart,
     core: &Core<'_>,
     source: usize,
     scope: Option<Scope>,
-    enabled: impl Fn(usize) -> bool,
+    mask: u64,
     to: u64,
 ) -> Result<(), Event> {
     let lanes = hart.f[source].0;
-    let flat = core.chip.weak.is_none();
-    for (lane, bits) in lanes.into_iter().enumerate().filter(|&(lane, _)| enabled(lane)) {
+    let direct = mask == ALL && is_direct(hart, core, scope);
+    if direct && store_direct_lanes(hart, core, to, lanes).is_some() {
+        return Ok(());
+    }
+    for (lane, bits) in lanes.into_iter().enumerate().filter(|(lane, _)| mask >> lane & 1 != 0) {
         let to = to.wrapping_add(4 * lane as u64);
-        match core.chip.dram.user_word(to) {
-            Some(word) if flat && !core.code.may_hold(to) && !core.guards.hold(to) => {
-                word.store(bits, Ordering::Relaxed);
-            }
-            _ => bus::store_scoped(core, hart.id, to, 4, bits.into(), scope)?,
-        }
+        bus::store_scoped(core, hart, to, 4, bits.into(), scope)?;
     }
     Ok(())
 }
@@ -231,10 +317,11 @@ fn lane_by_lane(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> R
     let indices = hart.f[rs1(raw) as usize].0;
     let base = hart.x[rs2(raw) as usize];
     let first = usize::from(hart.gsc_progress);
-    for lane in (first..LANES).filter(|&lane| hart.masks >> lane & 1 != 0) {
+    let masks = hart.masks;
+    for lane in (first..LANES).filter(|&lane| masks >> lane & 1 != 0) {
         let at = offset(base, indices[lane].cast_signed());
         let operand = hart.f[fd].0[lane];
-        match one_lane(hart.id, core, access, at, operand) {
+        match one_lane(hart, core, access, at, operand) {
             Ok(Some(bits)) => hart.f[fd].0[lane] = bits,
             Ok(None) => {}
             Err(event) => {
@@ -249,7 +336,7 @@ fn lane_by_lane(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> R
 
 /// Executes one lane; returns what the lane gets, if it gets anything.
 fn one_lane(
-    hart: u32,
+    hart: &mut Hart,
     core: &Core<'_>,
     access: Access,
     at: u64,
@@ -260,6 +347,10 @@ fn one_lane(
         Access::Gather(size, scope) => {
             if scope.is_some() && !at.is_multiple_of(size) {
                 return Err(Event::load_fault(address));
+            }
+            if scope.is_none() {
+                let is_direct = is_direct(hart, core, None);
+                return gathered(hart, core, at, size, is_direct).map(Some);
             }
             Ok(Some(extend(bus::load_scoped(core, hart, at, size, scope)?, size)))
         }
@@ -283,15 +374,16 @@ fn one_lane(
 }
 
 /// Executes an atomic of one lane; returns the old value.
-fn atomic(hart: u32, core: &Core<'_>, at: u64, scope: Scope, change: Change) -> Result<u32, Event> {
-    let shire = hart / map::HARTS_PER_SHIRE;
+fn atomic(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    at: u64,
+    scope: Scope,
+    change: Change,
+) -> Result<u32, Event> {
+    let shire = hart.shire();
     let (region, offset) =
         bus::coherent(core, shire, at, 4, scope).map_err(bus::Coherence::of_store)?;
-    if let Some(mut weak) = core.chip.weak() {
-        let target = Target { scope, bank: Bank::of(core, region), offset, size: 4 };
-        return Ok(low(weak.change(core, hart, target, change)));
-    }
-    let old = change.in_region(region, offset, 4).ok_or(Event::store_fault(map::canonical(at)))?;
-    bus::note_coherent(core, region, offset, 4);
-    Ok(low(old))
+    let target = Target { scope, bank: Bank::of(core, region), offset, size: 4 };
+    Ok(low(bus::change(core, hart, target, change)))
 }

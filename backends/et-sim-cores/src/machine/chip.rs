@@ -12,6 +12,7 @@ use crate::machine::clock::Clock;
 use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
 use crate::memory::guards::Guards;
 use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
+use crate::memory::private::Private;
 use crate::memory::weak::Weak;
 use crate::memory::{Dram, Scratchpads};
 
@@ -57,6 +58,8 @@ pub(crate) struct Shire {
     pub(crate) redirect_pc: [AtomicU64; NEIGHBOURHOODS],
 }
 
+type Caches = Box<[Mutex<Option<Box<Private>>>]>;
+
 /// Everything that harts share.
 #[derive(Debug)]
 pub(crate) struct Chip {
@@ -67,6 +70,8 @@ pub(crate) struct Chip {
     /// Caches and posted operations, if memory is weak. Only the one host thread that runs harts
     /// takes the lock while a kernel runs.
     pub(crate) weak: Option<Mutex<Weak>>,
+    /// By shire its cache, if caches are private; absent while the shire has its turn.
+    pub(crate) private: Option<Caches>,
     /// Shires that exist.
     shire_mask: u64,
     shires: Box<[Shire]>,
@@ -204,13 +209,30 @@ impl Chip {
             float: config.float,
             clock: Clock::new(config),
             weak: match config.memory {
-                MemoryModel::Flat => None,
                 MemoryModel::Weak { seed } => Some(Mutex::new(Weak::new(seed))),
+                _ => None,
             },
+            private: (config.memory == MemoryModel::Private)
+                .then(|| (0..SHIRES).map(|_| Mutex::new(None)).collect()),
             shire_mask: config.shires,
             shires: (0..SHIRES).map(|_| Shire::new()).collect(),
             ports: (0..HART_SLOTS).map(|_| Port::new()).collect(),
         })
+    }
+
+    /// Takes the cache of a shire, if caches are private. It must be given back.
+    pub(crate) fn take_cache(&self, shire: u32) -> Option<Box<Private>> {
+        let slot = &self.private.as_ref()?[shire as usize];
+        let cache = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Some(cache.unwrap_or_else(|| Private::new(self.dram.size())))
+    }
+
+    /// Gives the cache of a shire back.
+    pub(crate) fn return_cache(&self, shire: u32, cache: Option<Box<Private>>) {
+        if let Some(slots) = &self.private {
+            let slot = &slots[shire as usize];
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = cache;
+        }
     }
 
     /// Returns the state of weak memory, if memory is weak.
@@ -260,6 +282,11 @@ pub(crate) struct Core<'a> {
 }
 
 impl Core<'_> {
+    /// Returns `true` if there is nothing between harts and memory.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.chip.weak.is_none() && self.chip.private.is_none()
+    }
+
     /// Leaves a message with the hart `to`.
     pub(crate) fn deliver(&self, to: u32, message: Message) {
         let from = message.from;

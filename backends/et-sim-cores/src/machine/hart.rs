@@ -5,6 +5,7 @@ use crate::exec::event::Event;
 use crate::exec::tensor::Unit;
 use crate::machine::launch::HartState;
 use crate::memory::map::{HARTS_PER_SHIRE, compute_harts};
+use crate::memory::private::Private;
 
 /// A floating-point register: eight lanes, of which scalar instructions use the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ const MASKS_AT_START: u64 = 0xFF;
 const SSTATUS_IN_KERNEL: u64 = 1 << 63 | 2 << 32 | 3 << 13;
 
 /// What only the hart itself touches while it runs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Hart {
     /// Integer registers; 0 stays 0, 32 collects what is written to it, the rest is unused.
     pub(crate) x: [u64; REGISTERS],
@@ -47,6 +48,8 @@ pub(crate) struct Hart {
     /// The tensor unit has started arithmetic that it has not executed yet.
     pub(crate) has_pending_arithmetic: bool,
     pub(crate) validation: [u64; 4],
+    /// The cache of the shire, while the hart has its turn and if caches are private.
+    pub(crate) cache: Option<Box<Private>>,
     /// Instructions executed since the start of the kernel.
     pub(crate) retired: u64,
     pub(crate) id: u32,
@@ -73,6 +76,7 @@ impl Hart {
             unit: None,
             has_pending_arithmetic: false,
             validation: [0; 4],
+            cache: None,
             retired: 0,
             id,
             event: None,

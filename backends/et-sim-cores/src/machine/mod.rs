@@ -2,6 +2,7 @@
 
 pub(crate) mod chip;
 pub(crate) mod clock;
+pub(crate) mod group;
 pub(crate) mod hart;
 pub(crate) mod kernel_call;
 pub(crate) mod launch;
@@ -22,7 +23,7 @@ use crate::machine::chip::Chip;
 use crate::machine::launch::{HartFailure, Launch, LaunchReport};
 use crate::machine::sched::Scheduler;
 use crate::machine::turn::{Run, Worker};
-use crate::memory::map::{SHIRES, compute_harts};
+use crate::memory::map::{HARTS_PER_SHIRE, SHIRES, compute_harts};
 use crate::memory::{Dram, Scratchpads};
 
 /// What is called with the report of a launch.
@@ -160,7 +161,13 @@ impl Machine {
             Instant::now(),
             (watch, done),
         )));
-        self.inner.scheduler.start(&harts);
+        if self.inner.chip.private.is_some() {
+            let shires: Vec<u32> =
+                (0..SHIRES).filter(|shire| requested >> shire & 1 != 0).collect();
+            self.inner.scheduler.start(&shires);
+        } else {
+            self.inner.scheduler.start(&harts);
+        }
         Ok(())
     }
 
@@ -256,7 +263,17 @@ impl Inner {
         // A hart parks only while it holds its lock and sees no abort: none is missed here.
         let ends = |wait| run.ends(wait);
         for hart in run.harts().filter(|&hart| self.chip.port(hart).unpark(ends)) {
+            self.wake(run, hart);
+        }
+    }
+
+    /// Makes a hart runnable that had been waiting.
+    pub(crate) fn wake(&self, run: &Run, hart: u32) {
+        let shire = hart / HARTS_PER_SHIRE;
+        if self.chip.private.is_none() {
             self.scheduler.wake(hart);
+        } else if run.group(shire).wake(hart) {
+            self.scheduler.wake(shire);
         }
     }
 

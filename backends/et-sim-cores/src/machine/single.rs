@@ -64,13 +64,14 @@ impl SingleHart {
         let timing = Timing::Deterministic;
         let config = MachineConfig { shires: 1, float, timing, memory, ..MachineConfig::default() };
         let code = CodeCache::new(&dram, memory);
-        let single =
+        let mut single =
             Self { chip: Chip::new(&config, dram)?, code, hart: Hart::new(0), restarts: 0 };
         single.start();
         Ok(single)
     }
 
-    fn start(&self) {
+    fn start(&mut self) {
+        self.hart.cache = self.chip.take_cache(0);
         if let Some(mut weak) = self.chip.weak() {
             weak.start(self.restarts, &[self.hart.id]);
         }
@@ -96,6 +97,7 @@ impl SingleHart {
     /// everything gets there first.
     pub fn restart(&mut self) {
         self.write_back();
+        self.chip.return_cache(0, self.hart.cache.take());
         self.chip.start_kernel();
         self.code.start_launch();
         self.hart = Hart::new(0);
@@ -112,12 +114,10 @@ impl SingleHart {
             tracing::debug!(?event, "a tensor operation ended badly");
         }
         if let Some(mut weak) = self.chip.weak() {
-            weak.settle(&Core {
-                chip: &self.chip,
-                code: &self.code,
-                guards: Guards::default(),
-                wake: &|_| {},
-            });
+            weak.settle(&core);
+        }
+        if let Some(cache) = &mut self.hart.cache {
+            cache.release_all(&core);
         }
     }
 

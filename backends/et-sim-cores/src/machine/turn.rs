@@ -10,13 +10,15 @@ use crate::exec;
 use crate::exec::event::{self, Event};
 use crate::exec::tensor;
 use crate::machine::chip::{Chip, Core, Wait};
+use crate::machine::group::{Group, LONGEST_TURN};
 use crate::machine::hart::Hart;
 use crate::machine::kernel_call::{self, Outcome};
 use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
 use crate::memory::guards::Guards;
-use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, compute_index};
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_index};
+use crate::memory::private::Private;
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
 /// address.
@@ -31,6 +33,8 @@ pub(crate) struct Run {
     harts: Box<[u32]>,
     /// State of each hart by its number; made by the worker that runs it first.
     states: Box<[Mutex<Option<Box<Hart>>>]>,
+    /// By shire, if caches are private: its harts.
+    groups: Box<[Group]>,
     aborted: AtomicBool,
     /// An abort ends waits for credits, too.
     ends_credit_waits: AtomicBool,
@@ -44,7 +48,7 @@ pub(crate) struct Run {
     started: Instant,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -58,7 +62,10 @@ impl Run {
         started: Instant,
         (watch, done): (Watch, Done),
     ) -> Self {
+        let of_shire =
+            |shire: u32| harts.iter().copied().filter(move |hart| hart / HARTS_PER_SHIRE == shire);
         Self {
+            groups: (0..SHIRES).map(|shire| Group::new(of_shire(shire))).collect(),
             number,
             launch,
             guards: Guards::new(&launch.stack),
@@ -84,6 +91,11 @@ impl Run {
 
     pub(crate) fn harts(&self) -> impl Iterator<Item = u32> {
         self.harts.iter().copied()
+    }
+
+    /// The harts of a shire.
+    pub(crate) fn group(&self, shire: u32) -> &Group {
+        &self.groups[shire as usize]
     }
 
     /// Makes every hart end at its next turn.
@@ -133,12 +145,12 @@ impl Run {
 
 /// A host thread's loop.
 pub(crate) struct Worker<'a> {
-    inner: &'a Inner,
-    number: usize,
+    pub(crate) inner: &'a Inner,
+    pub(crate) number: usize,
 }
 
 /// What becomes of a hart after its turn.
-enum After {
+pub(crate) enum After {
     /// It takes another turn.
     Again,
     /// It waits.
@@ -165,7 +177,11 @@ impl<'a> Worker<'a> {
                     None => unreachable!("hart {hart} is runnable without a launch"),
                 },
             };
-            self.turn(&run, hart);
+            if self.inner.chip.private.is_some() {
+                self.shire_turn(&run, hart);
+            } else {
+                self.turn(&run, hart);
+            }
             self.settle(&run);
             current = Some(run);
         }
@@ -189,16 +205,16 @@ impl<'a> Worker<'a> {
     }
 
     /// Returns what the harts of a launch reach.
-    fn core<'c>(&'c self, run: &'c Run, wake: &'c dyn Fn(u32)) -> Core<'c> {
+    pub(crate) fn core<'c>(&'c self, run: &'c Run, wake: &'c dyn Fn(u32)) -> Core<'c> {
         Core { chip: &self.inner.chip, code: &run.code, guards: run.guards, wake }
     }
 
     /// Gives one hart a turn.
     fn turn(&self, run: &Run, id: u32) {
         let mut state = lock(&run.states[id as usize]);
-        let wake = |hart| self.inner.scheduler.wake(hart);
+        let wake = |hart| self.inner.wake(run, hart);
         let core = self.core(run, &wake);
-        let hart = state.get_or_insert_with(|| start(run, &core, id));
+        let hart = state.get_or_insert_with(|| start(run, &core, id, &mut None));
         let before = hart.retired;
         let after = self.execute(run, &core, hart);
         self.inner.chip.clock.add_retired(hart.retired - before);
@@ -217,8 +233,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn execute(&self, run: &Run, core: &Core<'_>, hart: &mut Hart) -> After {
+    pub(crate) fn execute(&self, run: &Run, core: &Core<'_>, hart: &mut Hart) -> After {
         let fuel = match core.chip.weak() {
+            None if hart.cache.is_some() => LONGEST_TURN,
             None => self.inner.config.fuel,
             Some(mut weak) => {
                 let turn = weak.begin_turn(core, hart.id);
@@ -242,10 +259,12 @@ impl<'a> Worker<'a> {
                 Event::OutOfFuel | Event::Yield => return After::Again,
                 Event::BusError => return After::Left(Some(HartExit::BusError)),
                 Event::Trap { cause, tval } => {
-                    if cause == event::USER_CALL
-                        && let Some(mut weak) = core.chip.weak()
-                    {
-                        weak.environment_call(core, hart);
+                    if cause == event::USER_CALL {
+                        if let Some(mut weak) = core.chip.weak() {
+                            weak.environment_call(core, hart);
+                        } else if let Some(cache) = &mut hart.cache {
+                            cache.environment_call(core, &hart.x);
+                        }
                     }
                     let cycles = core.chip.clock.cycles();
                     match kernel_call::handle(hart, cause, tval, cycles) {
@@ -282,10 +301,18 @@ impl<'a> Worker<'a> {
             weak.settle(&self.core(run, &wake));
             run.trace.store(weak.trace(), Ordering::Release);
         }
+        for shire in 0..SHIRES {
+            let mut cache = self.inner.chip.take_cache(shire);
+            if let Some(cache) = &mut cache {
+                let wake = |_| unreachable!("memory wakes no hart");
+                cache.release_all(&self.core(run, &wake));
+            }
+            self.inner.chip.return_cache(shire, cache);
+        }
     }
 
     /// Takes note that a hart has left the kernel.
-    fn leave(&self, run: &Run, hart: Option<Box<Hart>>, exit: Option<HartExit>) {
+    pub(crate) fn leave(&self, run: &Run, hart: Option<Box<Hart>>, exit: Option<HartExit>) {
         if let Some(hart) = hart {
             let port = self.inner.chip.port(hart.id);
             let tensor_error = port.tensor_error.load(Ordering::Relaxed);
@@ -306,7 +333,14 @@ impl<'a> Worker<'a> {
 }
 
 /// Creates a hart as the firmware starts it. Spec: device interface §14
-fn start(run: &Run, core: &Core<'_>, id: u32) -> Box<Hart> {
+///
+/// The shire's cache, if it has one, is lent for that.
+pub(crate) fn start(
+    run: &Run,
+    core: &Core<'_>,
+    id: u32,
+    cache: &mut Option<Box<Private>>,
+) -> Box<Hart> {
     let Launch { entry, args, env, stack, .. } = run.launch;
     let below = u64::from(compute_index(id)).wrapping_mul(stack.bytes_per_hart);
     let top = stack.top.wrapping_sub(below);
@@ -315,11 +349,13 @@ fn start(run: &Run, core: &Core<'_>, id: u32) -> Box<Hart> {
     hart.x[2] = top.wrapping_sub(FRAME_BYTES);
     hart.x[10] = args;
     hart.x[11] = env;
+    std::mem::swap(&mut hart.cache, cache);
     for (offset, value) in [(16, top), (8, 0)] {
         // A stack outside of memory traps when the kernel uses it.
-        if let Err(event) = bus::store(core, hart.id, top.wrapping_sub(offset), 8, value) {
+        if let Err(event) = bus::store(core, &mut hart, top.wrapping_sub(offset), 8, value) {
             tracing::trace!(hart = id, top, ?event, "stack outside of memory");
         }
     }
+    std::mem::swap(&mut hart.cache, cache);
     hart
 }

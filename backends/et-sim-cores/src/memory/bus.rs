@@ -1,7 +1,6 @@
 //! Loads, stores and atomics that the fast path in [`exec`](crate::exec) does not cover: L2
 //! scratchpad, device registers, misaligned accesses and faults. Spec: ISA §1.2, §3.1, §4.3
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use crate::exec::event::Event;
@@ -9,25 +8,35 @@ use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::Region;
 use crate::memory::esr::{self, EsrFault};
-use crate::memory::map::{self, DRAM_BASE, HARTS_PER_SHIRE, Place};
-use crate::memory::weak::{Bank, Change, Target, Weak};
+use crate::memory::map::{self, DRAM_BASE, Place};
+use crate::memory::weak::{Bank, Change, Target};
 
 /// Reads `size` bytes (1, 2, 4 or 8), zero-extended.
 #[cold]
 #[inline(never)]
-pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Result<u64, Event> {
-    let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
+pub(crate) fn load(
+    core: &Core<'_>,
+    hart: &mut Hart,
+    effective: u64,
+    size: u64,
+) -> Result<u64, Event> {
+    let (address, shire) = (map::canonical(effective), hart.shire());
     match map::place(address, shire) {
         Place::Dram(_) if core.guards.touch(address, size) => Err(Event::load_fault(address)),
+        Place::Dram(offset) if hart.cache.is_some() => {
+            let is_inside = offset + size <= core.chip.dram.size();
+            let cache = hart.cache.as_mut().filter(|_| is_inside);
+            cache.map(|cache| cache.load(core, offset, size)).ok_or(Event::load_fault(address))
+        }
         Place::Dram(offset) => match core.chip.weak() {
             None => read(core.chip.dram.region(), offset, size),
             Some(mut weak) => (offset + size <= core.chip.dram.size())
-                .then(|| weak.load(core, hart, Bank::Dram, offset, size)),
+                .then(|| weak.load(core, hart.id, Bank::Dram, offset, size)),
         }
         .ok_or(Event::load_fault(address)),
         Place::Scratchpad(offset) if address.is_multiple_of(size) => match core.chip.weak() {
             None => read(core.chip.scratchpads.region(), offset, size).ok_or(Event::BusError),
-            Some(mut weak) => Ok(weak.load(core, hart, Bank::Scratchpads, offset, size)),
+            Some(mut weak) => Ok(weak.load(core, hart.id, Bank::Scratchpads, offset, size)),
         },
         Place::Scratchpad(_) => {
             let mut value = 0;
@@ -52,19 +61,26 @@ pub(crate) fn load(core: &Core<'_>, hart: u32, effective: u64, size: u64) -> Res
 #[inline(never)]
 pub(crate) fn store(
     core: &Core<'_>,
-    hart: u32,
+    hart: &mut Hart,
     effective: u64,
     size: u64,
     value: u64,
 ) -> Result<(), Event> {
-    let (address, shire) = (map::canonical(effective), hart / HARTS_PER_SHIRE);
+    let (address, shire) = (map::canonical(effective), hart.shire());
     match map::place(address, shire) {
         Place::Dram(_) if core.guards.touch(address, size) => Err(Event::store_fault(address)),
+        Place::Dram(offset) if hart.cache.is_some() => {
+            let is_inside = offset + size <= core.chip.dram.size();
+            let cache = hart.cache.as_mut().filter(|_| is_inside);
+            cache
+                .map(|cache| cache.store(core, offset, size, value))
+                .ok_or(Event::store_fault(address))
+        }
         Place::Dram(offset) => match core.chip.weak() {
             None => write(core.chip.dram.region(), offset, size, value)
                 .map(|()| note_store(core, offset, size)),
             Some(mut weak) => (offset + size <= core.chip.dram.size())
-                .then(|| weak.store(core, hart, Bank::Dram, offset, size, value)),
+                .then(|| weak.store(core, hart.id, Bank::Dram, offset, size, value)),
         }
         .ok_or(Event::store_fault(address)),
         Place::Scratchpad(offset) if address.is_multiple_of(size) => match core.chip.weak() {
@@ -72,7 +88,7 @@ pub(crate) fn store(
                 write(core.chip.scratchpads.region(), offset, size, value).ok_or(Event::BusError)
             }
             Some(mut weak) => {
-                weak.store(core, hart, Bank::Scratchpads, offset, size, value);
+                weak.store(core, hart.id, Bank::Scratchpads, offset, size, value);
                 Ok(())
             }
         },
@@ -138,6 +154,9 @@ pub(crate) fn load_line(
         }
         return Ok(line);
     }
+    if let (Some(cache), Bank::Dram) = (&mut hart.cache, bank) {
+        return Ok(cache.load_line(core, offset));
+    }
     let region = bank.region(core.chip);
     for (at, word) in (offset..).step_by(8).zip(words) {
         *word = read(region, at, 8).ok_or(Missing::Fault)?.to_le_bytes();
@@ -176,55 +195,90 @@ pub(crate) fn store_public(
             note_coherent(core, region, at, 8);
         }
     }
+    if let (Some(cache), Bank::Dram) = (&mut hart.cache, bank) {
+        cache.update(offset, bytes);
+    }
     Ok(())
 }
 
-/// Finds what a coherent load or store names, if memory is weak and it is memory.
-fn weak_target<'a>(
-    core: &Core<'a>,
-    hart: u32,
+/// Finds what a coherent load or store names, if there are caches and it is memory.
+fn scoped_target(
+    core: &Core<'_>,
+    hart: &Hart,
     effective: u64,
     size: u64,
     scope: Option<Scope>,
-) -> Option<(MutexGuard<'a, Weak>, Target)> {
+) -> Option<Target> {
     let scope = scope?;
-    let weak = core.chip.weak()?;
+    if core.chip.weak.is_none() && hart.cache.is_none() {
+        return None;
+    }
     // Only atomics are kept away from scratchpads by a local scope.
-    let shire = hart / HARTS_PER_SHIRE;
-    let (region, offset) = coherent(core, shire, effective, size, Scope::Global).ok()?;
-    Some((weak, Target { scope, bank: Bank::of(core, region), offset, size }))
+    let (region, offset) = coherent(core, hart.shire(), effective, size, Scope::Global).ok()?;
+    Some(Target { scope, bank: Bank::of(core, region), offset, size })
 }
 
 /// Reads `size` bytes (1, 2 or 4), zero-extended, where the scope says; without one, as [`load`].
 pub(crate) fn load_scoped(
     core: &Core<'_>,
-    hart: u32,
+    hart: &mut Hart,
     effective: u64,
     size: u64,
     scope: Option<Scope>,
 ) -> Result<u64, Event> {
-    match weak_target(core, hart, effective, size, scope) {
-        Some((mut weak, target)) => Ok(weak.load_coherent(core, hart, target)),
-        None => load(core, hart, effective, size),
+    let Some(target) = scoped_target(core, hart, effective, size, scope) else {
+        return load(core, hart, effective, size);
+    };
+    if let Some(mut weak) = core.chip.weak() {
+        return Ok(weak.load_coherent(core, hart.id, target));
     }
+    if target.scope == Scope::Local {
+        return load(core, hart, effective, size);
+    }
+    Ok(read(target.bank.region(core.chip), target.offset, size).unwrap_or(0))
 }
 
 /// Writes the low `size` bytes (1, 2 or 4) of `value` where the scope says; without one, as
 /// [`store`].
 pub(crate) fn store_scoped(
     core: &Core<'_>,
-    hart: u32,
+    hart: &mut Hart,
     effective: u64,
     size: u64,
     value: u64,
     scope: Option<Scope>,
 ) -> Result<(), Event> {
-    match weak_target(core, hart, effective, size, scope) {
-        Some((mut weak, target)) => {
-            weak.post(core, hart, target, Change::Store(value));
+    match scoped_target(core, hart, effective, size, scope) {
+        Some(target) => {
+            post(core, hart, target, Change::Store(value));
             Ok(())
         }
         None => store(core, hart, effective, size, value),
+    }
+}
+
+/// Changes an aligned word at once; returns what was there before.
+pub(crate) fn change(core: &Core<'_>, hart: &mut Hart, target: Target, change: Change) -> u64 {
+    let Target { scope, bank, offset, size } = target;
+    if let Some(mut weak) = core.chip.weak() {
+        return weak.change(core, hart.id, target, change);
+    }
+    if let (Some(cache), Bank::Dram) = (&mut hart.cache, bank) {
+        return cache.change(core, scope, (offset, size), change);
+    }
+    let region = bank.region(core.chip);
+    let old = change.in_region(region, offset, size).unwrap_or(0);
+    note_coherent(core, region, offset, size);
+    old
+}
+
+/// Changes an aligned word: on weak memory later.
+pub(crate) fn post(core: &Core<'_>, hart: &mut Hart, target: Target, change: Change) {
+    match core.chip.weak() {
+        Some(mut weak) => weak.post(core, hart.id, target, change),
+        None => {
+            self::change(core, hart, target, change);
+        }
     }
 }
 

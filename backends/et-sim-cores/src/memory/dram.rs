@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -257,6 +257,35 @@ impl Dram {
         &self.region
     }
 
+    /// Returns the words from `effective` on, with the rules of a single one for each.
+    #[inline(always)]
+    pub(crate) fn user_lanes(&self, effective: u64) -> Option<[u32; 8]> {
+        let offset = effective.wrapping_sub(DRAM_BASE);
+        if effective < USER_BASE {
+            return None;
+        }
+        let mut lanes = [0; 8];
+        for (lane, at) in lanes.iter_mut().zip((offset..).step_by(4)) {
+            *lane = self.region.word(at)?.load(Ordering::Relaxed);
+        }
+        Some(lanes)
+    }
+
+    /// Stores words from `effective` on, with the rules of a single one for each; none of them if
+    /// one cannot be stored.
+    #[inline(always)]
+    pub(crate) fn store_user_lanes(&self, effective: u64, lanes: [u32; 8]) -> Option<()> {
+        let offset = effective.wrapping_sub(DRAM_BASE);
+        if effective < USER_BASE {
+            return None;
+        }
+        self.region.word(offset + 28)?;
+        for (lane, at) in lanes.into_iter().zip((offset..).step_by(4)) {
+            self.region.word(at)?.store(lane, Ordering::Relaxed);
+        }
+        Some(())
+    }
+
     user_word!(user_byte, byte, AtomicU8);
     user_word!(user_half, half, AtomicU16);
     user_word!(user_word, word, AtomicU32);
@@ -338,8 +367,6 @@ impl Scratchpads {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
 
     fn dram() -> Dram {

@@ -39,6 +39,13 @@ impl Guards {
         at < u64::from(self.span) && self.is_low_end(at)
     }
 
+    /// Returns `true` if one of `size` bytes from `address` is in a stack, if stacks are guarded.
+    #[inline(always)]
+    pub(crate) fn are_near(self, address: u64, size: u64) -> bool {
+        let at = address.wrapping_add(size).wrapping_sub(self.low);
+        self.span != 0 && at < u64::from(self.span) + size
+    }
+
     /// Returns `true` if one of `size` bytes from `address` is guarded.
     pub(crate) fn touch(self, address: u64, size: u64) -> bool {
         self.hold(address) || self.hold(address.wrapping_add(size - 1))

@@ -5,6 +5,7 @@ mod dram;
 pub(crate) mod esr;
 pub(crate) mod guards;
 pub(crate) mod map;
+pub(crate) mod private;
 pub(crate) mod weak;
 
 pub(crate) use dram::Region;

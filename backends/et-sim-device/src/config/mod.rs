@@ -28,6 +28,9 @@ pub enum MemoryKind {
     /// At once: there are no caches.
     #[default]
     Flat,
+    /// When it leaves the cache of its shire, or is written past it; see
+    /// [`MemoryModel::Private`](et_sim_cores::MemoryModel::Private).
+    Private,
     /// As late and as much out of order as the instruction set allows, drawn with
     /// [`BoardConfig::seed`]; see [`MemoryModel::Weak`](et_sim_cores::MemoryModel::Weak). One host
     /// thread executes all harts then, and the cycle counter counts instructions.
@@ -86,7 +89,7 @@ pub enum CpuAccess {
 /// | `compute` | `cores`, or `null` for kernels that end at once |
 /// | `float` | `hardware`, or `ieee` to execute what traps on the silicon |
 /// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
-/// | `memory` | `flat`, or `weak` for caches that are not coherent, in an order `seed` decides |
+/// | `memory` | `flat`, `private` for a cache per shire, or `weak` for caches that are not coherent, in an order `seed` decides |
 /// | `coherent` | `yes`, or `no` for DMA memory that has to be synchronised |
 /// | `cpu-access` | `no`, or `yes` for registers that let the host use device memory |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |

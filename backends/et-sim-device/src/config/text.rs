@@ -75,8 +75,8 @@ const KEYS: &[Key] = &[
         "hardware" => FloatProfile::Hardware, "ieee" => FloatProfile::IeeeStandard),
     words!("timing", "host or deterministic", timing:
         "host" => Timing::HostClock, "deterministic" => Timing::Deterministic),
-    words!("memory", "flat or weak", memory:
-        "flat" => MemoryKind::Flat, "weak" => MemoryKind::Weak),
+    words!("memory", "flat, private or weak", memory:
+        "flat" => MemoryKind::Flat, "private" => MemoryKind::Private, "weak" => MemoryKind::Weak),
     words!("coherent", "yes or no", coherence:
         "yes" => DmaCoherence::Coherent, "no" => DmaCoherence::NonCoherent),
     words!("cpu-access", "yes or no", cpu_access:
@@ -236,7 +236,7 @@ mod tests {
         let error = |text: &str| text.parse::<BoardConfig>().unwrap_err();
         assert!(error("shire=1").to_string().contains("keys are shires, dram"));
         assert!(error("dram").to_string().contains("key=value"));
-        assert!(error("memory=strong").to_string().contains("flat or weak"));
+        assert!(error("memory=strong").to_string().contains("flat, private or weak"));
         assert!(error("compute=gpu").to_string().contains("cores or null"));
         assert!(matches!(error("fault=x"), ConfigError::Fault(_)));
         assert!(matches!(error("dram=1MiB"), ConfigError::Dram { .. }));

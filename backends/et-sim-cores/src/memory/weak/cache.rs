@@ -7,10 +7,10 @@ const EMPTY: u64 = u64::MAX;
 
 /// A line's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line {
-    pub(super) bytes: [u8; LINE_BYTES],
+pub(in crate::memory) struct Line {
+    pub(in crate::memory) bytes: [u8; LINE_BYTES],
     /// Bit *i* is set if byte *i* was written here and not yet below.
-    pub(super) dirty: u64,
+    pub(in crate::memory) dirty: u64,
 }
 
 impl Line {

@@ -66,7 +66,7 @@ pub(super) fn fetch(core: &Core<'_>, line: u64) -> Line {
 }
 
 /// Writes the dirty bytes of a line to memory.
-pub(super) fn write_down(core: &Core<'_>, number: u64, line: &Line) {
+pub(in crate::memory) fn write_down(core: &Core<'_>, number: u64, line: &Line) {
     let (region, offset) = region(core, number);
     for at in (0..LINE_BYTES).step_by(8) {
         let dirty = line.dirty >> at & 0xFF;

@@ -29,8 +29,10 @@ use crate::machine::chip::Core;
 use crate::memory::bus::{self, Scope};
 use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 
-use cache::{Cache, LINE_BYTES, Line};
-use lines::{fetch, is_scratchpad, line_of, parts, write_down};
+pub(in crate::memory) use cache::Line;
+use cache::{Cache, LINE_BYTES};
+pub(in crate::memory) use lines::write_down;
+use lines::{fetch, is_scratchpad, line_of, parts};
 pub(crate) use posted::{Bank, Change, Target, WriteBack};
 use posted::{Effect, Path, Posted, Queue};
 use random::{Noted, Random, Trace};

@@ -1,6 +1,6 @@
 //! Operations that a hart has issued and that have not taken effect yet.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::exec::amo::{self, Atomic};
 use crate::exec::packed::pick_raw;
@@ -34,13 +34,17 @@ impl Change {
                 let old = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, new);
                 Some(old.unwrap_or_else(|old| old).into())
             }
-            Self::Store(value) => bus::write(region, offset, size, value).map(|()| 0),
+            Self::Store(value) => {
+                // What the hart stored before is visible to who sees this.
+                fence(Ordering::Release);
+                bus::write(region, offset, size, value).map(|()| 0)
+            }
         }
     }
 
     /// Returns what becomes of the value `old`; none if nothing is stored.
     #[expect(clippy::cast_possible_truncation, reason = "float lanes have 32 bits")]
-    pub(super) fn of_value(self, old: u64, size: u64) -> Option<u64> {
+    pub(in crate::memory) fn of_value(self, old: u64, size: u64) -> Option<u64> {
         match self {
             Self::Atomic { operation, operand, expected } => {
                 amo::changed(old, size, operation, operand, expected)
