@@ -32,7 +32,7 @@ struct Cli {
     #[arg(long, global = true)]
     json: bool,
     /// The device: `sim:`, `sim:key=value,…`, `vfio:0000:01:00.0` or `vfio-user:/path/to/socket`.
-    #[arg(long, short, global = true, default_value = "sim:", env = "ET_DEVICE")]
+    #[arg(long, short, global = true, default_value = "sim:memory=private", env = "ET_DEVICE")]
     device: String,
     #[command(subcommand)]
     command: Command,

@@ -260,9 +260,10 @@ fn a_graph_computes_the_same_at_every_place() {
 /// Caches are not coherent there, and stores take effect late: fences and evictions have to be in
 /// place.
 #[test]
-fn a_graph_computes_the_same_on_weak_memory() {
+fn a_graph_computes_the_same_with_caches() {
     let (_folder, path) = formula();
     for place in ["cores", "resident", "streams"] {
+        check_formula(&path, &format!("{DEVICE},memory=private"), place);
         for seed in 1..4 {
             check_formula(&path, &format!("{DEVICE},memory=weak,seed={seed}"), place);
         }
