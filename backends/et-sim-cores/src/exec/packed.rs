@@ -12,7 +12,8 @@ use crate::exec::event::Event;
 use crate::exec::packed_memory;
 use crate::exec::slow_float;
 use crate::float::lanes;
-use crate::float::soft::{self, Rounding, SIGN};
+use crate::float::soft::{self, NX, Rounding, SIGN};
+use crate::float::wide::{self, Lanes};
 use crate::float::{self, Compare, Pick};
 use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
@@ -21,62 +22,8 @@ use crate::memory::bus::Scope;
 /// Lanes of a register.
 pub(crate) const LANES: usize = 8;
 
-/// What a packed or mask instruction does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Packed {
-    /// Not one of these instructions.
-    None,
-    /// A fused operation with the signs of product and addend flipped as given.
-    Fused(u32, u32),
-    Add,
-    Subtract,
-    Multiply,
-    MinMax(Pick),
-    /// All ones or zero per lane.
-    Compare(Compare),
-    /// A bit of a mask register per lane.
-    CompareToMask(Compare),
-    Round,
-    ToInteger(Signed),
-    FromInteger(Signed),
-    ToHalf,
-    /// A function of one operand that may raise flags.
-    Float(fn(u32, &mut u32) -> u32),
-    /// A function of two lanes.
-    Binary(fn(u32, u32) -> u32),
-    /// A function of a lane and the second register field.
-    Shift(fn(u32, u32) -> u32),
-    /// A condition on two lanes, to a mask register.
-    BinaryToMask(fn(u32, u32) -> bool),
-    /// A function of a lane and a 10-bit constant.
-    Constant(fn(u32, u32) -> u32),
-    /// A short float to all lanes.
-    BroadcastFloat,
-    /// A 20-bit constant to all lanes.
-    BroadcastConstant,
-    ConditionalMove,
-    /// Takes all lanes, not only the enabled ones.
-    MoveByMask,
-    Swizzle,
-    PackBytes,
-    PackHalves,
-    BroadcastInteger,
-    LaneToInteger(Signed),
-    MaskBinary(fn(u64, u64) -> u64),
-    MaskCount(fn(u8) -> u32),
-    MaskSet,
-    MasksToInteger,
-    MasksFromInteger,
-    /// An access to memory.
-    Memory(Access),
-}
-
-/// How bits are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signed {
-    Yes,
-    No,
-}
+/// Executes an instruction at a place.
+pub(crate) type Execute = fn(&mut Hart, &Core<'_>, u32, u64) -> Result<(), Event>;
 
 /// An access of lanes to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,12 +51,15 @@ pub(crate) enum Access {
     AtomicFloat(Pick, Scope),
 }
 
-/// What each instruction does, by its number.
-static OPERATIONS: [Packed; Id::ALL.len()] = {
-    let mut operations = [Packed::None; Id::ALL.len()];
+/// What executes each instruction, by its number.
+static OPERATIONS: [Execute; Id::ALL.len()] = {
+    const ILLEGAL: Execute = |_, core, _, pc| Err(Event::illegal(core, pc));
+    let mut operations = [ILLEGAL; Id::ALL.len()];
     let mut number = 0;
     while number < operations.len() {
-        operations[number] = of(Id::ALL[number]);
+        if let Some(execute) = of(Id::ALL[number]) {
+            operations[number] = execute;
+        }
         number += 1;
     }
     operations
@@ -117,101 +67,281 @@ static OPERATIONS: [Packed; Id::ALL.len()] = {
 
 /// Returns `true` if an instruction is one of these.
 pub(crate) fn exists(id: Id) -> bool {
-    !matches!(of(id), Packed::None)
+    of(id).is_some()
 }
 
-const fn of(id: Id) -> Packed {
-    /// All ones if the condition holds.
-    macro_rules! condition {
-        ($condition:expr) => {{
+/// A function of the lanes of two operands. It cannot fail.
+macro_rules! binary {
+    ($function:expr) => {
+        |hart, _, raw, _| {
+            const FUNCTION: fn(u32, u32) -> u32 = $function;
+            let (a, b) = (first(hart, raw), second(hart, raw));
+            put(hart, raw, std::array::from_fn(|lane| FUNCTION(a[lane], b[lane])));
+            Ok(())
+        }
+    };
+}
+
+/// A function of the lanes and one value.
+macro_rules! with {
+    ($value:expr, $function:expr) => {
+        |hart, _, raw, _| {
+            const FUNCTION: fn(u32, u32) -> u32 = $function;
+            const VALUE: fn(u32) -> u32 = $value;
+            let (a, b) = (first(hart, raw), VALUE(raw));
+            put(hart, raw, a.map(|a| FUNCTION(a, b)));
+            Ok(())
+        }
+    };
+}
+
+/// All ones where a condition on two lanes holds.
+macro_rules! condition {
+    ($condition:expr) => {
+        binary!(|a, b| {
             const HOLDS: fn(u32, u32) -> bool = $condition;
-            Packed::Binary(|a, b| if HOLDS(a, b) { u32::MAX } else { 0 })
-        }};
-    }
-    match id {
-        Id::FmaddPs => Packed::Fused(0, 0),
-        Id::FmsubPs => Packed::Fused(0, SIGN),
-        Id::FnmsubPs => Packed::Fused(SIGN, 0),
-        Id::FnmaddPs => Packed::Fused(SIGN, SIGN),
-        Id::FaddPs => Packed::Add,
-        Id::FsubPs => Packed::Subtract,
-        Id::FmulPs => Packed::Multiply,
-        Id::FsgnjPs => Packed::Binary(|a, b| a & !SIGN | b & SIGN),
-        Id::FsgnjnPs => Packed::Binary(|a, b| a & !SIGN | !b & SIGN),
-        Id::FsgnjxPs => Packed::Binary(|a, b| a ^ b & SIGN),
-        Id::FminPs => Packed::MinMax(Pick::Smaller),
-        Id::FmaxPs => Packed::MinMax(Pick::Larger),
-        Id::FlePs => Packed::Compare(Compare::LessOrEqual),
-        Id::FltPs => Packed::Compare(Compare::Less),
-        Id::FeqPs => Packed::Compare(Compare::Equal),
-        Id::FlemPs => Packed::CompareToMask(Compare::LessOrEqual),
-        Id::FltmPs => Packed::CompareToMask(Compare::Less),
-        Id::FeqmPs => Packed::CompareToMask(Compare::Equal),
-        Id::FroundPs => Packed::Round,
-        Id::FfrcPs => Packed::Float(lanes::fraction),
-        Id::FlogPs => Packed::Float(lanes::log2),
-        Id::FexpPs => Packed::Float(lanes::exp2),
-        Id::FrcpPs => Packed::Float(lanes::reciprocal),
-        Id::FcvtPwPs => Packed::ToInteger(Signed::Yes),
-        Id::FcvtPwuPs => Packed::ToInteger(Signed::No),
-        Id::FcvtPsPw => Packed::FromInteger(Signed::Yes),
-        Id::FcvtPsPwu => Packed::FromInteger(Signed::No),
-        Id::FcvtPsF16 => Packed::Float(lanes::from_half),
-        Id::FcvtF16Ps => Packed::ToHalf,
-        Id::FmvzXPs => Packed::LaneToInteger(Signed::No),
-        Id::FmvsXPs => Packed::LaneToInteger(Signed::Yes),
-        Id::FclassPs => Packed::Binary(|a, _| float::class(a)),
-        Id::FswizzPs => Packed::Swizzle,
-        Id::FbciPs => Packed::BroadcastFloat,
-        Id::FbciPi => Packed::BroadcastConstant,
-        Id::FbcxPs => Packed::BroadcastInteger,
-        Id::FaddiPi => Packed::Constant(u32::wrapping_add),
-        Id::FandiPi => Packed::Constant(|a, b| a & b),
-        Id::FcmovPs => Packed::ConditionalMove,
-        Id::FcmovmPs => Packed::MoveByMask,
-        Id::FaddPi => Packed::Binary(u32::wrapping_add),
-        Id::FsllPi => Packed::Binary(lanes::shift_left),
-        Id::FsrlPi => Packed::Binary(lanes::shift_right),
-        Id::FxorPi => Packed::Binary(|a, b| a ^ b),
-        Id::ForPi => Packed::Binary(|a, b| a | b),
-        Id::FandPi => Packed::Binary(|a, b| a & b),
-        Id::FnotPi => Packed::Binary(|a, _| !a),
-        Id::Fsat8Pi => Packed::Binary(|a, _| lanes::saturate(a, -128, 127)),
-        Id::Fsatu8Pi => Packed::Binary(|a, _| lanes::saturate(a, 0, 255)),
-        Id::FsubPi => Packed::Binary(u32::wrapping_sub),
-        Id::FsraPi => Packed::Binary(lanes::shift_right_signed),
-        Id::FmulPi => Packed::Binary(u32::wrapping_mul),
-        Id::FmulhPi => Packed::Binary(lanes::multiply_high_signed),
-        Id::FmulhuPi => Packed::Binary(lanes::multiply_high),
-        Id::FpackrepbPi => Packed::PackBytes,
-        Id::FpackrephPi => Packed::PackHalves,
-        Id::FminPi => Packed::Binary(lanes::min_signed),
-        Id::FmaxPi => Packed::Binary(lanes::max_signed),
-        Id::FminuPi => Packed::Binary(|a, b| if a < b { a } else { b }),
-        Id::FmaxuPi => Packed::Binary(|a, b| if a > b { a } else { b }),
-        Id::FltmPi => Packed::BinaryToMask(|a, b| a.cast_signed() < b.cast_signed()),
-        Id::FsetmPi => Packed::BinaryToMask(|a, _| a != 0),
-        Id::FslliPi => Packed::Shift(lanes::shift_left),
-        Id::FsrliPi => Packed::Shift(lanes::shift_right),
-        Id::FsraiPi => Packed::Shift(lanes::shift_right_signed),
+            if HOLDS(a, b) { u32::MAX } else { 0 }
+        })
+    };
+}
+
+/// A condition on two lanes, to a mask register.
+macro_rules! to_mask {
+    ($condition:expr) => {
+        |hart, _, raw, _| {
+            const HOLDS: fn(u32, u32) -> bool = $condition;
+            let (a, b) = (first(hart, raw), second(hart, raw));
+            set_enabled(hart, raw, |lane, _| HOLDS(a[lane], b[lane]));
+            Ok(())
+        }
+    };
+}
+
+/// A function of a lane that may raise flags.
+macro_rules! float {
+    ($function:expr) => {
+        |hart, _, raw, _| {
+            let a = first(hart, raw);
+            by_lane(hart, raw, |lane, flags| $function(a[lane], flags));
+            Ok(())
+        }
+    };
+}
+
+/// A function of two lanes that may raise flags; first it is tried for all of them.
+macro_rules! float_pair {
+    ($wide:expr, $function:expr) => {
+        |hart, _, raw, _| {
+            let (a, b) = (first(hart, raw), second(hart, raw));
+            match $wide(&a, &b) {
+                Some(all) => put(hart, raw, all),
+                None => by_lane(hart, raw, |lane, flags| $function(a[lane], b[lane], flags)),
+            }
+            Ok(())
+        }
+    };
+}
+
+/// An operation on mask registers.
+macro_rules! mask_binary {
+    ($function:expr) => {
+        |hart, _, raw, _| {
+            const FUNCTION: fn(u64, u64) -> u64 = $function;
+            let value = FUNCTION(hart.mask(rs1(raw)), hart.mask(rs2(raw)));
+            hart.set_mask(rd(raw), value);
+            Ok(())
+        }
+    };
+}
+
+/// A number of lanes, to an integer register.
+macro_rules! mask_count {
+    ($count:expr) => {
+        |hart, _, raw, _| {
+            let [mask, ..] = hart.mask(rs1(raw)).to_le_bytes();
+            hart.set_x(rd(raw) as usize, $count(mask).into());
+            Ok(())
+        }
+    };
+}
+
+const fn of(id: Id) -> Option<Execute> {
+    use float::Compare::{Equal, Less, LessOrEqual};
+    Some(match id {
+        Id::FmaddPs => fused::<0, 0>,
+        Id::FmsubPs => fused::<0, SIGN>,
+        Id::FnmsubPs => fused::<SIGN, 0>,
+        Id::FnmaddPs => fused::<SIGN, SIGN>,
+        Id::FaddPs => sum::<0>,
+        Id::FsubPs => sum::<SIGN>,
+        Id::FmulPs => product,
+        Id::FsgnjPs => binary!(|a, b| a & !SIGN | b & SIGN),
+        Id::FsgnjnPs => binary!(|a, b| a & !SIGN | !b & SIGN),
+        Id::FsgnjxPs => binary!(|a, b| a ^ b & SIGN),
+        Id::FminPs => float_pair!(|a, b| wide::pick(a, b, false), |a, b, flags| float::min_max(
+            a,
+            b,
+            Pick::Smaller,
+            flags
+        )),
+        Id::FmaxPs => float_pair!(|a, b| wide::pick(a, b, true), |a, b, flags| float::min_max(
+            a,
+            b,
+            Pick::Larger,
+            flags
+        )),
+        Id::FlePs => |hart, _, raw, _| compare(hart, raw, LessOrEqual),
+        Id::FltPs => |hart, _, raw, _| compare(hart, raw, Less),
+        Id::FeqPs => |hart, _, raw, _| compare(hart, raw, Equal),
+        Id::FlemPs => |hart, _, raw, _| compare_to_mask(hart, raw, LessOrEqual),
+        Id::FltmPs => |hart, _, raw, _| compare_to_mask(hart, raw, Less),
+        Id::FeqmPs => |hart, _, raw, _| compare_to_mask(hart, raw, Equal),
+        Id::FroundPs => |hart, core, raw, pc| rounded(hart, core, raw, pc, lanes::round),
+        Id::FcvtPwPs => |hart, core, raw, pc| {
+            rounded(hart, core, raw, pc, |a, rounding, flags| {
+                float::to_i32(a, rounding, flags).cast_unsigned()
+            })
+        },
+        Id::FcvtPwuPs => |hart, core, raw, pc| rounded(hart, core, raw, pc, float::to_u32),
+        Id::FcvtPsPw => |hart, core, raw, pc| {
+            if is_nearest(hart, raw)
+                && let Some(all) = wide::from_integers(&first(hart, raw))
+            {
+                put(hart, raw, all);
+                return Ok(());
+            }
+            rounded(hart, core, raw, pc, |a, rounding, flags| {
+                float::from_i33(a.cast_signed().into(), rounding, flags)
+            })
+        },
+        Id::FcvtPsPwu => |hart, core, raw, pc| {
+            rounded(hart, core, raw, pc, |a, rounding, flags| {
+                float::from_i33(a.into(), rounding, flags)
+            })
+        },
+        Id::FcvtF16Ps => |hart, core, raw, pc| {
+            let rounding = slow_float::dynamic(hart, core, pc)?;
+            let a = first(hart, raw);
+            by_lane(hart, raw, |lane, flags| lanes::to_half(a[lane], rounding, flags));
+            Ok(())
+        },
+        Id::FcvtPsF16 => |hart, _, raw, _| {
+            let a = first(hart, raw);
+            match wide::from_halves(&a) {
+                Some(all) => put(hart, raw, all),
+                None => by_lane(hart, raw, |lane, flags| lanes::from_half(a[lane], flags)),
+            }
+            Ok(())
+        },
+        Id::FfrcPs => float!(lanes::fraction),
+        Id::FlogPs => float!(lanes::log2),
+        Id::FexpPs => float!(lanes::exp2),
+        Id::FrcpPs => float!(lanes::reciprocal),
+        Id::FmvzXPs => |hart, _, raw, _| {
+            hart.set_x(rd(raw) as usize, chosen_lane(hart, raw).into());
+            Ok(())
+        },
+        Id::FmvsXPs => |hart, _, raw, _| {
+            let lane = i64::from(chosen_lane(hart, raw).cast_signed());
+            hart.set_x(rd(raw) as usize, lane.cast_unsigned());
+            Ok(())
+        },
+        Id::FclassPs => binary!(|a, _| float::class(a)),
+        Id::FswizzPs => |hart, _, raw, _| {
+            let selector = operand::IMM8.value(raw).cast_unsigned();
+            let a = first(hart, raw);
+            let from = |lane: usize| lane & 4 | (selector >> (2 * (lane & 3)) & 3) as usize;
+            put(hart, raw, std::array::from_fn(|lane| a[from(lane)]));
+            Ok(())
+        },
+        Id::FbciPs => |hart, _, raw, _| {
+            put(hart, raw, [short_float(raw >> 12); LANES]);
+            Ok(())
+        },
+        Id::FbciPi => |hart, _, raw, _| {
+            put(hart, raw, [operand::IMM20.value(raw).cast_unsigned(); LANES]);
+            Ok(())
+        },
+        Id::FbcxPs => |hart, _, raw, _| {
+            put(hart, raw, [low(hart.x[rs1(raw) as usize]); LANES]);
+            Ok(())
+        },
+        Id::FaddiPi => with!(constant, u32::wrapping_add),
+        Id::FandiPi => with!(constant, |a, b| a & b),
+        Id::FcmovPs => |hart, _, raw, _| {
+            let (a, b, c) = (first(hart, raw), second(hart, raw), third(hart, raw));
+            let pick = |lane: usize| if a[lane] != 0 { b[lane] } else { c[lane] };
+            put(hart, raw, std::array::from_fn(pick));
+            Ok(())
+        },
+        // Takes all lanes, not only the enabled ones.
+        Id::FcmovmPs => |hart, _, raw, _| {
+            let result = wide::blend(hart.masks, &first(hart, raw), &second(hart, raw));
+            hart.f[rd(raw) as usize] = Vector(result);
+            Ok(())
+        },
+        Id::FaddPi => binary!(u32::wrapping_add),
+        Id::FsllPi => binary!(lanes::shift_left),
+        Id::FsrlPi => binary!(lanes::shift_right),
+        Id::FxorPi => binary!(|a, b| a ^ b),
+        Id::ForPi => binary!(|a, b| a | b),
+        Id::FandPi => binary!(|a, b| a & b),
+        Id::FnotPi => binary!(|a, _| !a),
+        Id::Fsat8Pi => binary!(|a, _| lanes::saturate(a, -128, 127)),
+        Id::Fsatu8Pi => binary!(|a, _| lanes::saturate(a, 0, 255)),
+        Id::FsubPi => binary!(u32::wrapping_sub),
+        Id::FsraPi => binary!(lanes::shift_right_signed),
+        Id::FmulPi => binary!(u32::wrapping_mul),
+        Id::FmulhPi => binary!(lanes::multiply_high_signed),
+        Id::FmulhuPi => binary!(lanes::multiply_high),
+        Id::FpackrepbPi => |hart, _, raw, _| {
+            let a = first(hart, raw);
+            let byte = |lane: usize, part: usize| a[(4 * lane + part) % LANES].to_le_bytes()[0];
+            let pack = |lane| u32::from_le_bytes([0, 1, 2, 3].map(|part| byte(lane, part)));
+            put(hart, raw, std::array::from_fn(pack));
+            Ok(())
+        },
+        Id::FpackrephPi => |hart, _, raw, _| {
+            let a = first(hart, raw);
+            let half = |lane: usize, part: usize| a[(2 * lane + part) % LANES] & 0xFFFF;
+            put(hart, raw, std::array::from_fn(|lane| half(lane, 0) | half(lane, 1) << 16));
+            Ok(())
+        },
+        Id::FminPi => binary!(lanes::min_signed),
+        Id::FmaxPi => binary!(lanes::max_signed),
+        Id::FminuPi => binary!(|a, b| if a < b { a } else { b }),
+        Id::FmaxuPi => binary!(|a, b| if a > b { a } else { b }),
+        Id::FltmPi => to_mask!(|a, b| a.cast_signed() < b.cast_signed()),
+        Id::FsetmPi => to_mask!(|a, _| a != 0),
+        Id::FslliPi => with!(rs2, lanes::shift_left),
+        Id::FsrliPi => with!(rs2, lanes::shift_right),
+        Id::FsraiPi => with!(rs2, lanes::shift_right_signed),
         Id::FlePi => condition!(|a, b| a.cast_signed() <= b.cast_signed()),
         Id::FltPi => condition!(|a, b| a.cast_signed() < b.cast_signed()),
         Id::FeqPi => condition!(|a, b| a == b),
         Id::FltuPi => condition!(|a, b| a < b),
-        Id::Maskand => Packed::MaskBinary(|a, b| a & b),
-        Id::Maskor => Packed::MaskBinary(|a, b| a | b),
-        Id::Maskxor => Packed::MaskBinary(|a, b| a ^ b),
-        Id::Masknot => Packed::MaskBinary(|a, _| !a),
-        Id::Maskpopc => Packed::MaskCount(u8::count_ones),
-        Id::Maskpopcz => Packed::MaskCount(u8::count_zeros),
-        Id::MovMX => Packed::MaskSet,
-        Id::MovaXM => Packed::MasksToInteger,
-        Id::MovaMX => Packed::MasksFromInteger,
-        _ => match packed_memory::of(id) {
-            Some(access) => Packed::Memory(access),
-            None => Packed::None,
+        Id::Maskand => mask_binary!(|a, b| a & b),
+        Id::Maskor => mask_binary!(|a, b| a | b),
+        Id::Maskxor => mask_binary!(|a, b| a ^ b),
+        Id::Masknot => mask_binary!(|a, _| !a),
+        Id::Maskpopc => mask_count!(u8::count_ones),
+        Id::Maskpopcz => mask_count!(u8::count_zeros),
+        Id::MovMX => |hart, _, raw, _| {
+            let constant = operand::IMM8.value(raw).cast_unsigned();
+            let value = hart.x[rs1(raw) as usize] | u64::from(constant);
+            hart.set_mask(rd(raw), value);
+            Ok(())
         },
-    }
+        Id::MovaXM => |hart, _, raw, _| {
+            hart.set_x(rd(raw) as usize, hart.masks);
+            Ok(())
+        },
+        Id::MovaMX => |hart, _, raw, _| {
+            hart.masks = hart.x[rs1(raw) as usize];
+            Ok(())
+        },
+        _ => return packed_memory::of(id),
+    })
 }
 
 /// The constant of `fbci.ps`: 20 upper bits, and lower ones that continue their pattern.
@@ -241,151 +371,178 @@ impl Hart {
     }
 }
 
-/// Executes a packed or mask instruction at `pc`.
-#[inline(never)]
-pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
-    let raw = op.raw();
-    let operation = OPERATIONS.get(op.packed_number()).copied().unwrap_or(Packed::None);
-    let (a, b) = (hart.f[rs1(raw) as usize].0, hart.f[rs2(raw) as usize].0);
-    let c = hart.f[(raw >> 27) as usize].0;
-    // The mode is checked before anything else, whatever the mask says.
-    let rounding = match operation {
-        Packed::Fused(..)
-        | Packed::Add
-        | Packed::Subtract
-        | Packed::Multiply
-        | Packed::Round
-        | Packed::ToInteger(_)
-        | Packed::FromInteger(_) => slow_float::rounding(hart, core, funct3(raw), pc)?,
-        Packed::ToHalf => slow_float::dynamic(hart, core, pc)?,
-        _ => Rounding::NearestEven,
+/// The first source register.
+#[inline(always)]
+fn first(hart: &Hart, raw: u32) -> Lanes {
+    hart.f[rs1(raw) as usize].0
+}
+
+#[inline(always)]
+fn second(hart: &Hart, raw: u32) -> Lanes {
+    hart.f[rs2(raw) as usize].0
+}
+
+#[inline(always)]
+fn third(hart: &Hart, raw: u32) -> Lanes {
+    hart.f[(raw >> 27) as usize].0
+}
+
+/// A lane of the first source register that the instruction names.
+fn chosen_lane(hart: &Hart, raw: u32) -> u32 {
+    first(hart, raw)[rs2(raw) as usize % LANES]
+}
+
+/// The 10-bit constant of an instruction.
+fn constant(raw: u32) -> u32 {
+    operand::IMM10.value(raw).cast_unsigned()
+}
+
+/// Writes the enabled lanes of the destination.
+#[inline(always)]
+fn put(hart: &mut Hart, raw: u32, result: Lanes) {
+    let Vector(register) = &mut hart.f[rd(raw) as usize];
+    *register = match hart.masks & 0xFF {
+        0xFF => result,
+        mask => wide::blend(mask, &result, register),
     };
-    // By lane: the new content of the destination, and the flags raised.
-    let with_flags: &dyn Fn(usize, &mut u32) -> u32 = match operation {
-        Packed::Memory(access) => return packed_memory::execute(hart, core, raw, access),
-        Packed::Fused(product, addend) => {
-            &move |e, flags| lanes::mul_add(a[e] ^ product, b[e], c[e] ^ addend, rounding, flags)
-        }
-        Packed::Add => &|e, flags| lanes::add(a[e], b[e], rounding, flags),
-        Packed::Subtract => &|e, flags| lanes::add(a[e], b[e] ^ SIGN, rounding, flags),
-        Packed::Multiply => &|e, flags| lanes::mul(a[e], b[e], rounding, flags),
-        Packed::MinMax(pick) => &move |e, flags| float::min_max(a[e], b[e], pick, flags),
-        Packed::Compare(compare) => &move |e, flags| {
-            if float::compare(a[e], b[e], compare, flags) { u32::MAX } else { 0 }
-        },
-        Packed::Round => &|e, flags| lanes::round(a[e], rounding, flags),
-        Packed::ToInteger(Signed::Yes) => {
-            &|e, flags| float::to_i32(a[e], rounding, flags).cast_unsigned()
-        }
-        Packed::ToInteger(Signed::No) => &|e, flags| float::to_u32(a[e], rounding, flags),
-        Packed::FromInteger(Signed::Yes) => {
-            &|e, flags| float::from_i33(a[e].cast_signed().into(), rounding, flags)
-        }
-        Packed::FromInteger(Signed::No) => {
-            &|e, flags| float::from_i33(a[e].into(), rounding, flags)
-        }
-        Packed::ToHalf => &|e, flags| lanes::to_half(a[e], rounding, flags),
-        Packed::Float(function) => &move |e, flags| function(a[e], flags),
-        Packed::Binary(function) => &move |e, _| function(a[e], b[e]),
-        Packed::Shift(function) => &move |e, _| function(a[e], rs2(raw)),
-        Packed::Constant(function) => {
-            let constant = operand::IMM10.value(raw).cast_unsigned();
-            &move |e, _| function(a[e], constant)
-        }
-        Packed::BroadcastFloat => {
-            let constant = short_float(raw >> 12);
-            &move |_, _| constant
-        }
-        Packed::BroadcastConstant => {
-            let constant = operand::IMM20.value(raw).cast_unsigned();
-            &move |_, _| constant
-        }
-        Packed::ConditionalMove => &|e, _| if a[e] != 0 { b[e] } else { c[e] },
-        Packed::Swizzle => {
-            let selector = operand::IMM8.value(raw).cast_unsigned();
-            &move |e, _| a[e & 4 | (selector >> (2 * (e & 3)) & 3) as usize]
-        }
-        Packed::PackBytes => &|e, _| {
-            u32::from_le_bytes([0, 1, 2, 3].map(|part| a[(4 * e + part) % LANES].to_le_bytes()[0]))
-        },
-        Packed::PackHalves => &|e, _| {
-            let half = |part| a[(2 * e + part) % LANES] & 0xFFFF;
-            half(0) | half(1) << 16
-        },
-        Packed::BroadcastInteger => {
-            let value = low(hart.x[rs1(raw) as usize]);
-            &move |_, _| value
-        }
-        _ => return without_lanes(hart, core, op, pc, operation),
-    };
-    let fd = rd(raw) as usize;
-    let mut flags = 0;
-    let mut result = hart.f[fd].0;
-    for (lane, bits) in result.iter_mut().enumerate() {
-        if hart.enables(lane) {
-            *bits = with_flags(lane, &mut flags);
+}
+
+/// Writes the enabled lanes, one after the other: only they raise flags.
+#[inline(always)]
+fn by_lane(hart: &mut Hart, raw: u32, function: impl Fn(usize, &mut u32) -> u32) {
+    let mask = hart.masks;
+    // Sticky: what is set already need not be found out again.
+    let mut flags = hart.fcsr;
+    for (lane, bits) in hart.f[rd(raw) as usize].0.iter_mut().enumerate() {
+        if mask >> lane & 1 != 0 {
+            *bits = function(lane, &mut flags);
         }
     }
-    hart.f[fd] = Vector(result);
-    hart.fcsr |= flags;
+    hart.fcsr = flags;
+}
+
+/// Sets the enabled bits of the destination mask to a condition.
+#[inline(always)]
+fn set_enabled(hart: &mut Hart, raw: u32, condition: impl Fn(usize, &mut u32) -> bool) {
+    let mut value = hart.mask(rd(raw));
+    let mut flags = hart.fcsr;
+    for lane in (0..LANES).filter(|&lane| hart.enables(lane)) {
+        value = value & !(1 << lane) | u64::from(condition(lane, &mut flags)) << lane;
+    }
+    hart.fcsr = flags;
+    hart.set_mask(rd(raw), value);
+}
+
+fn compare(hart: &mut Hart, raw: u32, compare: Compare) -> Result<(), Event> {
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    by_lane(
+        hart,
+        raw,
+        |lane, flags| {
+            if float::compare(a[lane], b[lane], compare, flags) { u32::MAX } else { 0 }
+        },
+    );
     Ok(())
 }
 
-/// Executes an instruction whose result is not one value per enabled lane.
-fn without_lanes(
+fn compare_to_mask(hart: &mut Hart, raw: u32, compare: Compare) -> Result<(), Event> {
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    set_enabled(hart, raw, |lane, flags| float::compare(a[lane], b[lane], compare, flags));
+    Ok(())
+}
+
+/// Executes a function of one operand that rounds.
+#[inline(always)]
+fn rounded(
     hart: &mut Hart,
     core: &Core<'_>,
-    op: Op,
+    raw: u32,
     pc: u64,
-    operation: Packed,
+    function: impl Fn(u32, Rounding, &mut u32) -> u32,
 ) -> Result<(), Event> {
-    let raw = op.raw();
-    let (a, b) = (hart.f[rs1(raw) as usize].0, hart.f[rs2(raw) as usize].0);
-    match operation {
-        Packed::CompareToMask(compare) => {
-            let mut flags = 0;
-            to_mask(hart, rd(raw), |e| float::compare(a[e], b[e], compare, &mut flags));
-            hart.fcsr |= flags;
-        }
-        Packed::BinaryToMask(condition) => to_mask(hart, rd(raw), |e| condition(a[e], b[e])),
-        Packed::MoveByMask => {
-            let result = std::array::from_fn(|e| if hart.enables(e) { a[e] } else { b[e] });
-            hart.f[rd(raw) as usize] = Vector(result);
-        }
-        Packed::LaneToInteger(signed) => {
-            let lane = a[rs2(raw) as usize % LANES];
-            hart.x[op.rd()] = match signed {
-                Signed::Yes => i64::from(lane.cast_signed()).cast_unsigned(),
-                Signed::No => lane.into(),
-            };
-        }
-        Packed::MaskBinary(function) => {
-            let value = function(hart.mask(rs1(raw)), hart.mask(rs2(raw)));
-            hart.set_mask(rd(raw), value);
-        }
-        Packed::MaskCount(count) => {
-            let [mask, ..] = hart.mask(rs1(raw)).to_le_bytes();
-            hart.x[op.rd()] = count(mask).into();
-        }
-        Packed::MaskSet => {
-            let constant = operand::IMM8.value(raw).cast_unsigned();
-            let value = hart.x[rs1(raw) as usize] | u64::from(constant);
-            hart.set_mask(rd(raw), value);
-        }
-        Packed::MasksToInteger => hart.x[op.rd()] = hart.masks,
-        Packed::MasksFromInteger => hart.masks = hart.x[rs1(raw) as usize],
-        _ => return Err(Event::illegal(core, pc)),
-    }
+    // The mode is checked before anything else, whatever the mask says.
+    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
+    let a = first(hart, raw);
+    by_lane(hart, raw, |lane, flags| function(a[lane], rounding, flags));
     Ok(())
 }
 
-/// Sets the bits of a mask register to a condition, where m0 enables the lane.
-fn to_mask(hart: &mut Hart, register: u32, mut condition: impl FnMut(usize) -> bool) {
-    let mut value = hart.mask(register);
-    for lane in (0..LANES).filter(|&lane| hart.enables(lane)) {
-        value = value & !(1 << lane) | u64::from(condition(lane)) << lane;
+/// Returns `true` if an instruction rounds to nearest.
+#[inline(always)]
+fn is_nearest(hart: &Hart, raw: u32) -> bool {
+    match funct3(raw) {
+        0 => true,
+        7 => hart.fcsr & 0xE0 == 0,
+        _ => false,
     }
-    hart.set_mask(register, value);
+}
+
+/// Multiplies and adds all lanes at once, if that tells all that is to know.
+#[inline(always)]
+fn at_once(
+    hart: &mut Hart,
+    raw: u32,
+    (a, b, c): (&Lanes, &Lanes, &Lanes),
+    flips: (u32, u32),
+) -> bool {
+    let mut result = [0; LANES];
+    let done = is_nearest(hart, raw)
+        && hart.fcsr & NX != 0
+        && wide::has_host_fma()
+        && wide::mul_add(a, b, c, flips, &mut result);
+    if done {
+        put(hart, raw, result);
+    }
+    done
+}
+
+fn fused<const PRODUCT: u32, const ADDEND: u32>(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    raw: u32,
+    pc: u64,
+) -> Result<(), Event> {
+    let (a, b, c) = (first(hart, raw), second(hart, raw), third(hart, raw));
+    if at_once(hart, raw, (&a, &b, &c), (PRODUCT, ADDEND)) {
+        return Ok(());
+    }
+    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
+    by_lane(hart, raw, |lane, flags| {
+        lanes::mul_add(a[lane] ^ PRODUCT, b[lane], c[lane] ^ ADDEND, rounding, flags)
+    });
+    Ok(())
+}
+
+fn sum<const FLIP: u32>(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {
+    const ONES: Lanes = [0x3F80_0000; LANES];
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    if at_once(hart, raw, (&a, &ONES, &b), (0, FLIP)) {
+        return Ok(());
+    }
+    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
+    by_lane(hart, raw, |lane, flags| lanes::add(a[lane], b[lane] ^ FLIP, rounding, flags));
+    Ok(())
+}
+
+fn product(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {
+    // The one number that changes no sum, not even a zero.
+    const NOTHING: Lanes = [SIGN; LANES];
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    if at_once(hart, raw, (&a, &b, &NOTHING), (0, 0)) {
+        return Ok(());
+    }
+    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
+    by_lane(hart, raw, |lane, flags| lanes::mul(a[lane], b[lane], rounding, flags));
+    Ok(())
+}
+
+/// Executes a packed or mask instruction at `pc`.
+#[inline(always)]
+pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, pc: u64) -> Result<(), Event> {
+    match OPERATIONS.get(op.packed_number()) {
+        Some(execute) => execute(hart, core, op.raw(), pc),
+        None => Err(Event::illegal(core, pc)),
+    }
 }
 
 /// Smaller or larger of two floats as raw bits: no operand is flushed and no flag raised.

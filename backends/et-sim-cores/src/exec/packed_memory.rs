@@ -7,7 +7,7 @@ use et_isa::Id;
 use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
 use crate::exec::amo::Atomic;
 use crate::exec::event::Event;
-use crate::exec::packed::{Access, LANES};
+use crate::exec::packed::{Access, Execute, LANES};
 use crate::float::Pick;
 use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
@@ -20,65 +20,75 @@ const REGISTER_BYTES: u64 = 32;
 /// The mask of all lanes.
 const ALL: u64 = 0xFF;
 
-/// Returns the access that an instruction makes; none if it is not one of these.
-pub(crate) const fn of(id: Id) -> Option<Access> {
+/// Executes one access, which is known when this is compiled.
+macro_rules! access {
+    ($access:expr) => {
+        |hart, core, raw, _| {
+            const ACCESS: Access = $access;
+            execute(hart, core, raw, ACCESS)
+        }
+    };
+}
+
+/// Returns what executes an access; none if the instruction is not one of these.
+pub(crate) const fn of(id: Id) -> Option<Execute> {
     use Scope::{Global, Local};
     Some(match id {
-        Id::Flq2 => Access::LoadWhole,
-        Id::Fsq2 => Access::StoreWhole,
-        Id::FbcPs => Access::LoadBroadcast,
-        Id::FlwPs => Access::Load,
-        Id::FswPs => Access::Store,
-        Id::FlwlPs => Access::LoadCoherent(Local),
-        Id::FlwgPs => Access::LoadCoherent(Global),
-        Id::FswlPs => Access::StoreCoherent(Local),
-        Id::FswgPs => Access::StoreCoherent(Global),
-        Id::Fg32bPs => Access::GatherBlock(1),
-        Id::Fsc32bPs => Access::ScatterBlock(1),
-        Id::FgbPs => Access::Gather(1, None),
-        Id::FscbPs => Access::Scatter(1, None),
-        Id::FgblPs => Access::Gather(1, Some(Local)),
-        Id::FscblPs => Access::Scatter(1, Some(Local)),
-        Id::FgbgPs => Access::Gather(1, Some(Global)),
-        Id::FscbgPs => Access::Scatter(1, Some(Global)),
-        Id::Fg32hPs => Access::GatherBlock(2),
-        Id::Fsc32hPs => Access::ScatterBlock(2),
-        Id::FghPs => Access::Gather(2, None),
-        Id::FschPs => Access::Scatter(2, None),
-        Id::FghlPs => Access::Gather(2, Some(Local)),
-        Id::FschlPs => Access::Scatter(2, Some(Local)),
-        Id::FghgPs => Access::Gather(2, Some(Global)),
-        Id::FschgPs => Access::Scatter(2, Some(Global)),
-        Id::Fg32wPs => Access::GatherBlock(4),
-        Id::Fsc32wPs => Access::ScatterBlock(4),
-        Id::FgwPs => Access::Gather(4, None),
-        Id::FscwPs => Access::Scatter(4, None),
-        Id::FgwlPs => Access::Gather(4, Some(Local)),
-        Id::FscwlPs => Access::Scatter(4, Some(Local)),
-        Id::FgwgPs => Access::Gather(4, Some(Global)),
-        Id::FscwgPs => Access::Scatter(4, Some(Global)),
-        Id::FamoaddlPi => Access::Atomic(Atomic::Add, Local),
-        Id::FamoaddgPi => Access::Atomic(Atomic::Add, Global),
-        Id::FamoswaplPi => Access::Atomic(Atomic::Swap, Local),
-        Id::FamoswapgPi => Access::Atomic(Atomic::Swap, Global),
-        Id::FamoandlPi => Access::Atomic(Atomic::And, Local),
-        Id::FamoandgPi => Access::Atomic(Atomic::And, Global),
-        Id::FamoorlPi => Access::Atomic(Atomic::Or, Local),
-        Id::FamoorgPi => Access::Atomic(Atomic::Or, Global),
-        Id::FamoxorlPi => Access::Atomic(Atomic::Xor, Local),
-        Id::FamoxorgPi => Access::Atomic(Atomic::Xor, Global),
-        Id::FamominlPi => Access::Atomic(Atomic::Min, Local),
-        Id::FamomingPi => Access::Atomic(Atomic::Min, Global),
-        Id::FamomaxlPi => Access::Atomic(Atomic::Max, Local),
-        Id::FamomaxgPi => Access::Atomic(Atomic::Max, Global),
-        Id::FamominulPi => Access::Atomic(Atomic::MinUnsigned, Local),
-        Id::FamominugPi => Access::Atomic(Atomic::MinUnsigned, Global),
-        Id::FamomaxulPi => Access::Atomic(Atomic::MaxUnsigned, Local),
-        Id::FamomaxugPi => Access::Atomic(Atomic::MaxUnsigned, Global),
-        Id::FamominlPs => Access::AtomicFloat(Pick::Smaller, Local),
-        Id::FamomingPs => Access::AtomicFloat(Pick::Smaller, Global),
-        Id::FamomaxlPs => Access::AtomicFloat(Pick::Larger, Local),
-        Id::FamomaxgPs => Access::AtomicFloat(Pick::Larger, Global),
+        Id::Flq2 => access!(Access::LoadWhole),
+        Id::Fsq2 => access!(Access::StoreWhole),
+        Id::FbcPs => access!(Access::LoadBroadcast),
+        Id::FlwPs => access!(Access::Load),
+        Id::FswPs => access!(Access::Store),
+        Id::FlwlPs => access!(Access::LoadCoherent(Local)),
+        Id::FlwgPs => access!(Access::LoadCoherent(Global)),
+        Id::FswlPs => access!(Access::StoreCoherent(Local)),
+        Id::FswgPs => access!(Access::StoreCoherent(Global)),
+        Id::Fg32bPs => access!(Access::GatherBlock(1)),
+        Id::Fsc32bPs => access!(Access::ScatterBlock(1)),
+        Id::FgbPs => access!(Access::Gather(1, None)),
+        Id::FscbPs => access!(Access::Scatter(1, None)),
+        Id::FgblPs => access!(Access::Gather(1, Some(Local))),
+        Id::FscblPs => access!(Access::Scatter(1, Some(Local))),
+        Id::FgbgPs => access!(Access::Gather(1, Some(Global))),
+        Id::FscbgPs => access!(Access::Scatter(1, Some(Global))),
+        Id::Fg32hPs => access!(Access::GatherBlock(2)),
+        Id::Fsc32hPs => access!(Access::ScatterBlock(2)),
+        Id::FghPs => access!(Access::Gather(2, None)),
+        Id::FschPs => access!(Access::Scatter(2, None)),
+        Id::FghlPs => access!(Access::Gather(2, Some(Local))),
+        Id::FschlPs => access!(Access::Scatter(2, Some(Local))),
+        Id::FghgPs => access!(Access::Gather(2, Some(Global))),
+        Id::FschgPs => access!(Access::Scatter(2, Some(Global))),
+        Id::Fg32wPs => access!(Access::GatherBlock(4)),
+        Id::Fsc32wPs => access!(Access::ScatterBlock(4)),
+        Id::FgwPs => access!(Access::Gather(4, None)),
+        Id::FscwPs => access!(Access::Scatter(4, None)),
+        Id::FgwlPs => access!(Access::Gather(4, Some(Local))),
+        Id::FscwlPs => access!(Access::Scatter(4, Some(Local))),
+        Id::FgwgPs => access!(Access::Gather(4, Some(Global))),
+        Id::FscwgPs => access!(Access::Scatter(4, Some(Global))),
+        Id::FamoaddlPi => access!(Access::Atomic(Atomic::Add, Local)),
+        Id::FamoaddgPi => access!(Access::Atomic(Atomic::Add, Global)),
+        Id::FamoswaplPi => access!(Access::Atomic(Atomic::Swap, Local)),
+        Id::FamoswapgPi => access!(Access::Atomic(Atomic::Swap, Global)),
+        Id::FamoandlPi => access!(Access::Atomic(Atomic::And, Local)),
+        Id::FamoandgPi => access!(Access::Atomic(Atomic::And, Global)),
+        Id::FamoorlPi => access!(Access::Atomic(Atomic::Or, Local)),
+        Id::FamoorgPi => access!(Access::Atomic(Atomic::Or, Global)),
+        Id::FamoxorlPi => access!(Access::Atomic(Atomic::Xor, Local)),
+        Id::FamoxorgPi => access!(Access::Atomic(Atomic::Xor, Global)),
+        Id::FamominlPi => access!(Access::Atomic(Atomic::Min, Local)),
+        Id::FamomingPi => access!(Access::Atomic(Atomic::Min, Global)),
+        Id::FamomaxlPi => access!(Access::Atomic(Atomic::Max, Local)),
+        Id::FamomaxgPi => access!(Access::Atomic(Atomic::Max, Global)),
+        Id::FamominulPi => access!(Access::Atomic(Atomic::MinUnsigned, Local)),
+        Id::FamominugPi => access!(Access::Atomic(Atomic::MinUnsigned, Global)),
+        Id::FamomaxulPi => access!(Access::Atomic(Atomic::MaxUnsigned, Local)),
+        Id::FamomaxugPi => access!(Access::Atomic(Atomic::MaxUnsigned, Global)),
+        Id::FamominlPs => access!(Access::AtomicFloat(Pick::Smaller, Local)),
+        Id::FamomingPs => access!(Access::AtomicFloat(Pick::Smaller, Global)),
+        Id::FamomaxlPs => access!(Access::AtomicFloat(Pick::Larger, Local)),
+        Id::FamomaxgPs => access!(Access::AtomicFloat(Pick::Larger, Global)),
         _ => return None,
     })
 }
@@ -99,12 +109,8 @@ fn offset(base: u64, offset: i32) -> u64 {
 }
 
 /// Executes an access.
-pub(crate) fn execute(
-    hart: &mut Hart,
-    core: &Core<'_>,
-    raw: u32,
-    access: Access,
-) -> Result<(), Event> {
+#[inline(always)]
+fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result<(), Event> {
     let base = hart.x[rs1(raw) as usize];
     let fd = rd(raw) as usize;
     let mask = hart.masks & ALL;

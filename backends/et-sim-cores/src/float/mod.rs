@@ -7,6 +7,7 @@
 
 pub(crate) mod lanes;
 pub(crate) mod soft;
+pub(crate) mod wide;
 
 use crate::float::soft::{NV, NX, QUIET_NAN, Rounding, SIGN};
 

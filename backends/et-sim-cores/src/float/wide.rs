@@ -1,0 +1,122 @@
+//! Arithmetic on eight lanes at a time, on the host's vector instructions.
+//!
+//! The host tells no flags. So these functions are of use when the flag for inexact results is set,
+//! and when no lane raises another one: they find out, and give up otherwise.
+
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "calls of functions for processor features that were detected")
+)]
+
+use crate::float::soft::{INFINITY, SIGN};
+
+/// The lanes of a register.
+pub(crate) type Lanes = [u32; 8];
+
+/// Smallest normal number.
+const SMALLEST: u32 = 0x0080_0000;
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
+}
+
+/// Returns `true` if the host rounds a product and a sum once, in one instruction.
+#[inline(always)]
+pub(crate) fn has_host_fma() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return has_avx2();
+    #[cfg(not(target_arch = "x86_64"))]
+    return cfg!(target_arch = "aarch64");
+}
+
+/// Without its sign and moved up; subnormal numbers become small, zeros the largest.
+#[inline(always)]
+fn rank(bits: u32) -> u32 {
+    (bits << 1).wrapping_sub(1)
+}
+
+#[inline(always)]
+fn generic_mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
+    let mut bad = [0; 8];
+    for lane in 0..8 {
+        let (a, b, c) = (a[lane] ^ flips.0, b[lane], c[lane] ^ flips.1);
+        let sum = f32::from_bits(a).mul_add(f32::from_bits(b), f32::from_bits(c)).to_bits();
+        let (of_a, of_b) = (rank(a), rank(b));
+        let has_subnormal = of_a.min(of_b).min(rank(c)) < 0x00FF_FFFF;
+        // Above the smallest normal number, where tininess would be in question; or a zero that is
+        // no sum of others.
+        let is_normal = (sum & !SIGN).wrapping_sub(SMALLEST + 1) < INFINITY - SMALLEST - 1;
+        let is_zero = sum << 1 == 0 && of_a.max(of_b) == u32::MAX;
+        bad[lane] = u32::from(has_subnormal || !(is_normal || is_zero));
+        out[lane] = sum;
+    }
+    bad.iter().fold(0, |all, bad| all | bad) == 0
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn mul_add_avx2(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
+    generic_mul_add(a, b, c, flips, out)
+}
+
+/// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given. Returns
+/// `false` if a lane may raise another flag than that for inexact results; `out` is of no use then.
+///
+/// To be called only if [`has_host_fma`] says so, else it is slow.
+#[inline(always)]
+pub(crate) fn mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        return unsafe { mul_add_avx2(a, b, c, flips, out) };
+    }
+    generic_mul_add(a, b, c, flips, out)
+}
+
+/// Lanes of `new` where a bit of `mask` is set, else of `old`.
+#[inline(always)]
+pub(crate) fn blend(mask: u64, new: &Lanes, old: &Lanes) -> Lanes {
+    std::array::from_fn(|lane| if mask >> lane & 1 != 0 { new[lane] } else { old[lane] })
+}
+
+/// Half precision, in the low halves, to single precision, if no lane is special.
+#[inline(always)]
+pub(crate) fn from_halves(a: &Lanes) -> Option<Lanes> {
+    let mut special = 0;
+    let out = a.map(|bits| {
+        let (magnitude, sign) = (bits & 0x7FFF, (bits & 0x8000) << 16);
+        let is_zero = magnitude == 0;
+        // Subnormal ones, infinities and NaNs.
+        special |= u32::from(!is_zero && magnitude.wrapping_sub(0x0400) >= 0x7800);
+        sign | if is_zero { 0 } else { (magnitude << 13) + (112 << 23) }
+    });
+    (special == 0).then_some(out)
+}
+
+/// Smaller or larger of two floats, if none is a NaN or subnormal.
+#[inline(always)]
+pub(crate) fn pick(a: &Lanes, b: &Lanes, larger: bool) -> Option<Lanes> {
+    let mut special = 0;
+    let out = std::array::from_fn(|lane| {
+        let (a, b) = (a[lane], b[lane]);
+        let is_special =
+            |bits: u32| u32::from(rank(bits) < 0x00FF_FFFF) | u32::from(bits & !SIGN > INFINITY);
+        special |= is_special(a) | is_special(b);
+        let key = |bits: u32| bits.cast_signed() ^ (bits.cast_signed() >> 31 & i32::MAX);
+        if (key(a) < key(b)) == larger { b } else { a }
+    });
+    (special == 0).then_some(out)
+}
+
+/// Signed integers to floats, if all are exact.
+#[inline(always)]
+#[expect(clippy::cast_precision_loss, reason = "only exact ones are used")]
+pub(crate) fn from_integers(a: &Lanes) -> Option<Lanes> {
+    let mut large = 0;
+    let out = a.map(|bits| {
+        large |= bits.wrapping_add(1 << 24) >> 25;
+        (bits.cast_signed() as f32).to_bits()
+    });
+    (large == 0).then_some(out)
+}
