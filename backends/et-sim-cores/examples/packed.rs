@@ -91,7 +91,7 @@ fn measure(code: &[u32], rounds: u32, memory: MemoryModel) -> Result<f64, Box<dy
     let stack = Stack { top: Dram::BASE + 0x580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
     let launch = Launch { entry: ENTRY, args: 0, env: 0, shire_mask: 1, stack };
     let mut best = f64::INFINITY;
-    for _ in 0..3 {
+    for _ in 0..8 {
         let (sender, receiver) = mpsc::channel();
         machine.launch(launch, Box::new(move |report| drop(sender.send(report))))?;
         let report = receiver.recv()?;

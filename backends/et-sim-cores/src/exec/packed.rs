@@ -75,8 +75,10 @@ macro_rules! binary {
     ($function:expr) => {
         |hart, _, raw, _| {
             const FUNCTION: fn(u32, u32) -> u32 = $function;
-            let (a, b) = (first(hart, raw), second(hart, raw));
-            put(hart, raw, std::array::from_fn(|lane| FUNCTION(a[lane], b[lane])));
+            wide::run(|| {
+                let (a, b) = (first(hart, raw), second(hart, raw));
+                put(hart, raw, std::array::from_fn(|lane| FUNCTION(a[lane], b[lane])));
+            });
             Ok(())
         }
     };
@@ -88,8 +90,10 @@ macro_rules! with {
         |hart, _, raw, _| {
             const FUNCTION: fn(u32, u32) -> u32 = $function;
             const VALUE: fn(u32) -> u32 = $value;
-            let (a, b) = (first(hart, raw), VALUE(raw));
-            put(hart, raw, a.map(|a| FUNCTION(a, b)));
+            wide::run(|| {
+                let (a, b) = (first(hart, raw), VALUE(raw));
+                put(hart, raw, a.map(|a| FUNCTION(a, b)));
+            });
             Ok(())
         }
     };
@@ -132,11 +136,13 @@ macro_rules! float {
 macro_rules! float_pair {
     ($wide:expr, $function:expr) => {
         |hart, _, raw, _| {
-            let (a, b) = (first(hart, raw), second(hart, raw));
-            match $wide(&a, &b) {
-                Some(all) => put(hart, raw, all),
-                None => by_lane(hart, raw, |lane, flags| $function(a[lane], b[lane], flags)),
-            }
+            wide::run(|| {
+                let (a, b) = (first(hart, raw), second(hart, raw));
+                match $wide(&a, &b) {
+                    Some(all) => put(hart, raw, all),
+                    None => by_lane(hart, raw, |lane, flags| $function(a[lane], b[lane], flags)),
+                }
+            });
             Ok(())
         }
     };
@@ -168,13 +174,13 @@ macro_rules! mask_count {
 const fn of(id: Id) -> Option<Execute> {
     use float::Compare::{Equal, Less, LessOrEqual};
     Some(match id {
-        Id::FmaddPs => fused::<0, 0>,
-        Id::FmsubPs => fused::<0, SIGN>,
-        Id::FnmsubPs => fused::<SIGN, 0>,
-        Id::FnmaddPs => fused::<SIGN, SIGN>,
-        Id::FaddPs => sum::<0>,
-        Id::FsubPs => sum::<SIGN>,
-        Id::FmulPs => product,
+        Id::FmaddPs => fmadd,
+        Id::FmsubPs => fmsub,
+        Id::FnmsubPs => fnmsub,
+        Id::FnmaddPs => fnmadd,
+        Id::FaddPs => fadd,
+        Id::FsubPs => fsub,
+        Id::FmulPs => fmul,
         Id::FsgnjPs => binary!(|a, b| a & !SIGN | b & SIGN),
         Id::FsgnjnPs => binary!(|a, b| a & !SIGN | !b & SIGN),
         Id::FsgnjxPs => binary!(|a, b| a ^ b & SIGN),
@@ -204,10 +210,12 @@ const fn of(id: Id) -> Option<Execute> {
         },
         Id::FcvtPwuPs => |hart, core, raw, pc| rounded(hart, core, raw, pc, float::to_u32),
         Id::FcvtPsPw => |hart, core, raw, pc| {
-            if is_nearest(hart, raw)
-                && let Some(all) = wide::from_integers(&first(hart, raw))
-            {
-                put(hart, raw, all);
+            let is_nearest = is_nearest(hart, raw);
+            let at_once = || {
+                let all = wide::from_integers(&first(hart, raw));
+                all.map(|all| put(hart, raw, all)).is_some()
+            };
+            if is_nearest && wide::run(at_once) {
                 return Ok(());
             }
             rounded(hart, core, raw, pc, |a, rounding, flags| {
@@ -226,11 +234,13 @@ const fn of(id: Id) -> Option<Execute> {
             Ok(())
         },
         Id::FcvtPsF16 => |hart, _, raw, _| {
-            let a = first(hart, raw);
-            match wide::from_halves(&a) {
-                Some(all) => put(hart, raw, all),
-                None => by_lane(hart, raw, |lane, flags| lanes::from_half(a[lane], flags)),
-            }
+            wide::run(|| {
+                let a = first(hart, raw);
+                match wide::from_halves(&a) {
+                    Some(all) => put(hart, raw, all),
+                    None => by_lane(hart, raw, |lane, flags| lanes::from_half(a[lane], flags)),
+                }
+            });
             Ok(())
         },
         Id::FfrcPs => float!(lanes::fraction),
@@ -249,21 +259,26 @@ const fn of(id: Id) -> Option<Execute> {
         Id::FclassPs => binary!(|a, _| float::class(a)),
         Id::FswizzPs => |hart, _, raw, _| {
             let selector = operand::IMM8.value(raw).cast_unsigned();
-            let a = first(hart, raw);
             let from = |lane: usize| lane & 4 | (selector >> (2 * (lane & 3)) & 3) as usize;
-            put(hart, raw, std::array::from_fn(|lane| a[from(lane)]));
+            wide::run(|| {
+                let a = first(hart, raw);
+                put(hart, raw, std::array::from_fn(|lane| a[from(lane)]));
+            });
             Ok(())
         },
         Id::FbciPs => |hart, _, raw, _| {
-            put(hart, raw, [short_float(raw >> 12); LANES]);
+            let all = [short_float(raw >> 12); LANES];
+            wide::run(|| put(hart, raw, all));
             Ok(())
         },
         Id::FbciPi => |hart, _, raw, _| {
-            put(hart, raw, [operand::IMM20.value(raw).cast_unsigned(); LANES]);
+            let all = [operand::IMM20.value(raw).cast_unsigned(); LANES];
+            wide::run(|| put(hart, raw, all));
             Ok(())
         },
         Id::FbcxPs => |hart, _, raw, _| {
-            put(hart, raw, [low(hart.x[rs1(raw) as usize]); LANES]);
+            let all = [low(hart.x[rs1(raw) as usize]); LANES];
+            wide::run(|| put(hart, raw, all));
             Ok(())
         },
         Id::FaddiPi => with!(constant, u32::wrapping_add),
@@ -477,63 +492,84 @@ fn is_nearest(hart: &Hart, raw: u32) -> bool {
     }
 }
 
-/// Multiplies and adds all lanes at once, if that tells all that is to know.
-#[inline(always)]
-fn at_once(
-    hart: &mut Hart,
-    raw: u32,
-    (a, b, c): (&Lanes, &Lanes, &Lanes),
-    flips: (u32, u32),
-) -> bool {
-    let mut result = [0; LANES];
-    let done = is_nearest(hart, raw)
-        && hart.fcsr & NX != 0
-        && wide::has_host_fma()
-        && wide::mul_add(a, b, c, flips, &mut result);
-    if done {
-        put(hart, raw, result);
-    }
-    done
+/// What is multiplied and added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Fused,
+    Sum,
+    Product,
 }
 
-fn fused<const PRODUCT: u32, const ADDEND: u32>(
+/// Multiplies and adds all lanes at once, if that tells all that is to know.
+#[inline(always)]
+fn at_once(hart: &mut Hart, raw: u32, form: Form, flips: (u32, u32)) -> bool {
+    const ONES: Lanes = [0x3F80_0000; LANES];
+    // The one number that changes no sum, not even a zero.
+    const NOTHING: Lanes = [SIGN; LANES];
+    if !is_nearest(hart, raw) || hart.fcsr & NX == 0 {
+        return false;
+    }
+    wide::run_fused(|| {
+        let (a, b) = (first(hart, raw), second(hart, raw));
+        let (b, c) = match form {
+            Form::Fused => (b, third(hart, raw)),
+            Form::Sum => (ONES, b),
+            Form::Product => (b, NOTHING),
+        };
+        let mut result = [0; LANES];
+        let done = wide::mul_add(&a, &b, &c, flips, &mut result);
+        if done {
+            put(hart, raw, result);
+        }
+        done
+    })
+}
+
+/// Multiplies and adds lane by lane.
+#[cold]
+#[inline(never)]
+fn in_turn(
     hart: &mut Hart,
     core: &Core<'_>,
     raw: u32,
     pc: u64,
+    form: Form,
+    flips: (u32, u32),
 ) -> Result<(), Event> {
-    let (a, b, c) = (first(hart, raw), second(hart, raw), third(hart, raw));
-    if at_once(hart, raw, (&a, &b, &c), (PRODUCT, ADDEND)) {
-        return Ok(());
-    }
     let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
-    by_lane(hart, raw, |lane, flags| {
-        lanes::mul_add(a[lane] ^ PRODUCT, b[lane], c[lane] ^ ADDEND, rounding, flags)
+    let (a, b, c) = (first(hart, raw), second(hart, raw), third(hart, raw));
+    by_lane(hart, raw, |lane, flags| match form {
+        Form::Fused => {
+            let (a, b, c) = (a[lane] ^ flips.0, b[lane], c[lane] ^ flips.1);
+            lanes::mul_add(a, b, c, rounding, flags)
+        }
+        Form::Sum => lanes::add(a[lane], b[lane] ^ flips.1, rounding, flags),
+        Form::Product => lanes::mul(a[lane], b[lane], rounding, flags),
     });
     Ok(())
 }
 
-fn sum<const FLIP: u32>(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {
-    const ONES: Lanes = [0x3F80_0000; LANES];
-    let (a, b) = (first(hart, raw), second(hart, raw));
-    if at_once(hart, raw, (&a, &ONES, &b), (0, FLIP)) {
-        return Ok(());
-    }
-    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
-    by_lane(hart, raw, |lane, flags| lanes::add(a[lane], b[lane] ^ FLIP, rounding, flags));
-    Ok(())
+/// Defines the function of an instruction that multiplies and adds.
+macro_rules! arithmetic {
+    ($($name:ident = $form:ident, $product:expr, $addend:expr;)*) => {
+        $(fn $name(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {
+            const FLIPS: (u32, u32) = ($product, $addend);
+            if at_once(hart, raw, Form::$form, FLIPS) {
+                return Ok(());
+            }
+            in_turn(hart, core, raw, pc, Form::$form, FLIPS)
+        })*
+    };
 }
 
-fn product(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {
-    // The one number that changes no sum, not even a zero.
-    const NOTHING: Lanes = [SIGN; LANES];
-    let (a, b) = (first(hart, raw), second(hart, raw));
-    if at_once(hart, raw, (&a, &b, &NOTHING), (0, 0)) {
-        return Ok(());
-    }
-    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
-    by_lane(hart, raw, |lane, flags| lanes::mul(a[lane], b[lane], rounding, flags));
-    Ok(())
+arithmetic! {
+    fmadd = Fused, 0, 0;
+    fmsub = Fused, 0, SIGN;
+    fnmsub = Fused, SIGN, 0;
+    fnmadd = Fused, SIGN, SIGN;
+    fadd = Sum, 0, 0;
+    fsub = Sum, 0, SIGN;
+    fmul = Product, 0, 0;
 }
 
 /// Executes a packed or mask instruction at `pc`.

@@ -9,6 +9,7 @@ use crate::exec::amo::Atomic;
 use crate::exec::event::Event;
 use crate::exec::packed::{Access, Execute, LANES};
 use crate::float::Pick;
+use crate::float::wide::{self, Lanes};
 use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::bus::{self, Scope};
@@ -209,6 +210,13 @@ fn direct_word(hart: &Hart, core: &Core<'_>, from: u64, size: u64) -> Option<u32
     }
 }
 
+/// Writes the lanes of `mask`.
+#[inline(always)]
+fn put(hart: &mut Hart, fd: usize, mask: u64, lanes: &Lanes) {
+    let Vector(register) = &mut hart.f[fd];
+    *register = if mask == ALL { *lanes } else { wide::blend(mask, lanes, register) };
+}
+
 /// Loads eight words, if nothing is in the way.
 #[inline(always)]
 fn direct_lanes(hart: &Hart, core: &Core<'_>, from: u64) -> Option<[u32; LANES]> {
@@ -257,17 +265,32 @@ fn load(
     mask: u64,
     from: u64,
 ) -> Result<(), Event> {
+    let direct = is_direct(hart, core, scope);
+    let at_once = || {
+        let lanes = direct_lanes(hart, core, from);
+        lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some()
+    };
+    if direct && wide::run(at_once) {
+        return Ok(());
+    }
+    load_in_turn(hart, core, fd, scope, mask, from)
+}
+
+/// Loads lane by lane, whatever is in the way.
+#[cold]
+#[inline(never)]
+fn load_in_turn(
+    hart: &mut Hart,
+    core: &Core<'_>,
+    fd: usize,
+    scope: Option<Scope>,
+    mask: u64,
+    from: u64,
+) -> Result<(), Event> {
     let mut result = hart.f[fd].0;
-    let direct = Some(()).filter(|()| is_direct(hart, core, scope));
-    if let Some(lanes) = direct.and_then(|()| direct_lanes(hart, core, from)) {
-        for (lane, bits) in lanes.into_iter().enumerate() {
-            result[lane] = if mask >> lane & 1 != 0 { bits } else { result[lane] };
-        }
-    } else {
-        for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
-            let from = from.wrapping_add(4 * lane as u64);
-            result[lane] = low(bus::load_scoped(core, hart, from, 4, scope)?);
-        }
+    for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
+        let from = from.wrapping_add(4 * lane as u64);
+        result[lane] = low(bus::load_scoped(core, hart, from, 4, scope)?);
     }
     hart.f[fd] = Vector(result);
     Ok(())
@@ -289,9 +312,7 @@ fn broadcast(
         Some(bits) => bits,
         None => low(bus::load(core, hart, from, 4)?),
     };
-    for (lane, to) in hart.f[fd].0.iter_mut().enumerate() {
-        *to = if mask >> lane & 1 != 0 { bits } else { *to };
-    }
+    wide::run(|| put(hart, fd, mask, &[bits; LANES]));
     Ok(())
 }
 

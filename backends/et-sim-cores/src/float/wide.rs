@@ -17,17 +17,41 @@ pub(crate) type Lanes = [u32; 8];
 const SMALLEST: u32 = 0x0080_0000;
 
 #[cfg(target_arch = "x86_64")]
+#[inline(always)]
 fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
 }
 
-/// Returns `true` if the host rounds a product and a sum once, in one instruction.
+/// Compiles a function that is inlined here for processors with wide vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn on_avx2<R>(function: impl FnOnce() -> R) -> R {
+    function()
+}
+
+/// Calls a function, compiled for the vector instructions of the processor at hand.
+///
+/// A register that is written by halves and then read as a whole is slow on many processors, so
+/// moves of registers belong in here, too.
 #[inline(always)]
-pub(crate) fn has_host_fma() -> bool {
+pub(crate) fn run<R>(function: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    return has_avx2();
-    #[cfg(not(target_arch = "x86_64"))]
-    return cfg!(target_arch = "aarch64");
+    if has_avx2() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        return unsafe { on_avx2(function) };
+    }
+    function()
+}
+
+/// The same, if the processor rounds a product and a sum once, in one instruction.
+#[inline(always)]
+pub(crate) fn run_fused(function: impl FnOnce() -> bool) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx2() {
+        // SAFETY: as above.
+        return unsafe { on_avx2(function) };
+    }
+    cfg!(target_arch = "aarch64") && function()
 }
 
 /// Without its sign and moved up; subnormal numbers become small, zeros the largest.
@@ -36,8 +60,12 @@ fn rank(bits: u32) -> u32 {
     (bits << 1).wrapping_sub(1)
 }
 
+/// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given. Returns
+/// `false` if a lane may raise another flag than that for inexact results; `out` is of no use then.
+///
+/// For [`run_fused`] only: without such an instruction it is slow.
 #[inline(always)]
-fn generic_mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
+pub(crate) fn mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
     let mut bad = [0; 8];
     for lane in 0..8 {
         let (a, b, c) = (a[lane] ^ flips.0, b[lane], c[lane] ^ flips.1);
@@ -52,26 +80,6 @@ fn generic_mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut
         out[lane] = sum;
     }
     bad.iter().fold(0, |all, bad| all | bad) == 0
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn mul_add_avx2(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
-    generic_mul_add(a, b, c, flips, out)
-}
-
-/// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given. Returns
-/// `false` if a lane may raise another flag than that for inexact results; `out` is of no use then.
-///
-/// To be called only if [`has_host_fma`] says so, else it is slow.
-#[inline(always)]
-pub(crate) fn mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
-        // SAFETY: the processor has the features that the function is compiled for.
-        return unsafe { mul_add_avx2(a, b, c, flips, out) };
-    }
-    generic_mul_add(a, b, c, flips, out)
 }
 
 /// Lanes of `new` where a bit of `mask` is set, else of `old`.
