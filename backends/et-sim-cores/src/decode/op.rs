@@ -42,7 +42,20 @@ impl Op {
     /// A packed instruction: its number and itself.
     pub(crate) fn packed(id: Id, rd: u32, raw: u32) -> Self {
         let number = id as u32;
-        Self::new(kind::PACKED, rd, number & 63, number >> 6, raw.cast_signed())
+        // Rounding to nearest, or what the register says, is the common case.
+        let is_usual = matches!(raw >> 12 & 7, 0 | 7);
+        let kind = match id {
+            Id::FmaddPs | Id::FmsubPs | Id::FnmsubPs | Id::FnmaddPs if is_usual => {
+                kind::PACKED_FUSED
+            }
+            Id::FaddPs | Id::FsubPs if is_usual => kind::PACKED_SUM,
+            Id::FmulPs if is_usual => kind::PACKED_PRODUCT,
+            Id::FlwPs => kind::PACKED_LOAD,
+            Id::FswPs => kind::PACKED_STORE,
+            Id::FbcPs => kind::PACKED_BROADCAST,
+            _ => kind::PACKED,
+        };
+        Self::new(kind, rd, number & 63, number >> 6, raw.cast_signed())
     }
 
     /// Number of a packed instruction.
@@ -174,7 +187,7 @@ kinds! {
     FLW FSW
     FADD FSUB FMUL FMADD FMSUB FNMSUB FNMADD
     FSGNJ FSGNJN FSGNJX FMV_X_W FMV_W_X FMIN FMAX FEQ FLT FLE
-    FLOAT PACKED
+    FLOAT PACKED_FUSED PACKED_SUM PACKED_PRODUCT PACKED_LOAD PACKED_STORE PACKED_BROADCAST PACKED
     C_LUI C_BEQ C_BNE C_LW C_LD C_SW C_SD C_ADDI C_ANDI C_SLLI
     C_SRLI C_SRAI C_ADDIW C_ADD C_SUB C_XOR C_OR C_AND C_ADDW C_SUBW
     WEAK_LB WEAK_LH WEAK_LW WEAK_LD WEAK_LBU WEAK_LHU WEAK_LWU WEAK_FLW

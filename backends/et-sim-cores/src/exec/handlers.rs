@@ -6,6 +6,7 @@ use crate::exec::control;
 use crate::exec::float;
 use crate::exec::integer;
 use crate::exec::memory;
+use crate::exec::wide;
 
 /// The handler of each kind.
 pub(crate) static HANDLERS: [Handler; 256] = table();
@@ -151,6 +152,14 @@ const fn table() -> [Handler; 256] {
         FLE = fle;
         FLOAT = other;
         PACKED = packed;
+    );
+    enter!(table, wide:
+        PACKED_FUSED = fused;
+        PACKED_SUM = sum;
+        PACKED_PRODUCT = product;
+        PACKED_LOAD = load;
+        PACKED_STORE = store;
+        PACKED_BROADCAST = broadcast;
     );
     table
 }

@@ -20,6 +20,7 @@ pub(crate) mod packed;
 pub(crate) mod packed_memory;
 pub(crate) mod slow_float;
 pub(crate) mod tensor;
+mod wide;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

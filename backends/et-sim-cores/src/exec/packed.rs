@@ -494,82 +494,63 @@ fn is_nearest(hart: &Hart, raw: u32) -> bool {
 
 /// What is multiplied and added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     Fused,
     Sum,
     Product,
 }
 
-/// Multiplies and adds all lanes at once, if that tells all that is to know.
+/// Multiplies and adds all lanes at once, if that tells all that is to know; returns `false`, with
+/// nothing done, otherwise. The rounding mode of the instruction is to nearest or dynamic.
+///
+/// For code that is compiled for wide vectors.
 #[inline(always)]
-fn at_once(hart: &mut Hart, raw: u32, form: Form, flips: (u32, u32)) -> bool {
+pub(crate) fn all_lanes(hart: &mut Hart, raw: u32, form: Form, flips: (u32, u32)) -> bool {
     const ONES: Lanes = [0x3F80_0000; LANES];
     // The one number that changes no sum, not even a zero.
     const NOTHING: Lanes = [SIGN; LANES];
-    if !is_nearest(hart, raw) || hart.fcsr & NX == 0 {
+    // The field moved to where the mode is in the register: all ones if dynamic.
+    if hart.fcsr & raw >> 7 & 0xE0 != 0 || hart.fcsr & NX == 0 {
         return false;
     }
-    wide::run_fused(|| {
-        let (a, b) = (first(hart, raw), second(hart, raw));
-        let (b, c) = match form {
-            Form::Fused => (b, third(hart, raw)),
-            Form::Sum => (ONES, b),
-            Form::Product => (b, NOTHING),
-        };
-        let mut result = [0; LANES];
-        let done = wide::mul_add(&a, &b, &c, flips, &mut result);
-        if done {
-            put(hart, raw, result);
-        }
-        done
-    })
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    let (b, c) = match form {
+        Form::Fused => (b, third(hart, raw)),
+        Form::Sum => (ONES, b),
+        Form::Product => (b, NOTHING),
+    };
+    let mut result = [0; LANES];
+    let done = wide::mul_add(&a, &b, &c, flips, &mut result);
+    if done {
+        put(hart, raw, result);
+    }
+    done
 }
 
-/// Multiplies and adds lane by lane.
-#[cold]
-#[inline(never)]
-fn in_turn(
-    hart: &mut Hart,
-    core: &Core<'_>,
-    raw: u32,
-    pc: u64,
-    form: Form,
-    flips: (u32, u32),
-) -> Result<(), Event> {
-    let rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
-    let (a, b, c) = (first(hart, raw), second(hart, raw), third(hart, raw));
-    by_lane(hart, raw, |lane, flags| match form {
-        Form::Fused => {
-            let (a, b, c) = (a[lane] ^ flips.0, b[lane], c[lane] ^ flips.1);
-            lanes::mul_add(a, b, c, rounding, flags)
-        }
-        Form::Sum => lanes::add(a[lane], b[lane] ^ flips.1, rounding, flags),
-        Form::Product => lanes::mul(a[lane], b[lane], rounding, flags),
-    });
-    Ok(())
-}
-
-/// Defines the function of an instruction that multiplies and adds.
+/// Defines the function of an instruction that multiplies and adds, lane by lane: what is left to
+/// it if not [`all_lanes`] can be computed at once.
 macro_rules! arithmetic {
-    ($($name:ident = $form:ident, $product:expr, $addend:expr;)*) => {
+    ($($name:ident($a:ident, $b:ident, $c:ident, $rounding:ident, $flags:ident) = $result:expr;)*) => {
         $(fn $name(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {
-            const FLIPS: (u32, u32) = ($product, $addend);
-            if at_once(hart, raw, Form::$form, FLIPS) {
-                return Ok(());
-            }
-            in_turn(hart, core, raw, pc, Form::$form, FLIPS)
+            let $rounding = slow_float::rounding(hart, core, funct3(raw), pc)?;
+            let (a, b, c) = (first(hart, raw), second(hart, raw), third(hart, raw));
+            by_lane(hart, raw, |lane, $flags| {
+                let ($a, $b, $c) = (a[lane], b[lane], c[lane]);
+                $result
+            });
+            Ok(())
         })*
     };
 }
 
 arithmetic! {
-    fmadd = Fused, 0, 0;
-    fmsub = Fused, 0, SIGN;
-    fnmsub = Fused, SIGN, 0;
-    fnmadd = Fused, SIGN, SIGN;
-    fadd = Sum, 0, 0;
-    fsub = Sum, 0, SIGN;
-    fmul = Product, 0, 0;
+    fmadd(a, b, c, rounding, flags) = lanes::mul_add(a, b, c, rounding, flags);
+    fmsub(a, b, c, rounding, flags) = lanes::mul_add(a, b, c ^ SIGN, rounding, flags);
+    fnmsub(a, b, c, rounding, flags) = lanes::mul_add(a ^ SIGN, b, c, rounding, flags);
+    fnmadd(a, b, c, rounding, flags) = lanes::mul_add(a ^ SIGN, b, c ^ SIGN, rounding, flags);
+    fadd(a, b, _c, rounding, flags) = lanes::add(a, b, rounding, flags);
+    fsub(a, b, _c, rounding, flags) = lanes::add(a, b ^ SIGN, rounding, flags);
+    fmul(a, b, _c, rounding, flags) = lanes::mul(a, b, rounding, flags);
 }
 
 /// Executes a packed or mask instruction at `pc`.

@@ -256,6 +256,38 @@ fn store_direct_lanes(
     }
 }
 
+/// Loads consecutive words to the enabled lanes, if nothing is in the way; returns `false`, with
+/// nothing done, otherwise. For code that is compiled for wide vectors, as the next two are.
+#[inline(always)]
+pub(crate) fn load_at_once(hart: &mut Hart, core: &Core<'_>, fd: usize, from: u64) -> bool {
+    if !is_direct(hart, core, None) {
+        return false;
+    }
+    let mask = hart.masks & ALL;
+    let lanes = direct_lanes(hart, core, from);
+    lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some()
+}
+
+/// Stores all lanes to consecutive words.
+#[inline(always)]
+pub(crate) fn store_at_once(hart: &mut Hart, core: &Core<'_>, source: usize, to: u64) -> bool {
+    let lanes = hart.f[source].0;
+    hart.masks & ALL == ALL
+        && is_direct(hart, core, None)
+        && store_direct_lanes(hart, core, to, lanes).is_some()
+}
+
+/// Loads one word to the enabled lanes.
+#[inline(always)]
+pub(crate) fn broadcast_at_once(hart: &mut Hart, core: &Core<'_>, fd: usize, from: u64) -> bool {
+    if !is_direct(hart, core, None) {
+        return false;
+    }
+    let mask = hart.masks & ALL;
+    let word = direct_word(hart, core, from, 4);
+    word.map(|bits| put(hart, fd, mask, &[bits; LANES])).is_some()
+}
+
 /// Loads consecutive words to the lanes of `mask`; a fault leaves the register as it was.
 fn load(
     hart: &mut Hart,

@@ -16,9 +16,10 @@ pub(crate) type Lanes = [u32; 8];
 /// Smallest normal number.
 const SMALLEST: u32 = 0x0080_0000;
 
+/// Returns `true` if the processor has vectors of eight lanes, and rounds a product and a sum once.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn has_avx2() -> bool {
+pub(crate) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
 }
 
@@ -43,17 +44,6 @@ pub(crate) fn run<R>(function: impl FnOnce() -> R) -> R {
     function()
 }
 
-/// The same, if the processor rounds a product and a sum once, in one instruction.
-#[inline(always)]
-pub(crate) fn run_fused(function: impl FnOnce() -> bool) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if has_avx2() {
-        // SAFETY: as above.
-        return unsafe { on_avx2(function) };
-    }
-    cfg!(target_arch = "aarch64") && function()
-}
-
 /// Without its sign and moved up; subnormal numbers become small, zeros the largest.
 #[inline(always)]
 fn rank(bits: u32) -> u32 {
@@ -63,7 +53,7 @@ fn rank(bits: u32) -> u32 {
 /// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given. Returns
 /// `false` if a lane may raise another flag than that for inexact results; `out` is of no use then.
 ///
-/// For [`run_fused`] only: without such an instruction it is slow.
+/// For code that is compiled for such vectors: without the instruction it is slow.
 #[inline(always)]
 pub(crate) fn mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
     let mut bad = [0; 8];

@@ -14,14 +14,11 @@ use super::fma::Tile;
 use super::{Row, SIDE};
 use crate::float::lanes;
 use crate::float::soft::{DENORMAL_INPUT, SIGN};
+#[cfg(target_arch = "x86_64")]
+use crate::float::wide::has_avx2;
 
 /// Bits of a double below those of a single.
 const BELOW_SINGLE: u64 = 0x1FFF_FFFF;
-
-#[cfg(target_arch = "x86_64")]
-fn has_avx2() -> bool {
-    std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
-}
 
 /// Returns `true` if the host rounds a product and a sum once, in one instruction.
 pub(super) fn has_host_fma() -> bool {

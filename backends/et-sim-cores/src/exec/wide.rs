@@ -1,0 +1,89 @@
+//! Handlers of the most frequent packed instructions, compiled for the vector instructions of the
+//! processor at hand. What is not the common case goes to the handler of all packed instructions.
+
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "calls of functions for processor features that were detected")
+)]
+
+use crate::decode::op::Op;
+use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
+use crate::exec::packed::{self, Form};
+use crate::exec::{Env, Ops, float, next, packed_memory};
+use crate::float::soft::SIGN;
+use crate::float::wide;
+use crate::machine::hart::Hart;
+
+/// Defines handlers: what is tried, with the instruction at hand.
+macro_rules! handlers {
+    ($($name:ident, $wide:ident: |$hart:ident, $env:ident, $raw:ident| $done:expr;)*) => {
+        $(
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn $wide<const LEN: usize>(
+                $hart: &mut Hart,
+                $env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                op: Op,
+            ) {
+                let $raw = op.raw();
+                if $done {
+                    return next($hart, $env, ops, at + LEN, left);
+                }
+                float::packed::<LEN>($hart, $env, ops, at, left, op);
+            }
+
+            pub(crate) fn $name<const LEN: usize>(
+                hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                op: Op,
+            ) {
+                #[cfg(target_arch = "x86_64")]
+                if wide::has_avx2() {
+                    // SAFETY: the processor has the features that the function is compiled for.
+                    return unsafe { $wide::<LEN>(hart, env, ops, at, left, op) };
+                }
+                float::packed::<LEN>(hart, env, ops, at, left, op);
+            }
+        )*
+    };
+}
+
+/// Which signs an instruction flips: of the product, and of the addend.
+#[inline(always)]
+fn fused_flips(raw: u32) -> (u32, u32) {
+    let format = raw >> 25 & 3;
+    (format >> 1 << 31, format << 31)
+}
+
+/// Subtraction has bit 2 of funct7 set.
+#[inline(always)]
+fn sum_flips(raw: u32) -> (u32, u32) {
+    (0, raw << 4 & SIGN)
+}
+
+handlers! {
+    fused, fused_wide: |hart, _env, raw|
+        packed::all_lanes(hart, raw, Form::Fused, fused_flips(raw));
+    sum, sum_wide: |hart, _env, raw|
+        packed::all_lanes(hart, raw, Form::Sum, sum_flips(raw));
+    product, product_wide: |hart, _env, raw|
+        packed::all_lanes(hart, raw, Form::Product, (0, 0));
+    load, load_wide: |hart, env, raw| {
+        let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
+        packed_memory::load_at_once(hart, env.core, rd(raw) as usize, from)
+    };
+    store, store_wide: |hart, env, raw| {
+        let to = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_s(raw).into());
+        packed_memory::store_at_once(hart, env.core, rs2(raw) as usize, to)
+    };
+    broadcast, broadcast_wide: |hart, env, raw| {
+        let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
+        packed_memory::broadcast_at_once(hart, env.core, rd(raw) as usize, from)
+    };
+}
