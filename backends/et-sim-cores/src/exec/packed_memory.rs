@@ -138,17 +138,20 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
         }
         Access::GatherBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
-            let is_direct = is_direct(hart, core, None);
+            if wide::run(|| gather_block_at_once(hart, core, fd, (block, base), size)) {
+                return Ok(());
+            }
             let mut result = hart.f[fd].0;
             for (lane, bits) in result.iter_mut().enumerate() {
                 if mask >> lane & 1 != 0 {
                     let from = in_block(block, base, size, lane);
-                    *bits = gathered(hart, core, from, size, is_direct)?;
+                    *bits = extend(bus::load(core, hart, from, size)?, size);
                 }
             }
             hart.f[fd] = Vector(result);
             Ok(())
         }
+        Access::Gather(size, None) if wide::run(|| gather_at_once(hart, core, raw, size)) => Ok(()),
         Access::ScatterBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
             for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
@@ -162,20 +165,46 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
     }
 }
 
-/// Loads one lane of a gather, sign-extended.
+/// Gathers all enabled lanes, if nothing is in the way of any; returns `false`, with nothing done,
+/// otherwise.
 #[inline(always)]
-fn gathered(
+fn gather_at_once(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool {
+    if hart.gsc_progress != 0 || !is_direct(hart, core, None) {
+        return false;
+    }
+    let (base, mask) = (hart.x[rs2(raw) as usize], hart.masks & ALL);
+    let indices = hart.f[rs1(raw) as usize].0;
+    let mut result = [0; LANES];
+    for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
+        let from = offset(base, indices[lane].cast_signed());
+        let Some(bits) = direct_word(hart, core, from, size) else { return false };
+        result[lane] = extend(bits.into(), size);
+    }
+    put(hart, rd(raw) as usize, mask, &result);
+    true
+}
+
+/// The same for a gather within a block, whose indices are packed.
+#[inline(always)]
+fn gather_block_at_once(
     hart: &mut Hart,
     core: &Core<'_>,
-    from: u64,
+    fd: usize,
+    (block, indices): (u64, u64),
     size: u64,
-    is_direct: bool,
-) -> Result<u32, Event> {
-    let direct = if is_direct { direct_word(hart, core, from, size) } else { None };
-    match direct {
-        Some(bits) => Ok(extend(bits.into(), size)),
-        None => Ok(extend(bus::load(core, hart, from, size)?, size)),
+) -> bool {
+    if !is_direct(hart, core, None) {
+        return false;
     }
+    let start = block & !(REGISTER_BYTES - 1);
+    let Some(words) = direct_lanes(hart, core, start) else { return false };
+    let result = std::array::from_fn(|lane| {
+        // Below 32.
+        let at = low(in_block(block, indices, size, lane).wrapping_sub(start));
+        extend((words[(at / 4) as usize % LANES] >> (8 * (at % 4))).into(), size)
+    });
+    put(hart, fd, hart.masks & ALL, &result);
+    true
 }
 
 /// Address of a lane in a block of 32 bytes: the packed indices move on from that of the base.
@@ -406,10 +435,6 @@ fn one_lane(
         Access::Gather(size, scope) => {
             if scope.is_some() && !at.is_multiple_of(size) {
                 return Err(Event::load_fault(address));
-            }
-            if scope.is_none() {
-                let is_direct = is_direct(hart, core, None);
-                return gathered(hart, core, at, size, is_direct).map(Some);
             }
             Ok(Some(extend(bus::load_scoped(core, hart, at, size, scope)?, size)))
         }
