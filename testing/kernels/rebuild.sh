@@ -38,9 +38,16 @@ fi
 
 cd "$(dirname "$0")"
 here=$(pwd)
+project=$(cd ../.. && pwd)
+sdk=../../bindings/device
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
+
+# The assembler that knows the vendor's instructions, in a directory of its own for -B.
+cargo build --quiet --locked --package et-as
+mkdir "$work/bin"
+ln -s "$(cd "${CARGO_TARGET_DIR:-$project/target}" && pwd)/debug/et-as" "$work/bin/as"
 
 # Code: what the cores execute, absolute addresses only in data, and no relaxation, which would
 # multiply the relocations. fp-contract=off so that results can be compared with a host that does
@@ -51,7 +58,7 @@ flags="-march=rv64imfc -mabi=lp64f -mcmodel=medany -mno-fdiv -mno-relax -msmall-
     -fno-common -fno-asynchronous-unwind-tables -fno-stack-protector -fno-pic
     -ffunction-sections -Wall -Wextra -Werror
     -g1 -gdwarf-4 -fno-var-tracking -gno-column-info -gno-record-gcc-switches -gz=none"
-link="-nostdlib -nostartfiles -static -Wl,-T,kernel.ld -Wl,--emit-relocs -Wl,--no-relax
+link="-nostdlib -nostartfiles -static -Wl,-T,$sdk/kernel.ld -Wl,--emit-relocs -Wl,--no-relax
     -Wl,-z,max-page-size=4096 -Wl,--build-id=none -Wl,--gc-sections -Wl,--fatal-warnings"
 
 fail() {
@@ -66,8 +73,9 @@ compile() { # source object
     # In the debug information sources are named as seen from the root of the project. The assembler
     # has to be told separately: gcc does not pass its own map on.
     # shellcheck disable=SC2086 # flags are meant to be split
-    "${prefix}gcc" $flags -ffile-prefix-map="$here"=testing/kernels -ffile-prefix-map="$headers"=gcc \
-        "-Wa,--debug-prefix-map=$here=testing/kernels" -Iinclude -c "$1" -o "$2"
+    "${prefix}gcc" -B"$work/bin/" $flags -ffile-prefix-map="$project/"= \
+        -ffile-prefix-map="$headers"=gcc "-Wa,--debug-prefix-map=$here=testing/kernels" \
+        -I"$project/bindings/device/include" -c "$1" -o "$2"
 }
 
 inspect_relocations() { # elf-before-stripping name
@@ -117,17 +125,16 @@ inspect() { # elf name
         fail "$2" "instruction that the minions cannot run"
     fi
 
-    for path in "$here" "$work" "${HOME:-/}"; do
+    for path in "$project" "$work" "${HOME:-/}"; do
         [ "$path" = / ] || ! grep -qF -- "$path" "$file" || fail "$2" "contains a path of this machine"
     done
 }
 
 mkdir "$work/elf"
-compile src/crt.S "$work/crt.o"
+compile "$sdk/src/crt.S" "$work/crt.o"
 for source in src/*.c src/*.S; do
     base=${source##*/}
     name=${base%.*}
-    [ "$name" != crt ] || continue
     compile "$source" "$work/$name.o"
     start=$work/crt.o
     # A kernel with a _start of its own replaces the start-up code.

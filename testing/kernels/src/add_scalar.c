@@ -5,7 +5,7 @@
  *
  * Offsets 0, 8, 16, 24; size 32. z may be x.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const float *x;

@@ -23,7 +23,7 @@
  *   out[14] compare-and-swap with a wrong comparand: stays 0x1234
  *   out[15] harts of the launch
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t *out;
@@ -71,7 +71,7 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
 
     /* Asked for as 64 bits on purpose: the compiler would re-extend a 32-bit result itself. */
     int64_t old;
-    __asm__ volatile(".insn r 0x3b, 2, 0x21, %0, %1, x0"
+    __asm__ volatile("amoorg.w %0, x0, (%1)"
                      : "=r"(old)
                      : "r"((uint32_t *)&out[11] + 1)
                      : "memory");

@@ -8,7 +8,7 @@
  *   out[1]  times a hart left a launch-wide barrier before all had arrived
  *   out[2]  times a hart left a shire-wide barrier before its shire had arrived
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t rounds;

@@ -18,7 +18,7 @@
  *
  * .bss is left zero, so that the loaded image can be launched again.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t *out;

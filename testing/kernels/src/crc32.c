@@ -9,7 +9,7 @@
  * Neighbouring results belong to different parts, so they are stored past the caches, unless there
  * is only one part.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const uint8_t *data;

@@ -13,7 +13,7 @@
  *
  * It has its own `_start`, since the usual one would have changed ra before we could look.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
     .section .text.start, "ax", @progbits
     .globl  _start

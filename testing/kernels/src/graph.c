@@ -36,8 +36,8 @@
  *
  * Rank 0 returns -1 if the image has a wrong magic number, and -2 if there are tasks but no workers.
  */
-#include "cell.h"
-#include "etsoc.h"
+#include <et/cell.h>
+#include <et/device.h>
 
 struct args {
     uint64_t mode;
@@ -51,7 +51,7 @@ enum { MODE_HOST = 0, MODE_RESIDENT = 1 };
 
 /* ---- cells --------------------------------------------------------------------------------- */
 
-_Static_assert((int)RUN == (int)AWAKE, "dispatch and status words are compared");
+_Static_assert((int)ET_CELL_RUN == (int)ET_CELL_AWAKE, "dispatch and status words are compared");
 
 /* Looks at the dispatch word before a worker parks. */
 enum { PATIENCE = 256 };
@@ -162,13 +162,14 @@ static ET_NOINLINE unsigned wait_or_park(cell_t cell, uint32_t done, unsigned lo
     while (et_fcc_available(0) != 0)
         et_fcc_consume(0);
     et_fence();
-    cell_store(cell + STATUS, cell_word(PARKED, done));
+    cell_store(cell + ET_CELL_STATUS, cell_word(ET_CELL_PARKED, done));
     /* Between the store and the load; the scheduler has its own the other way round. */
     et_fence();
-    uint64_t dispatch = cell_load(cell + DISPATCH);
-    if ((dispatch >> 32 == RUN && (uint32_t)dispatch == done) || dispatch >> 32 == CLOSED)
+    uint64_t dispatch = cell_load(cell + ET_CELL_DISPATCH);
+    if ((dispatch >> 32 == ET_CELL_RUN && (uint32_t)dispatch == done) ||
+        dispatch >> 32 == ET_CELL_CLOSED)
         et_fcc_consume(0);
-    cell_store(cell + STATUS, cell_word(AWAKE, done));
+    cell_store(cell + ET_CELL_STATUS, cell_word(ET_CELL_AWAKE, done));
     return 0;
 }
 
@@ -177,7 +178,7 @@ static ET_NOINLINE int64_t relay(uint64_t task, uint64_t rank, const struct args
 {
     if (task != RELAY_CREDIT || rank >= args->harts)
         return -1;
-    uint64_t hart = cell_load(args->cells + rank * CELL_BYTES + IDENTITY);
+    uint64_t hart = cell_load(args->cells + rank * ET_CELL_BYTES + ET_CELL_IDENTITY);
     et_fence();
     *et_credit_hart_register(hart, 0) = et_credit_hart_bit(hart);
     return 0;
@@ -187,7 +188,7 @@ static ET_NOINLINE int64_t relay(uint64_t task, uint64_t rank, const struct args
 ET_INLINE int64_t work(const struct args *args, const struct kernel_environment *env, uint64_t rank,
                        const int resident)
 {
-    const cell_t cell = args->cells + rank * CELL_BYTES;
+    const cell_t cell = args->cells + rank * ET_CELL_BYTES;
     uint64_t *const completion = &completions[rank / 64];
     const uint64_t bit = (uint64_t)1 << rank % 64;
     /* Rank 0 is the first hart of the lowest shire. */
@@ -195,9 +196,9 @@ ET_INLINE int64_t work(const struct args *args, const struct kernel_environment 
     volatile uint64_t *const coordinator = et_credit_register(lowest, 0, 0);
     const uint64_t coordinator_bit = (uint64_t)1 << et_shire_first_minion(lowest);
     /* The slot of the next task and the word for its outcome. It has number 1. */
-    cell_t slot = cell + SLOT + 16;
-    cell_t outcome = cell + OUTCOME + 8;
-    uint64_t status = cell_word(AWAKE, 0);
+    cell_t slot = cell + ET_CELL_SLOT + 16;
+    cell_t outcome = cell + ET_CELL_OUTCOME + 8;
+    uint64_t status = cell_word(ET_CELL_AWAKE, 0);
     unsigned looks = 0;
     /*
      * Caches of others are not coherent with ours: before and after a task whatever is in them is
@@ -207,20 +208,21 @@ ET_INLINE int64_t work(const struct args *args, const struct kernel_environment 
     if (!resident || et_popcount(env->shire_mask) != 1)
         evict = ET_CALL_EVICT_L1_L2;
 
-    cell_store(cell + IDENTITY, et_hart_id());
+    cell_store(cell + ET_CELL_IDENTITY, et_hart_id());
     et_fence();
-    cell_store(cell + STATUS, status);
+    cell_store(cell + ET_CELL_STATUS, status);
 
     for (;;) {
         /* In mode 1 exactly one credit for each look, or those left over would add up. */
         if (resident)
             et_fcc_consume(0);
-        uint64_t dispatch = cell_load(cell + DISPATCH);
+        uint64_t dispatch = cell_load(cell + ET_CELL_DISPATCH);
         /* One or two tasks more, if the numbers have not just wrapped around: the usual case. */
         if (dispatch - status - 1 > 1) {
             uint64_t control = dispatch >> 32;
-            if ((uint32_t)dispatch == (uint32_t)status || control - RUN > QUIT - RUN) {
-                if (control > RUN)
+            if ((uint32_t)dispatch == (uint32_t)status ||
+                control - ET_CELL_RUN > ET_CELL_QUIT - ET_CELL_RUN) {
+                if (control > ET_CELL_RUN)
                     break;
                 if (!resident && rank != 0)
                     looks = wait_or_park(cell, (uint32_t)status, looks);
@@ -244,18 +246,18 @@ ET_INLINE int64_t work(const struct args *args, const struct kernel_environment 
             value = relay(task, arg, args);
             end = et_cycles();
         }
-        cell_store(slot + (TIMES - SLOT), start);
-        cell_store(slot + (TIMES - SLOT + 8), end);
+        cell_store(slot + (ET_CELL_TIMES - ET_CELL_SLOT), start);
+        cell_store(slot + (ET_CELL_TIMES - ET_CELL_SLOT + 8), end);
         cell_store(outcome, (uint64_t)value);
         status++;
         if ((uint32_t)status == 0)
-            status = cell_word(AWAKE, 0);
-        /* SLOT and SLOT + 16 are 16 and 32. */
+            status = cell_word(ET_CELL_AWAKE, 0);
+        /* ET_CELL_SLOT and ET_CELL_SLOT + 16 are 16 and 32. */
         slot ^= 16 ^ 32;
         outcome ^= 8;
         /* What the task has written, and what is above, before the status. */
         et_fence();
-        cell_store(cell + STATUS, status);
+        cell_store(cell + ET_CELL_STATUS, status);
         if (resident) {
             et_fence();
             et_post_or_g64(completion, bit);
@@ -264,7 +266,7 @@ ET_INLINE int64_t work(const struct args *args, const struct kernel_environment 
         }
     }
     et_fence();
-    cell_store(cell + STATUS, cell_word(EXITED, (uint32_t)status));
+    cell_store(cell + ET_CELL_STATUS, cell_word(ET_CELL_EXITED, (uint32_t)status));
     et_fence();
     return 0;
 }
@@ -343,29 +345,29 @@ static ET_NOINLINE struct worker **meet(cell_t cells, uint64_t harts, int has_de
     for (uint64_t first = 1; first <= 2; first++)
         for (uint64_t rank = first; rank < harts; rank += 2) {
             struct worker *worker = &workers[rank];
-            cell_t cell = cells + rank * CELL_BYTES;
+            cell_t cell = cells + rank * ET_CELL_BYTES;
             /* No credit for this: harts that have not started yet may lose theirs. */
-            while (cell_load(cell + STATUS) >> 32 == ABSENT)
+            while (cell_load(cell + ET_CELL_STATUS) >> 32 == ET_CELL_ABSENT)
                 ;
-            uint64_t hart = cell_load(cell + IDENTITY);
+            uint64_t hart = cell_load(cell + ET_CELL_IDENTITY);
             worker->cell = cell;
             worker->credit = et_credit_hart_register(hart, 0);
             worker->next_room = has_depth_2 ? worker : NULL;
             worker->mark = rank << 32 | DISPATCHED;
             worker->slot[0].credit_bit = (uint32_t)et_credit_hart_bit(hart);
-            worker->slot[0].word = cell_word(RUN, 0);
-            worker->slot[1].word = cell_word(AWAKE, 0);
+            worker->slot[0].word = cell_word(ET_CELL_RUN, 0);
+            worker->slot[1].word = cell_word(ET_CELL_AWAKE, 0);
             *++idle = worker;
         }
     et_fence();
     return idle;
 }
 
-/* `how` is QUIT, or ABORT for workers that shall not start what is staged. */
+/* `how` is ET_CELL_QUIT, or ET_CELL_ABORT for workers that shall not start what is staged. */
 static ET_NOINLINE void dismiss(uint64_t harts, uint64_t how)
 {
     for (uint64_t rank = 1; rank < harts; rank++)
-        cell_store(workers[rank].cell + DISPATCH,
+        cell_store(workers[rank].cell + ET_CELL_DISPATCH,
                    cell_word(how, (uint32_t)workers[rank].slot[0].word));
     et_fence();
     for (uint64_t rank = 1; rank < harts; rank++)
@@ -406,7 +408,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
     struct image *image = (struct image *)args->image;
     struct worker **idle = meet(args->cells, harts, et_load_g64(&image->depth) != 1);
     if (image->magic != MAGIC || (image->roots != 0 && harts < 2)) {
-        dismiss(harts, QUIT);
+        dismiss(harts, ET_CELL_QUIT);
         return image->magic != MAGIC ? -1 : -2;
     }
 
@@ -418,7 +420,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
     /* The queue: those from `next` to `end` are ready, those before are dispatched. */
     uint32_t *next = image->ready;
     uint32_t *end = image->ready + image->roots;
-    uint64_t how = QUIT;
+    uint64_t how = ET_CELL_QUIT;
     uint64_t dispatched = 0;
     uint64_t ended = 0; /* how many have come back, with those that failed */
     volatile uint64_t failed = 0; /* rarely needed: not in a register */
@@ -471,12 +473,12 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
             uint64_t odd = odd_bytes(word);
             *task_of(worker, odd) = (uint32_t)offset;
             cell_t cell = worker->cell;
-            cell_store(cell + odd + SLOT, task->function);
-            cell_store(cell + odd + SLOT + 8, task->args);
+            cell_store(cell + odd + ET_CELL_SLOT, task->function);
+            cell_store(cell + odd + ET_CELL_SLOT + 8, task->args);
             et_post_store_g64(&((struct outcome *)(outcomes + offset))->state, worker->mark);
             /* The slot, and all that is known here of what came before, before the number. */
             et_fence();
-            cell_store(cell + DISPATCH, word);
+            cell_store(cell + ET_CELL_DISPATCH, word);
             et_fence();
             *worker->credit = worker->slot[0].credit_bit;
             dispatched++;
@@ -493,7 +495,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
          * whose status says more than we know: here, or in memory.
          */
         if (__builtin_expect(!await_credit(image), 0)) {
-            how = ABORT;
+            how = ET_CELL_ABORT;
             break;
         }
         struct worker *worker;
@@ -514,7 +516,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
             worker = &group_workers[bit_numbers[bit * DE_BRUIJN >> 58]];
             cell = worker->cell;
             done = worker->slot[1].word;
-            status = cell_load(cell + STATUS);
+            status = cell_load(cell + ET_CELL_STATUS);
             if (status != done)
                 break;
             /* We have seen this completion already, together with the one before. */
@@ -539,9 +541,9 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
         uint64_t offset = *task_of(worker, odd);
         uint64_t mark = worker->mark;
         struct outcome *outcome = (struct outcome *)(outcomes + offset);
-        uint64_t started_at = cell_load(cell + odd + TIMES);
-        uint64_t ended_at = cell_load(cell + odd + TIMES + 8);
-        uint64_t value = cell_load(cell + odd / 2 + OUTCOME);
+        uint64_t started_at = cell_load(cell + odd + ET_CELL_TIMES);
+        uint64_t ended_at = cell_load(cell + odd + ET_CELL_TIMES + 8);
+        uint64_t value = cell_load(cell + odd / 2 + ET_CELL_OUTCOME);
         et_post_store_g64(&outcome->start, started_at);
         et_post_store_g64(&outcome->end, ended_at);
         et_post_store_g64(&outcome->value, value);

@@ -5,7 +5,7 @@
  *
  * t0 counts, so that two register dumps show that the hart was alive.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
     .text
     .globl  entry_point

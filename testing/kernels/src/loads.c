@@ -6,7 +6,7 @@
  * Each hart sweeps its own lines from end to end, then starts over. Afterwards every word is larger
  * by `passes`.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t *buf;

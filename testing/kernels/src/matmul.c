@@ -7,7 +7,7 @@
  * step, so a plain triple loop on the host gives the same bits. k = 0 gives zeros. C must not
  * overlap A or B.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const float *a;

@@ -5,7 +5,7 @@
  *
  * dst may have any alignment.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint8_t *dst;

@@ -5,7 +5,7 @@
  *
  * Exact: one rounded multiplication per element. z may be x or y.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const float *x;

@@ -5,7 +5,7 @@
  *
  * hart is a rank in the launch, or ~0 for all. Without arguments it is rank 0.
  */
-#include "etsoc.h"
+#include "selected.h"
 
 struct args {
     uint64_t hart;
@@ -13,5 +13,5 @@ struct args {
 
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
-    return et_selected(args == NULL ? 0 : args->hart, env) ? -7 : 0;
+    return selected(args == NULL ? 0 : args->hart, env) ? -7 : 0;
 }

@@ -11,7 +11,7 @@
  *
  * All traffic on out is global atomics, so no hart ever holds it in its cache.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const uint64_t *x;

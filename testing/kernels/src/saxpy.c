@@ -5,7 +5,7 @@
  *
  * Offsets 0, 8, 16, 24; size 32. `saxpy_fused` is the variant with one rounding.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const float *x;

@@ -6,7 +6,7 @@
  * Offsets 0, 8, 16, 24; size 32. The only kernel whose results need a fused multiply-add on the
  * host side (fmaf, f32::mul_add). It is asked for by name: contraction stays off in all kernels.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     const float *x;

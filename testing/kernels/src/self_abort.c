@@ -5,7 +5,7 @@
  *
  * hart is a rank in the launch, or ~0 for all. Without arguments it is rank 0.
  */
-#include "etsoc.h"
+#include "selected.h"
 
 struct args {
     uint64_t hart;
@@ -13,7 +13,7 @@ struct args {
 
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
-    if (et_selected(args == NULL ? 0 : args->hart, env))
+    if (selected(args == NULL ? 0 : args->hart, env))
         et_exit(-1, ET_RETURN_SELF_ABORT);
     return 0;
 }

@@ -5,7 +5,7 @@
  *
  * out[rank] = iterations done, stored past the caches by each hart.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
     .text
     .globl  entry_point

@@ -8,7 +8,7 @@
  * of words that did not keep their value until all harts had written theirs. A hart with such words
  * returns -1. If stacks overlap, a hart may also lose its way altogether: no promise there.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t bytes;

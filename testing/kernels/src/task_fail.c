@@ -3,7 +3,7 @@
  *
  *   int64_t value;
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     int64_t value;

@@ -6,7 +6,7 @@
  * The word is read past the caches, so the host may write it while the kernel runs. Nothing that
  * a kernel accesses through the caches may be in its line.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t armed;

@@ -3,7 +3,7 @@
  *
  *   no arguments
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
                 uint64_t parts)

@@ -16,7 +16,7 @@
  * The hash is complete before a word is changed, so the ranges may overlap if there is one part.
  * With more, the words to change are divided by lines and every part computes the hash.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t *base;

@@ -3,7 +3,7 @@
  *
  *   uint64_t armed;
  */
-#include "etsoc.h"
+#include <et/device.h>
 
 struct args {
     uint64_t armed;

@@ -7,7 +7,7 @@
  * traces the text "hart NNNN of shire NN" as a string of the given level. A hart that does not
  * trace does nothing.
  */
-#include "trace.h"
+#include <et/device.h>
 
 struct args {
     uint64_t values;

@@ -6,7 +6,7 @@
  * hart is a rank in the launch, or ~0 for all. Without arguments it is rank 0. The faulting pc is
  * the symbol `illegal_instruction`; the cause is 2. The other harts return 0.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
     .text
     .globl  entry_point

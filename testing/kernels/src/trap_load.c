@@ -6,7 +6,7 @@
  * hart is a rank in the launch, or ~0 for all. Without arguments it is rank 0. The faulting pc is
  * in `load_from_null`; the cause is 5 and the trap value 0. The other harts return 0.
  */
-#include "etsoc.h"
+#include "selected.h"
 
 struct args {
     uint64_t hart;
@@ -22,7 +22,7 @@ static ET_NOINLINE int64_t load_from_null(void)
 
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
-    if (!et_selected(args == NULL ? 0 : args->hart, env))
+    if (!selected(args == NULL ? 0 : args->hart, env))
         return 0;
     (void)load_from_null();
     return -1; /* only if the load did not trap */

@@ -64,9 +64,17 @@ enum Command {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    // Compilers find an assembler by its name.
-    if arguments.next().is_some_and(|name| Path::new(&name).file_name() == Some(OsStr::new("as"))) {
+    // Compilers find an assembler by its name, and build systems a compiler.
+    let name = arguments.next().unwrap_or_default();
+    let name = Path::new(&name).file_name().unwrap_or_default();
+    if name == OsStr::new("as") {
         return et_as::run(arguments.collect());
+    }
+    if let Some(language) = cc::language(name) {
+        return cc::driver(language, arguments.collect()).unwrap_or_else(|error| {
+            output::error(&error, Format::Text);
+            ExitCode::FAILURE
+        });
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("ET_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));

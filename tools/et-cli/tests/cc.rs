@@ -128,7 +128,7 @@ fn a_listing_shows_vendor_instructions_and_targets() {
 
 #[test]
 fn check_names_what_the_card_traps_on() {
-    let source = "#include <etsoc.h>\nfloat f(float a, int64_t b) { return a / 3.1f + b; }\n\
+    let source = "#include <et/device.h>\nfloat f(float a, int64_t b) { return a / 3.1f + b; }\n\
                   int g(int *p) { return __atomic_fetch_add(p, 1, 0); }\n\
                   int64_t entry_point(const struct args *a, const struct kernel_environment *e)\n\
                   { return (int64_t)f((uintptr_t)a, (uintptr_t)e) + g((int *)a); }\n";
@@ -136,15 +136,24 @@ fn check_names_what_the_card_traps_on() {
     let flags = ["cc", "--check", "-O1", "-fno-inline", "-g1", "-mfdiv", "-march=rv64imafc"];
     let found = bad(folder.path(), &[&flags[..], &["k.c", "-o", "k.elf"]].concat());
     for part in [
-        "k.c:2: fdiv.s fa0, fa0, fa5, dyn: traps on the card, cause 30\n",
-        "k.c:2: fcvt.s.l fa5, a0, dyn: traps on the card, cause 30\n",
-        "not an instruction of the card, cause 2\n",
+        "k.c:2: fdiv.s fa0, fa0, fa5, dyn: traps on the card, cause 30, at 0x80058010",
+        "k.c:2: fcvt.s.l fa5, a0, dyn: traps on the card, cause 30, at 0x80058010",
+        " in f+0x",
+        " in g+0x",
+        "not an instruction of the card, cause 2, at 0x",
         "error: k.elf: the card traps on 5 instructions",
     ] {
         assert!(found.contains(part), "{part} is not in\n{found}");
     }
+    let again = bad(folder.path(), &["cc", "--check", "k.elf"]);
+    assert_eq!(again, found, "the same without compiling");
     let object = bad(folder.path(), &[&flags[..], &["-c", "k.c", "-o", "k.o"]].concat());
-    assert!(object.contains("f+0x") && object.contains("cause 30"), "{object}");
+    assert!(
+        object.contains("k.o: fdiv.s")
+            && object.contains(" in f+0x")
+            && object.contains("cause 30"),
+        "{object}"
+    );
     let unnamed = bad(folder.path(), &[&flags[..], &["-c", "k.c"]].concat());
     assert!(unnamed.contains("--check needs a file"), "{unnamed}");
 }
@@ -172,7 +181,7 @@ fn a_kernel_with_its_own_start_is_linked_without_ours() {
 
 #[test]
 fn the_c_library_is_linked_on_request() {
-    let source = "#include <etsoc.h>\n#include <string.h>\n\
+    let source = "#include <et/device.h>\n#include <string.h>\n\
                   int64_t entry_point(const struct args *a, const struct kernel_environment *e)\n\
                   { (void)a; return -(int64_t)strlen((const char *)e + 64 - 64) * 0; }\n";
     let Some(folder) = folder("k.c", source) else { return };
@@ -211,7 +220,7 @@ fn the_projects_own_kernels_consist_of_known_instructions() {
         assert!(unknown.is_empty(), "{name}: {unknown:?}");
         seen += &listing;
     }
-    // What `etsoc.h` has as numbers.
+    // What `et/atomic.h` has for all types.
     for operation in ["add", "swap", "xor", "or", "and", "min", "max", "minu", "maxu", "cmpswap"] {
         let mnemonic = format!("  amo{operation}g.d ");
         assert!(seen.contains(&mnemonic), "no kernel has {mnemonic}");

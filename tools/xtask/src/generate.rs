@@ -30,7 +30,7 @@ fn all() -> anyhow::Result<Vec<Generated>> {
     let cell = spliced("docs/src/handshake.md", "cell", "", &cell_table())?;
     let words = spliced("et-devapi/src/handshake/mod.rs", "cell", "//! ", &cell_table())?;
     let mutants = spliced("docs/src/concurrency.md", "mutants", "", &mutants()?)?;
-    let header = root().join("testing/kernels/include/cell.h");
+    let header = root().join("bindings/device/include/et/cell.h");
     Ok(vec![
         Generated { path: header, text: cell_header() },
         Generated { path: root().join("bindings/et-capi/include/et.h"), text: c_header()? },
@@ -129,7 +129,7 @@ fn states(page: &str) -> anyhow::Result<String> {
 
 fn cell_header() -> String {
     let bytes = [
-        ("CELL_BYTES", CELL_BYTES.to_string()),
+        ("BYTES", CELL_BYTES.to_string()),
         ("DISPATCH", byte(DISPATCH).to_string()),
         ("SLOT", byte(slot(0)).to_string()),
         ("STATUS", byte(STATUS).to_string()),
@@ -142,24 +142,24 @@ fn cell_header() -> String {
     let states = STATES.map(|(state, _)| (format!("{state:?}").to_uppercase(), state as u32));
     let list = |values: &[(String, u32)]| -> String {
         let values: Vec<_> =
-            values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        values.join(", ")
+            values.iter().map(|(name, value)| format!("    ET_CELL_{name} = {value},\n")).collect();
+        values.concat()
     };
     let [slots, outcomes, both_times] =
         [slot as fn(u32) -> usize, outcome, times].map(|of| byte(of(1)) - byte(of(0)));
     let mut text = String::from(
         "/* Cells, as in the host's module et_devapi::handshake, from which `cargo xtask generate`\n \
-         * writes this file. */\n#ifndef CELL_H\n#define CELL_H\n\n",
+         * writes this file. */\n#ifndef ET_CELL_H\n#define ET_CELL_H\n\n",
     );
     text += &format!(
         "/* Bytes of the words. Those of an odd task are further on: its slot by {slots}, its outcome by\n \
          * {outcomes}, its times by {both_times}. */\nenum {{\n"
     );
     for (name, value) in bytes {
-        text += &format!("    {name} = {value},\n");
+        text += &format!("    ET_CELL_{name} = {value},\n");
     }
     text += "};\n\n/* High half of the dispatch word, and of the status word. */\n";
-    text += &format!("enum {{ {} }};\nenum {{ {} }};\n\n#endif\n", list(&controls), list(&states));
+    text += &format!("enum {{\n{}}};\nenum {{\n{}}};\n\n#endif\n", list(&controls), list(&states));
     text
 }
 

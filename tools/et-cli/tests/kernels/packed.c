@@ -1,5 +1,5 @@
 /* z = x * y + 1, eight at a time, fused: vendor mnemonics as kernels of others have them. */
-#include "etsoc.h"
+#include <et/device.h>
 struct args { const float *x; const float *y; float *z; uint64_t n; };
 int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part, uint64_t parts)
 {

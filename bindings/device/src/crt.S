@@ -5,7 +5,7 @@
  * environment in a1, which is just what a C function wants. gp stays 0: the linker script defines
  * no __global_pointer$, so no code refers to it.
  */
-#include "etsoc.h"
+#include <et/device.h>
 
     .section .text.start, "ax", @progbits
     .globl  _start

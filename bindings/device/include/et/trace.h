@@ -1,15 +1,15 @@
 /*
- * Tracing from a kernel.
+ * Tracing from a kernel. Spec: §16
  *
  * Before the kernel starts, firmware gives each hart a control block that says whether it traces,
  * and which part of the buffer is its own. Entries go there with plain stores: a part has lines of
  * its own, and firmware brings it to memory when the kernel ends. When a part is full, writing
  * starts again behind its header.
  */
-#ifndef TRACE_H
-#define TRACE_H
+#ifndef ET_TRACE_H
+#define ET_TRACE_H
 
-#include "etsoc.h"
+#include "hart.h"
 
 #define ET_TRACE_STRING 0
 #define ET_TRACE_VALUE_U64 6
@@ -19,6 +19,8 @@
 
 /* Levels of strings. */
 #define ET_TRACE_CRITICAL 0u
+#define ET_TRACE_ERROR 1u
+#define ET_TRACE_WARNING 2u
 #define ET_TRACE_INFO 3u
 #define ET_TRACE_DEBUG 4u
 
@@ -40,13 +42,14 @@ struct et_trace_control {
     uint8_t size_header; /* the part starts with 4 bytes instead of 64 */
     uint8_t pad[5];
 };
-_Static_assert(sizeof(struct et_trace_control) == 64, "one cache line");
-_Static_assert(offsetof(struct et_trace_control, disabled) == 57, "layout");
+ET_STATIC_ASSERT(sizeof(struct et_trace_control) == 64, "one cache line");
+ET_STATIC_ASSERT(offsetof(struct et_trace_control, disabled) == 57, "layout");
 
 /* The control block of this hart. */
 ET_INLINE volatile struct et_trace_control *et_trace_control(void)
 {
-    volatile struct et_trace_control *blocks = (void *)(uintptr_t)0x8004f23000;
+    volatile struct et_trace_control *blocks =
+        (volatile struct et_trace_control *)(uintptr_t)0x8004f23000;
     uint64_t hart = et_hart_id();
     return &blocks[hart < 2048 ? hart : hart - 32];
 }
@@ -68,7 +71,7 @@ ET_INLINE volatile uint32_t *et_trace_entry(volatile struct et_trace_control *co
         at = first;
     control->offset = at + bytes;
 
-    volatile uint32_t *entry = (void *)(uintptr_t)(control->base + at);
+    volatile uint32_t *entry = (volatile uint32_t *)(uintptr_t)(control->base + at);
     uint64_t cycle = et_cycles();
     entry[0] = (uint32_t)cycle;
     entry[1] = (uint32_t)(cycle >> 32);
@@ -90,14 +93,21 @@ ET_INLINE void et_trace_u64(uint32_t tag, uint64_t value)
     payload[3] = 0;
 }
 
+/* True if this hart traces strings of that level. */
+ET_INLINE int et_trace_wants(uint32_t level)
+{
+    volatile struct et_trace_control *control = et_trace_control();
+    return !control->disabled && (control->event_mask & ET_TRACE_STRINGS) &&
+           level <= (control->filter_mask & 0xff);
+}
+
 /* Traces a text, cut to ET_TRACE_STRING_BYTES, if strings of that level are wanted. */
 ET_INLINE void et_trace_string(uint32_t level, const char *text)
 {
     volatile struct et_trace_control *control = et_trace_control();
     uint32_t length = 0;
 
-    if (control->disabled || !(control->event_mask & ET_TRACE_STRINGS) ||
-        level > (control->filter_mask & 0xff))
+    if (!et_trace_wants(level))
         return;
     while (length < ET_TRACE_STRING_BYTES - 1 && text[length])
         length++;

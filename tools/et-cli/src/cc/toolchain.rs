@@ -1,0 +1,148 @@
+//! What kernels are built with: a stock compiler, and the device SDK.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+
+/// What the compiler is for: the program `PREFIXgcc`.
+const PREFIXES: [&str; 3] = ["riscv64-unknown-elf-", "riscv64-elf-", "riscv-none-elf-"];
+
+/// Where the device SDK is in an installed prefix.
+const INSTALLED: &str = "lib/et/device";
+
+/// Finds the compiler of a language, `gcc` or `g++`.
+pub(super) fn compiler(prefix: Option<&str>, language: &str) -> anyhow::Result<PathBuf> {
+    let prefixes = prefix.map_or(PREFIXES.to_vec(), |prefix| vec![prefix]);
+    for prefix in &prefixes {
+        let gcc = PathBuf::from(format!("{prefix}{language}"));
+        if Command::new(&gcc).arg("-dumpversion").output().is_ok() {
+            return Ok(gcc);
+        }
+    }
+    bail!(
+        "no compiler for bare RISC-V: {} not found; install the package gcc-riscv64-unknown-elf \
+         (Debian, Ubuntu), riscv64-elf-gcc (Arch, Homebrew), or set CROSS_COMPILE",
+        prefixes.iter().map(|prefix| format!("{prefix}{language}")).collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// Asks the compiler for a path; none if it has nothing of that name.
+fn ask(gcc: &Path, question: &str) -> anyhow::Result<Option<PathBuf>> {
+    let output = Command::new(gcc).arg(question).output()?;
+    let answer = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    Ok(answer.is_absolute().then_some(answer))
+}
+
+/// The assembler that the compiler would call.
+pub(super) fn assembler(gcc: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(path) = ask(gcc, "-print-prog-name=as")?.or_else(et_as::assembler) {
+        return Ok(path);
+    }
+    bail!(
+        "no assembler for {}: install the package binutils-riscv64-unknown-elf (Debian, Ubuntu) \
+         or riscv64-elf-binutils (Arch, Homebrew)",
+        gcc.display()
+    )
+}
+
+/// The file that makes the compiler use picolibc; none if it is not installed.
+pub(super) fn has_picolibc(gcc: &Path) -> anyhow::Result<Option<PathBuf>> {
+    ask(gcc, "-print-file-name=picolibc.specs")
+}
+
+/// The same where it has been asked for.
+pub(super) fn picolibc(gcc: &Path) -> anyhow::Result<PathBuf> {
+    has_picolibc(gcc)?.with_context(|| {
+        format!(
+            "{} does not know picolibc: install the package picolibc-riscv64-unknown-elf (Debian, \
+             Ubuntu), or leave --libc out",
+            gcc.display()
+        )
+    })
+}
+
+/// Headers, start-up code and linker script for kernels.
+#[derive(Debug)]
+pub(super) struct Sdk {
+    folder: PathBuf,
+    /// Where `as` is, if the SDK has none of its own.
+    front: Option<tempfile::TempDir>,
+}
+
+impl Sdk {
+    /// Finds the SDK: in this folder, or in the prefix or the source tree of this program.
+    pub(super) fn find(folder: Option<&Path>) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let folder = match folder {
+            Some(folder) => folder.to_owned(),
+            None => Self::beside(&program)?,
+        };
+        ensure!(
+            folder.join("include/et").is_dir(),
+            "no device SDK in {}: there is no include/et",
+            folder.display()
+        );
+        let front = match folder.join("bin/as").exists() {
+            true => None,
+            false => {
+                let front = tempfile::tempdir().context("creating a folder for the assembler")?;
+                // This program is the assembler front end when it has that name.
+                std::os::unix::fs::symlink(program, front.path().join("as"))?;
+                Some(front)
+            }
+        };
+        Ok(Self { folder, front })
+    }
+
+    fn beside(program: &Path) -> anyhow::Result<PathBuf> {
+        let prefix = program.parent().and_then(Path::parent);
+        let installed = prefix.map(|prefix| prefix.join(INSTALLED));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/device");
+        let places = installed.into_iter().chain(source.canonicalize().ok());
+        places.into_iter().find(|place| place.is_dir()).with_context(|| {
+            format!(
+                "no device SDK for {}: install one with `cargo xtask sdk --prefix DIR` and use its \
+                 bin/et, or say --files DIR",
+                program.display()
+            )
+        })
+    }
+
+    /// A file of the SDK.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes a command of the compiler use the assembler and the headers.
+    pub(super) fn apply(
+        &self,
+        command: &mut Command,
+        gcc: &Path,
+        has_libc: bool,
+    ) -> anyhow::Result<()> {
+        command.env(et_as::REAL_ASSEMBLER, assembler(gcc)?);
+        let front = self.front.as_ref().map_or(self.file("bin"), |front| front.path().to_owned());
+        // The slash is part of the names that the compiler makes of it.
+        command.arg("-B").arg(front.join(""));
+        let folders: &[&str] = match has_libc {
+            true => &["include", "compat"],
+            false => &["include", "compat", "include/nolibc"],
+        };
+        for folder in folders {
+            command.arg("-isystem").arg(self.file(folder));
+        }
+        Ok(())
+    }
+}
+
+/// The compiler that a program's name asks for: `et-gcc` and `et-g++` are compilers that know the
+/// vendor's instructions, for build systems.
+pub(crate) fn language(program: &OsStr) -> Option<&'static str> {
+    match program.to_str()? {
+        "et-gcc" => Some("gcc"),
+        "et-g++" => Some("g++"),
+        _ => None,
+    }
+}
