@@ -7,6 +7,7 @@ mod ci;
 mod generate;
 mod layers;
 mod loom;
+mod sdk;
 mod shell;
 mod tools;
 mod vm;
@@ -48,6 +49,8 @@ enum Command {
     },
     /// Writes what the book and the kernels say about cells and mutants.
     Generate,
+    /// Installs libraries, headers, packages and the compiler wrapper for programs and kernels.
+    Sdk(sdk::Options),
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
 }
@@ -62,6 +65,7 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Loom { json } => loom::run(json.as_deref()),
         Command::Generate => generate::run(),
+        Command::Sdk(options) => sdk::run(&options),
         Command::Vm(options) => vm::run(&options),
     }
 }

@@ -1,0 +1,1 @@
+# Found by projects for the vendor's platform; kernels have et/trace.h and et/print.h.
