@@ -15,10 +15,13 @@ struct args {
     uint64_t *out;
 };
 
-int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+/* Entry points of such kernels have types of their own. */
+int entry_point(struct args *args, void *environment);
+int entry_point(struct args *args, void *environment)
 {
     uint64_t local = get_minion_id() % SOC_MINIONS_PER_SHIRE;
     uint64_t mask = (uint64_t)1 << local;
+    const struct kernel_environment *env = environment;
     uint64_t last = 1;
 
     /* The other half of the barriers is left for the shire. */

@@ -11,7 +11,7 @@
 #define ET_CACHE_H
 
 #include "barrier.h"
-#include "kernel.h"
+#include "call.h"
 
 enum et_cache_level { ET_TO_L2 = 1, ET_TO_L3 = 2, ET_TO_MEMORY = 3 };
 

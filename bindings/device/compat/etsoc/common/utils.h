@@ -2,7 +2,7 @@
 #ifndef ET_COMPAT_UTILS_H
 #define ET_COMPAT_UTILS_H
 
-#include <et/kernel.h>
+#include <et/call.h>
 #include <et/print.h>
 
 /* A launch in which this fails has failed; the trace says where. */
