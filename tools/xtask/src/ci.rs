@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
-use crate::{layers, loom, vm, wording};
+use crate::{layers, loom, sdk, vm, wording};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -74,6 +74,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     });
     bare_metal(&mut counts)?;
     kernels(&mut counts)?;
+    counts.try_check("prefix", sdk::check);
     counts.check("loom", || loom::run(None));
     machines(&mut counts);
     minimum_rust(&mut counts);

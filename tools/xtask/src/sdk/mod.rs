@@ -2,6 +2,8 @@
 //!
 //! The prefix can be moved: programs, packages and wrappers find its parts from where they are.
 
+mod check;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,6 +13,8 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::shell::{capture, cargo, execute, root};
+
+pub(crate) use check::check;
 
 /// Where a file of the prefix comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
