@@ -40,7 +40,8 @@ foreach(_et_tool ar ranlib strip objdump objcopy nm size readelf addr2line ld)
     mark_as_advanced(ET_${_et_name})
     if(NOT ET_${_et_name})
         message(FATAL_ERROR "none of ${_et_names} was found: install the package "
-            "binutils-riscv64-unknown-elf (Debian, Ubuntu) or riscv64-elf-binutils (Arch, Homebrew)")
+            "binutils-riscv64-unknown-elf (Debian, Ubuntu) or riscv64-elf-binutils (Arch, "
+            "Homebrew)")
     endif()
     set(CMAKE_${_et_name} "${ET_${_et_name}}")
 endforeach()

@@ -67,7 +67,7 @@ ET_INLINE void et_credit(unsigned shire, unsigned thread, unsigned counter, uint
 /* The register for credits to one hart, and what to store there. Fence before storing. */
 ET_INLINE volatile uint64_t *et_credit_hart_register(uint64_t hart_id, unsigned counter)
 {
-    return et_credit_register(hart_id >> 6, hart_id & 1, counter);
+    return et_credit_register((unsigned)(hart_id >> 6), hart_id & 1, counter);
 }
 ET_INLINE uint64_t et_credit_hart_bit(uint64_t hart_id)
 {

@@ -22,7 +22,7 @@ enum et_cache_event { ET_WAIT_PREFETCH_0 = 4, ET_WAIT_PREFETCH_1 = 5, ET_WAIT_CA
 #define ET_CACHE_LINES 16
 
 /* The command for `lines` lines (1..16) from `line` on. */
-ET_INLINE uint64_t et_cache_command(uint64_t line, unsigned lines, unsigned level)
+ET_INLINE uint64_t et_cache_command(uint64_t line, uint64_t lines, unsigned level)
 {
     return (uint64_t)level << 58 | (line & 0xffffffffffc0) | (lines - 1);
 }
@@ -33,7 +33,7 @@ ET_INLINE void et_cache_wait(void)
     ET_CSR_WRITE(ET_CSR_TENSOR_WAIT, ET_WAIT_CACHE);
 }
 
-/* Runs `start` for each command that the lines of [at, at + bytes) take. */
+/* Writes the commands for the lines of [at, at + bytes) to a register. */
 #define ET_FOR_LINES_(at, bytes, level, csr, id)                                                  \
     do {                                                                                          \
         uint64_t et_line_ = (uintptr_t)(at) & ~(uint64_t)(ET_LINE_BYTES - 1);                     \

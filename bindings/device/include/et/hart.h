@@ -17,10 +17,10 @@ ET_INLINE uint64_t et_hart_id(void)
 
 ET_INLINE unsigned et_thread(void) { return et_hart_id() & 1; }
 ET_INLINE unsigned et_minion(void) { return et_hart_id() >> 1 & 31; } /* in the shire */
-ET_INLINE unsigned et_shire(void) { return et_hart_id() >> 6; }
+ET_INLINE unsigned et_shire(void) { return (unsigned)(et_hart_id() >> 6); }
 
 /* Number of the minion on the chip: what tensor_reduce calls its partner. */
-ET_INLINE unsigned et_global_minion(void) { return et_hart_id() >> 1; }
+ET_INLINE unsigned et_global_minion(void) { return (unsigned)(et_hart_id() >> 1); }
 
 /* The lower half of the master shire runs firmware, so kernels get minions 16 to 31 there. */
 ET_INLINE unsigned et_shire_harts(unsigned shire)

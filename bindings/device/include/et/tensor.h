@@ -2,10 +2,10 @@
  * The tensor unit of a minion; only its thread 0 may use it. Spec: ISA §3.8
  *
  * Every operation is started by one write to a control register, from the fields of a struct: what
- * is left out is 0. It goes on while the hart does; et_tensor_wait waits. The matrix C of a multiply
- * is in the float registers: columns 0 to 7 of row i in f[2i], 8 to 15 in f[2i + 1]. The compiler
- * does not know that: a function that multiplies must not use floats of its own in between, and
- * names the registers as clobbered, as ET_TENSOR_CLOBBER does.
+ * is left out is 0. It goes on while the hart does; et_tensor_wait waits. The matrix C of a
+ * multiply is in the float registers: columns 0 to 7 of row i in f[2i], 8 to 15 in f[2i + 1]. The
+ * compiler does not know that: a function that multiplies must not use floats of its own in
+ * between, and names the registers as clobbered, as ET_TENSOR_CLOBBER does.
  *
  *     et_tensor_load((struct et_tensor_load_args){.from = a, .stride = 64, .rows = 16});
  *     et_tensor_wait(ET_WAIT_LOAD_0);

@@ -46,7 +46,7 @@ ET_STATIC_ASSERT(sizeof(struct et_trace_control) == 64, "one cache line");
 ET_STATIC_ASSERT(offsetof(struct et_trace_control, disabled) == 57, "layout");
 
 /* The control block of this hart. */
-ET_INLINE volatile struct et_trace_control *et_trace_control(void)
+ET_INLINE volatile struct et_trace_control *et_trace_own(void)
 {
     volatile struct et_trace_control *blocks =
         (volatile struct et_trace_control *)(uintptr_t)0x8004f23000;
@@ -83,7 +83,7 @@ ET_INLINE volatile uint32_t *et_trace_entry(volatile struct et_trace_control *co
 /* Traces a value; `tag` says which. */
 ET_INLINE void et_trace_u64(uint32_t tag, uint64_t value)
 {
-    volatile uint32_t *payload = et_trace_entry(et_trace_control(), 32, ET_TRACE_VALUE_U64);
+    volatile uint32_t *payload = et_trace_entry(et_trace_own(), 32, ET_TRACE_VALUE_U64);
 
     if (!payload)
         return;
@@ -96,7 +96,7 @@ ET_INLINE void et_trace_u64(uint32_t tag, uint64_t value)
 /* True if this hart traces strings of that level. */
 ET_INLINE int et_trace_wants(uint32_t level)
 {
-    volatile struct et_trace_control *control = et_trace_control();
+    volatile struct et_trace_control *control = et_trace_own();
     return !control->disabled && (control->event_mask & ET_TRACE_STRINGS) &&
            level <= (control->filter_mask & 0xff);
 }
@@ -104,7 +104,7 @@ ET_INLINE int et_trace_wants(uint32_t level)
 /* Traces a text, cut to ET_TRACE_STRING_BYTES, if strings of that level are wanted. */
 ET_INLINE void et_trace_string(uint32_t level, const char *text)
 {
-    volatile struct et_trace_control *control = et_trace_control();
+    volatile struct et_trace_control *control = et_trace_own();
     uint32_t length = 0;
 
     if (!et_trace_wants(level))

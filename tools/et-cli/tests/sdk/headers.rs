@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::{WARNINGS, cc, has_compiler, sdk};
 
+/// Users may want to know more about their own code.
+const MORE: [&str; 4] = ["-Wconversion", "-Wshadow", "-Wcast-qual", "-Wundef"];
+
 fn headers(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -28,10 +31,10 @@ fn every_header_stands_alone() {
         let source = folder.path().join("source");
         // By its path, or it is a header of the system, about which compilers say nothing.
         let include = format!("#include \"{}\"\n", header.display());
-        std::fs::write(&source, include.repeat(2)).unwrap();
+        std::fs::write(&source, include.repeat(2) + "typedef int not_empty;\n").unwrap();
         let source = source.to_str().unwrap();
         for language in [["-xc", "-std=c11"], ["-xc", "-std=gnu99"], ["-xc++", "-std=c++17"]] {
-            let options = [&WARNINGS[..], &["-fsyntax-only"], &language, &[source]];
+            let options = [&WARNINGS[..], &MORE, &["-fsyntax-only"], &language, &[source]];
             cc(&options.concat());
         }
     }
