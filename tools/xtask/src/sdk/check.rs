@@ -62,8 +62,9 @@ const HOST: &str = "#include <et.h>\nint main(void) { return et_init(ET_ABI_VERS
 pub(crate) fn check() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let options = Options {
-        prefix: "/opt/et".into(),
+        prefix: Some("/opt/et".into()),
         destdir: Some(folder.path().join("staged")),
+        deb: None,
         profile: "dev".to_owned(),
     };
     run(&options)?;

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -87,23 +88,52 @@ const FILES: [(&str, Origin, &str); 24] = [
 /// Options of `sdk`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Where to install: programs in `bin`, and so on.
-    #[arg(long, value_name = "DIR")]
-    prefix: PathBuf,
+    /// Where to install: programs in `bin`, and so on; `/usr` in a package.
+    #[arg(long, value_name = "DIR", required_unless_present = "deb")]
+    prefix: Option<PathBuf>,
     /// What stands before the prefix while the files are written; the prefix is then absolute.
     #[arg(long, value_name = "DIR", env = "DESTDIR")]
     destdir: Option<PathBuf>,
+    /// Writes a Debian package with the prefix instead.
+    #[arg(long, value_name = "FILE")]
+    deb: Option<PathBuf>,
     /// The profile with which programs and libraries are built.
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let to = destination(&options.prefix, options.destdir.as_deref())?;
+    let prefix = options.prefix.as_deref().unwrap_or(Path::new("/usr"));
     let built = build(&options.profile)?;
+    if let Some(deb) = &options.deb {
+        return package(prefix, &built, deb);
+    }
+    let to = destination(prefix, options.destdir.as_deref())?;
     let count = install(&to, &built)?;
     println!("{count} files in {}", to.display());
     Ok(())
+}
+
+/// Writes a Debian package.
+fn package(prefix: &Path, built: &Path, deb: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path().join("root");
+    install(&destination(prefix, Some(&root))?, built)?;
+    let output = capture(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = String::from_utf8(output.stdout).context("the architecture is no text")?;
+    let compiler = "riscv64-unknown-elf";
+    let control = format!(
+        "Package: et-sdk\nVersion: {}\nArchitecture: {}\nMaintainer: the authors of et\n\
+         Section: devel\nPriority: optional\nDepends: libc6, libgcc-s1\n\
+         Recommends: gcc-{compiler}, binutils-{compiler}, picolibc-{compiler}\n\
+         Description: host stack and device SDK for ET-SoC-1 accelerators\n",
+        env!("CARGO_PKG_VERSION"),
+        architecture.trim(),
+    );
+    fs::create_dir(root.join("DEBIAN"))?;
+    fs::write(root.join("DEBIAN/control"), control)?;
+    let mut command = Command::new("dpkg-deb");
+    execute(command.args(["--root-owner-group", "--build"]).arg(&root).arg(deb))
 }
 
 /// Builds what is installed; returns the folder where it is.
@@ -199,14 +229,20 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn all_files_are_placed_behind_the_destination() {
-        let folder = tempfile::tempdir().unwrap();
-        let built = folder.path().join("built");
+    /// Stands for what was built.
+    fn built(folder: &Path) -> PathBuf {
+        let built = folder.join("built");
         fs::create_dir(&built).unwrap();
         for (_, _, name) in FILES.iter().filter(|(_, origin, _)| *origin == Built) {
             fs::write(built.join(name), name).unwrap();
         }
+        built
+    }
+
+    #[test]
+    fn all_files_are_placed_behind_the_destination() {
+        let folder = tempfile::tempdir().unwrap();
+        let built = built(folder.path());
         let to = destination(Path::new("/opt/et"), Some(&folder.path().join("root"))).unwrap();
         assert_eq!(to, folder.path().join("root/opt/et"));
         let count = install(&to, &built).unwrap();
@@ -222,6 +258,29 @@ mod tests {
         }
         let mode = |name| fs::metadata(to.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/et"), mode("include/et.h")), (0o755, 0o644));
+    }
+
+    #[test]
+    fn a_package_has_the_same_files() {
+        if !Command::new("dpkg-deb").arg("--version").output().is_ok_and(|o| o.status.success()) {
+            println!("skipped, because dpkg-deb is not installed");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let built = built(folder.path());
+        let deb = folder.path().join("et.deb");
+        package(Path::new("/usr"), &built, &deb).unwrap();
+        let output = capture(Command::new("dpkg-deb").arg("--contents").arg(&deb)).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let listed: BTreeSet<_> = text
+            .lines()
+            .filter(|line| !line.starts_with('d'))
+            .filter_map(|line| line.split(" ./usr/").nth(1)?.split(" -> ").next())
+            .map(PathBuf::from)
+            .collect();
+        let names: BTreeSet<_> = files().unwrap().into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(listed, names, "{text}");
+        assert!(text.contains("-rwxr-xr-x root/root"), "{text}");
     }
 
     #[test]
