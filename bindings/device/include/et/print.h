@@ -21,7 +21,7 @@ int et_vsnprintf(char *to, size_t size, const char *format, va_list values)
 
 /*
  * Traces a text of that level (ET_TRACE_...), cut to ET_TRACE_STRING_BYTES, if the hart traces
- * strings of the level; otherwise nothing is formatted. Uses about 1 KiB of the stack.
+ * strings of the level; otherwise nothing is formatted. Uses about 1.3 KiB of the stack.
  */
 void et_log(uint32_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
