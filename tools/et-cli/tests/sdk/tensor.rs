@@ -1,6 +1,6 @@
-//! The words that start tensor operations. Spec: ISA §3.8
+//! Tensor operations, and the words that start them. Spec: ISA §3.8
 
-use super::Rig;
+use super::{LONG, Rig};
 
 /// A line of memory.
 const AT: u64 = 0x80_1234_5680;
@@ -40,5 +40,31 @@ fn words_have_the_fields_of_the_specification() {
             0x1ff8,
         ];
         assert_eq!(rig.read(&out), expected, "{options:?}");
+    }
+}
+
+#[test]
+fn two_minions_multiply_and_add_up() {
+    // Small whole numbers, so that every order of sums is exact.
+    let a = |row: usize, k: usize| ((row * 7 + k * 3) % 11) as f32 - 5.0;
+    let b = |k: usize, column: usize| ((k * 5 + column * 2) % 13) as f32 - 6.0;
+    for memory in ["", ",memory=weak", ",memory=private"] {
+        let Some(rig) = Rig::new(memory) else { return };
+        let stream = rig.device.default_stream();
+        let load = |numbers: Vec<f32>| {
+            let buffer = rig.device.alloc_aligned(numbers.len() as u64 * 4, 64).unwrap();
+            stream.copy_to_device(&numbers, &buffer).unwrap().wait(LONG).unwrap();
+            buffer
+        };
+        let left = load((0..512).map(|i| a(i / 32, i % 32)).collect());
+        let right = load((0..512).map(|i| b(i / 16, i % 16)).collect());
+        let out = load(vec![0.5; 256]);
+        let launch = rig.launch("tensor.c", &["-O2", "-std=c11"]);
+        rig.run(&launch.buffer(&left).buffer(&right).buffer(&out));
+        let mut found = [0.0_f32; 256];
+        stream.read(&out, &mut found, LONG).unwrap();
+        let product = |row, column| (0..32).map(|k| a(row, k) * b(k, column)).sum::<f32>();
+        let expected: [f32; 256] = std::array::from_fn(|i| product(i / 16, i % 16));
+        assert_eq!(found, expected, "{memory}");
     }
 }
