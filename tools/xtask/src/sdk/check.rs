@@ -26,12 +26,17 @@ const KERNEL: &str = "#include <et/device.h>\n#include <string.h>\n\
 
 /// What a project for the vendor's platform does, and one with the SDK's start-up code.
 const PROJECT: &str = "cmake_minimum_required(VERSION 3.18)\n\
-    project(kernels C)\n\
+    project(kernels C CXX)\n\
     list(APPEND CMAKE_PREFIX_PATH $ENV{ET_PLATFORM}/lib/cmake)\n\
     list(APPEND CMAKE_MODULE_PATH $ENV{ET_PLATFORM}/lib/cmake)\n\
     find_package(et REQUIRED)\n\
     add_executable(host host.c)\n\
     target_link_libraries(host PRIVATE et::et)\n\
+    find_package(runtime REQUIRED)\n\
+    foreach(kind etrt etrt_static)\n\
+        add_executable(${kind} theirs.cpp)\n\
+        target_link_libraries(${kind} PRIVATE runtime::${kind} deviceLayer::deviceLayer)\n\
+    endforeach()\n\
     include(aifoundry-utils/ProjectFunctions)\n\
     add_subdirectory(device)\n";
 const DEVICE: &str = "include($ENV{ET_PLATFORM}/lib/cmake/riscv64-ec-toolchain.cmake)\n\
@@ -58,6 +63,21 @@ const START: &str = ".section .text.init, \"ax\", @progbits\n.global _start\n_st
     call entry_point\n li a2, 0\n mv a1, a0\n li a0, 8\n ecall\n";
 const HOST: &str = "#include <et.h>\nint main(void) { return et_init(ET_ABI_VERSION); }\n";
 
+/// A program for the original runtime: fills memory, and reads it back.
+const THEIRS: &str = "#include <device-layer/IDeviceLayer.h>\n#include <runtime/IRuntime.h>\n\
+    int main()\n\
+    {\n\
+        std::shared_ptr<dev::IDeviceLayer> layer = dev::IDeviceLayer::createPcieDeviceLayer();\n\
+        const auto runtime = rt::IRuntime::create(layer);\n\
+        const auto device = runtime->getDevices().at(0);\n\
+        const auto stream = runtime->createStream(device);\n\
+        std::byte *place = runtime->mallocDevice(device, 5);\n\
+        std::byte there[5] = {std::byte{1}, std::byte{2}, std::byte{3}}, here[5] = {};\n\
+        runtime->memcpyHostToDevice(stream, there, place, 5);\n\
+        runtime->memcpyDeviceToHost(stream, place, here, 5);\n\
+        return runtime->waitForStream(stream) && here[2] == there[2] ? 0 : 1;\n\
+    }\n";
+
 /// Checks a prefix.
 pub(crate) fn check() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
@@ -75,6 +95,7 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     let files = [
         ("CMakeLists.txt", PROJECT),
         ("host.c", HOST),
+        ("theirs.cpp", THEIRS),
         ("device/CMakeLists.txt", DEVICE),
         ("device/k.c", KERNEL),
         ("device/start.S", START),
@@ -110,7 +131,9 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     let mut configure = inside("cmake");
     good(configure.args(["-S", ".", "-B", "build"]).env("ET_PLATFORM", &prefix))?;
     good(inside("cmake").args(["--build", "build"]))?;
-    good(&mut inside("build/host"))?;
+    for program in ["build/host", "build/etrt", "build/etrt_static"] {
+        good(inside(program).env("ET_DEVICE", "sim:shires=1,dram=1GiB"))?;
+    }
     for name in ["ours", "theirs"] {
         let elf = project.join(format!("build/device/{name}.elf"));
         good(Command::new(&et).args(["cc", "--check"]).arg(&elf))?;

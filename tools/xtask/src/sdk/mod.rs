@@ -34,7 +34,7 @@ enum Origin {
 use Origin::{Built, File, Folder, Link, Template};
 
 /// Everything in a prefix. Packages are made from this list, too.
-const FILES: [(&str, Origin, &str); 24] = [
+const FILES: [(&str, Origin, &str); 29] = [
     // Programs.
     ("bin/et", Built, "et"),
     ("bin/et-as", Built, "et-as"),
@@ -51,6 +51,16 @@ const FILES: [(&str, Origin, &str); 24] = [
         "lib/cmake/et/etConfigVersion.cmake",
         Template,
         "bindings/et-capi/cmake/etConfigVersion.cmake.in",
+    ),
+    // C++, and the original runtime's interface.
+    ("include/et.hpp", File, "bindings/et-cpp/include/et.hpp"),
+    ("include", Folder, "bindings/et-cpp/compat/include"),
+    ("lib/libetrt.a", Built, "libetrt.a"),
+    ("lib/cmake/runtime/runtimeConfig.cmake", File, "bindings/et-cpp/cmake/runtimeConfig.cmake"),
+    (
+        "lib/cmake/deviceLayer/deviceLayerConfig.cmake",
+        File,
+        "bindings/et-cpp/cmake/deviceLayerConfig.cmake",
     ),
     // The device.
     ("lib/et/device/README.md", File, "bindings/device/README.md"),
@@ -144,7 +154,40 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     let output = capture(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
     let target = metadata["target_directory"].as_str().context("no target directory")?;
-    Ok(Path::new(target).join(if profile == "dev" { "debug" } else { profile }))
+    let built = Path::new(target).join(if profile == "dev" { "debug" } else { profile });
+    compatibility(&built)?;
+    Ok(built)
+}
+
+/// Builds the original runtime's interface, with the compiler that the environment variable `CXX`
+/// names.
+fn compatibility(built: &Path) -> anyhow::Result<()> {
+    let sources = root().join("bindings/et-cpp/compat/src");
+    let objects = tempfile::tempdir()?;
+    let library = built.join("libetrt.a");
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let mut archive = Command::new("ar");
+    archive.arg("crsD").arg(&library);
+    let mut names = Vec::new();
+    walk(Path::new(""), &sources, &mut names)?;
+    for (name, _, source) in names {
+        if source.extension() != Some(OsStr::new("cpp")) {
+            continue;
+        }
+        let object = objects.path().join(name).with_extension("o");
+        let mut command = Command::new(&compiler);
+        command.args(["-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c"]);
+        for include in ["et-capi/include", "et-cpp/include", "et-cpp/compat/include"] {
+            command.arg("-I").arg(root().join("bindings").join(include));
+        }
+        execute(command.arg(&source).arg("-o").arg(&object))?;
+        archive.arg(object);
+    }
+    if library.exists() {
+        // An archive keeps what it has.
+        fs::remove_file(&library)?;
+    }
+    execute(&mut archive)
 }
 
 /// Where files are written.
