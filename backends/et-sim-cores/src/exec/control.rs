@@ -161,6 +161,15 @@ stops! {
     pause(env, _pc) = Event::Yield;
 }
 
+/// Stops at the instruction `op` with the event that the hart has.
+#[cold]
+#[inline(never)]
+pub(crate) fn stop_noted(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op) {
+    if let Some(event) = hart.event {
+        stop(hart, env, at, left, op, event);
+    }
+}
+
 /// Defines handlers that leave the work to a function that may fail.
 macro_rules! delegate {
     ($($name:ident = $function:path;)*) => {
@@ -172,9 +181,18 @@ macro_rules! delegate {
             left: u64,
             op: Op,
         ) {
-            match $function(hart, env.core, op, env.address(at)) {
-                Ok(()) => next(hart, env, ops, at + LEN, left),
-                Err(event) => stop(hart, env, at, left, op, event),
+            // Nothing of this may be on the handler's own stack: it would keep the call of the next
+            // handler from being a jump.
+            #[inline(never)]
+            fn completes(hart: &mut Hart, env: &Env<'_>, op: Op, at: usize) -> bool {
+                let result = $function(hart, env.core, op, env.address(at));
+                hart.event = result.err();
+                hart.event.is_none()
+            }
+            if completes(hart, env, op, at) {
+                next(hart, env, ops, at + LEN, left);
+            } else {
+                stop_noted(hart, env, at, left, op);
             }
         })*
     };

@@ -1,7 +1,7 @@
 //! Handlers of floating-point and packed instructions.
 
 use crate::decode::op::Op;
-use crate::exec::control::delegate;
+use crate::exec::control::{delegate, stop_noted};
 use crate::exec::packed as vectors;
 use crate::exec::slow_float;
 use crate::exec::{Env, Ops, next, stop};

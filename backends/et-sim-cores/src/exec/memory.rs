@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::decode::op::Op;
 use crate::exec::amo;
-use crate::exec::control::delegate;
+use crate::exec::control::{delegate, stop_noted};
 use crate::exec::{Env, Ops, next, stop};
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::bus;

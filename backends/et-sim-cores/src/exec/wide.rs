@@ -14,6 +14,20 @@ use crate::float::soft::SIGN;
 use crate::float::wide;
 use crate::machine::hart::Hart;
 
+/// The handler of all packed instructions; apart, so that what is common needs no stack.
+#[cold]
+#[inline(never)]
+fn otherwise<const LEN: usize>(
+    hart: &mut Hart,
+    env: &Env<'_>,
+    ops: &Ops,
+    at: usize,
+    left: u64,
+    op: Op,
+) {
+    float::packed::<LEN>(hart, env, ops, at, left, op);
+}
+
 /// Defines handlers: what is tried, with the instruction at hand.
 macro_rules! handlers {
     ($($name:ident, $wide:ident: |$hart:ident, $env:ident, $raw:ident| $done:expr;)*) => {
@@ -32,7 +46,7 @@ macro_rules! handlers {
                 if $done {
                     return next($hart, $env, ops, at + LEN, left);
                 }
-                float::packed::<LEN>($hart, $env, ops, at, left, op);
+                otherwise::<LEN>($hart, $env, ops, at, left, op);
             }
 
             pub(crate) fn $name<const LEN: usize>(
@@ -48,7 +62,7 @@ macro_rules! handlers {
                     // SAFETY: the processor has the features that the function is compiled for.
                     return unsafe { $wide::<LEN>(hart, env, ops, at, left, op) };
                 }
-                float::packed::<LEN>(hart, env, ops, at, left, op);
+                otherwise::<LEN>(hart, env, ops, at, left, op);
             }
         )*
     };
