@@ -138,7 +138,12 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
         }
         Access::GatherBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
-            if wide::run(|| gather_block_at_once(hart, core, fd, (block, base), size)) {
+            let done = match size {
+                1 => wide::run(|| gather_block_at_once::<1>(hart, core, fd, block, base)),
+                2 => wide::run(|| gather_block_at_once::<2>(hart, core, fd, block, base)),
+                _ => wide::run(|| gather_block_at_once::<4>(hart, core, fd, block, base)),
+            };
+            if done {
                 return Ok(());
             }
             let mut result = hart.f[fd].0;
@@ -151,7 +156,9 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
             hart.f[fd] = Vector(result);
             Ok(())
         }
-        Access::Gather(size, None) if wide::run(|| gather_at_once(hart, core, raw, size)) => Ok(()),
+        Access::Gather(1, None) if wide::run(|| gather_at_once::<1>(hart, core, raw)) => Ok(()),
+        Access::Gather(2, None) if wide::run(|| gather_at_once::<2>(hart, core, raw)) => Ok(()),
+        Access::Gather(4, None) if wide::run(|| gather_at_once::<4>(hart, core, raw)) => Ok(()),
         Access::ScatterBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
             for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
@@ -168,7 +175,7 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
 /// Gathers all enabled lanes, if nothing is in the way of any; returns `false`, with nothing done,
 /// otherwise.
 #[inline(always)]
-fn gather_at_once(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool {
+fn gather_at_once<const SIZE: u64>(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
     if hart.gsc_progress != 0 || !is_direct(hart, core, None) {
         return false;
     }
@@ -177,8 +184,8 @@ fn gather_at_once(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool
     let mut result = [0; LANES];
     for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
         let from = offset(base, indices[lane].cast_signed());
-        let Some(bits) = direct_word(hart, core, from, size) else { return false };
-        result[lane] = extend(bits.into(), size);
+        let Some(bits) = direct_word(hart, core, from, SIZE) else { return false };
+        result[lane] = extend(bits.into(), SIZE);
     }
     put(hart, rd(raw) as usize, mask, &result);
     true
@@ -186,12 +193,12 @@ fn gather_at_once(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool
 
 /// The same for a gather within a block, whose indices are packed.
 #[inline(always)]
-fn gather_block_at_once(
+fn gather_block_at_once<const SIZE: u64>(
     hart: &mut Hart,
     core: &Core<'_>,
     fd: usize,
-    (block, indices): (u64, u64),
-    size: u64,
+    block: u64,
+    indices: u64,
 ) -> bool {
     if !is_direct(hart, core, None) {
         return false;
@@ -200,8 +207,8 @@ fn gather_block_at_once(
     let Some(words) = direct_lanes(hart, core, start) else { return false };
     let result = std::array::from_fn(|lane| {
         // Below 32.
-        let at = low(in_block(block, indices, size, lane).wrapping_sub(start));
-        extend((words[(at / 4) as usize % LANES] >> (8 * (at % 4))).into(), size)
+        let at = low(in_block(block, indices, SIZE, lane).wrapping_sub(start));
+        extend((words[(at / 4) as usize % LANES] >> (8 * (at % 4))).into(), SIZE)
     });
     put(hart, fd, hart.masks & ALL, &result);
     true

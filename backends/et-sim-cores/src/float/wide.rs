@@ -23,10 +23,11 @@ pub(crate) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
 }
 
-/// Compiles a function that is inlined here for processors with wide vectors.
+/// Compiles a function that is inlined here for processors with wide vectors. It comes by reference:
+/// what it captures was just written, part by part, and would be copied as a whole.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn on_avx2<R>(function: impl FnOnce() -> R) -> R {
+fn on_avx2<R>(function: &mut impl FnMut() -> R) -> R {
     function()
 }
 
@@ -35,11 +36,11 @@ fn on_avx2<R>(function: impl FnOnce() -> R) -> R {
 /// A register that is written by halves and then read as a whole is slow on many processors, so
 /// moves of registers belong in here, too.
 #[inline(always)]
-pub(crate) fn run<R>(function: impl FnOnce() -> R) -> R {
+pub(crate) fn run<R>(mut function: impl FnMut() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if has_avx2() {
         // SAFETY: the processor has the features that the function is compiled for.
-        return unsafe { on_avx2(function) };
+        return unsafe { on_avx2(&mut function) };
     }
     function()
 }
