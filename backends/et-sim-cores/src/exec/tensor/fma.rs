@@ -3,6 +3,7 @@
 use super::{BAD_PAIRING, LINES, Operation, Row, SCRATCHPAD_OFF, SIDE, fail, tile, unit};
 use crate::float::lanes;
 use crate::float::soft::{NX, Rounding};
+use crate::float::wide;
 use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
 
@@ -53,8 +54,11 @@ pub(super) fn execute(hart: &mut Hart, core: &Core<'_>, operation: &Operation) {
     let b = |k: usize| if uses_ten_b { unit.ten_b[k] } else { unit.lines[(line_b + k) % LINES] };
     let mut tile = Tile {
         a: std::array::from_fn(|row| {
-            let line = unit.lines[(line_a + row) % LINES];
-            std::array::from_fn(|k| line[(offset + k) % SIDE])
+            let mut line = unit.lines[(line_a + row) % LINES];
+            if offset != 0 {
+                line.rotate_left(offset);
+            }
+            line
         }),
         b: [[0; SIDE]; SIDE],
         c: unit.ten_c,
@@ -111,7 +115,9 @@ fn put(hart: &mut Hart, tile: &Tile) {
 
 fn fp32(tile: &mut Tile, is_on: impl Fn(usize) -> bool, rounding: Rounding, flags: &mut u32) {
     // The host's arithmetic tells no flags: it is of use when the one that may come up is set.
-    let tame = rounding == Rounding::NearestEven && tile::has_host_fma() && tile::is_tame32(tile);
+    let tame = rounding == Rounding::NearestEven
+        && tile::has_host_fma()
+        && wide::run(|| tile::is_tame32(tile));
     for row in (0..tile.rows).filter(|&row| is_on(row)) {
         if tame && *flags & NX != 0 {
             tile::row32(tile, row);

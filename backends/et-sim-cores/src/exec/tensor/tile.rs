@@ -51,6 +51,7 @@ macro_rules! on_host {
 }
 
 /// Returns `true` if values are 0, or their exponents lie in a range.
+#[inline(always)]
 fn are_within(values: &[u32], exponents: Range<u32>) -> bool {
     let mut ok = true;
     for &bits in values {
@@ -61,6 +62,7 @@ fn are_within(values: &[u32], exponents: Range<u32>) -> bool {
 
 /// Returns `true` if sums of a tile of floats can neither overflow nor get too small to be normal:
 /// all are multiples of 2^-126.
+#[inline(always)]
 pub(super) fn is_tame32(tile: &Tile) -> bool {
     // Factors within 2^±40: products are multiples of 2^(-40 - 23 - 40 - 23).
     let factors = 127 - 40..127 + 41;
@@ -70,6 +72,7 @@ pub(super) fn is_tame32(tile: &Tile) -> bool {
 }
 
 /// The same for what the products are added to.
+#[inline(always)]
 fn has_tame_sums(tile: &Tile) -> bool {
     let sums = 127 - 103..127 + 100;
     tile.first_pass
