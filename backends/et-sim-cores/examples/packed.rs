@@ -19,8 +19,8 @@ const COPIES: u32 = 32;
 const EXIT: [u32; 4] = [0x0080_0513, 0x0000_0593, 0x0000_0613, 0x0000_0073];
 const LANES: f64 = 8.0;
 
-/// Instructions, and how often each is in a mix of 100. x10 points to floats, x11 is an index; f1 to
-/// f3 are inexact floats, f4 small indices, f5 integers, f8 halves.
+/// Instructions, and how often each is in a mix of 100. x10 points to floats, x11 is an index; f1
+/// to f3 are inexact floats, f4 small indices, f5 integers, f8 halves.
 const MIX: [(&str, f64); 14] = [
     ("fmadd.ps f6, f1, f2, f6", 18.0),
     ("fadd.ps f6, f6, f1", 8.0),

@@ -46,11 +46,12 @@ pub enum MemoryModel {
     /// - What a shire wrote gets to memory with `evict_va` and `flush_va` to level 2 or 3, and at
     ///   the end of the kernel. A line that was evicted is looked at afresh. If the cache is full,
     ///   the page that came first goes; otherwise nothing leaves it by itself.
-    /// - Local atomics and coherent accesses act in the cache. Global ones, and stores of the tensor
-    ///   unit, act in memory, and change what the cache has of the same bytes. All take effect at
-    ///   once.
-    /// - The harts of a shire take turns of at most 50 instructions on one host thread, in the order
-    ///   of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Shires run in parallel.
+    /// - Local atomics and coherent accesses act in the cache. Global ones, and stores of the
+    ///   tensor unit, act in memory, and change what the cache has of the same bytes. All take
+    ///   effect at once.
+    /// - The harts of a shire take turns of at most 50 instructions on one host thread, in the
+    ///   order of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Shires run in
+    ///   parallel.
     ///
     /// Kernels in which several shires compute the same rows in place are right so, as on the card,
     /// and wrong on flat memory. Runs are equal if shires do not race for what they tell one

@@ -1,5 +1,6 @@
-//! Packed arithmetic against the scalar instructions, lane by lane, with the flag for inexact results
-//! set and not set before: if it is, lanes may be computed all at once. Spec: ISA §1.4, §3.5
+//! Packed arithmetic against the scalar instructions, lane by lane, with the flag for inexact
+//! results set and not set before: if it is, lanes may be computed all at once.
+//! Spec: ISA §1.4, §3.5
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -149,7 +149,7 @@ fn a_sender_and_its_receiver_meet_in_any_order() {
 #[test]
 fn who_waits_for_a_partner_is_ended_by_an_abort() {
     let mut code = two_minions();
-    // Both receive: nobody sends.
+    // Both receive, neither sends.
     code.label("second").li(A0, 1 << 16 | 1).csrrw(ZERO, TENSOR_REDUCE, A0).exit(0, 0);
     code.label("first").li(A0, 1 << 16 | 1 << 3 | 1).csrrw(ZERO, TENSOR_REDUCE, A0).exit(0, 0);
     let board = Board::new(2);

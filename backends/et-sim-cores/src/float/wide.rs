@@ -23,8 +23,8 @@ pub(crate) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
 }
 
-/// Compiles a function that is inlined here for processors with wide vectors. It comes by reference:
-/// what it captures was just written, part by part, and would be copied as a whole.
+/// Compiles a function that is inlined here for processors with wide vectors. It comes by
+/// reference: what it captures was just written, part by part, and would be copied as a whole.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn on_avx2<R>(function: &mut impl FnMut() -> R) -> R {
@@ -51,8 +51,9 @@ fn rank(bits: u32) -> u32 {
     (bits << 1).wrapping_sub(1)
 }
 
-/// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given. Returns
-/// `false` if a lane may raise another flag than that for inexact results; `out` is of no use then.
+/// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given.
+/// Returns `false` if a lane may raise another flag than that for inexact results; `out` is of no
+/// use then.
 ///
 /// For code that is compiled for such vectors: without the instruction it is slow.
 #[inline(always)]

@@ -2,9 +2,9 @@
 //!
 //! The harts of a shire share one cache, which loads and stores of DRAM go through. What it holds
 //! of a line stays as it is until the shire writes or evicts it, whatever others do meanwhile. What
-//! it wrote gets to memory when it is evicted or flushed, and at the end of the kernel, in the order
-//! of the shires; also if the cache is full, when the page that came first has to go. Global atomics
-//! and stores, and stores of the tensor unit, go to memory at once.
+//! it wrote gets to memory when it is evicted or flushed, and at the end of the kernel, in the
+//! order of the shires; also if the cache is full, when the page that came first has to go. Global
+//! atomics and stores, and stores of the tensor unit, go to memory at once.
 //!
 //! Pages of 4 KiB have a frame, found by a table, and a bit per line that is there: so a look at
 //! the cache costs little more than one at memory.

@@ -89,7 +89,7 @@ pub enum CpuAccess {
 /// | `compute` | `cores`, or `null` for kernels that end at once |
 /// | `float` | `hardware`, or `ieee` to execute what traps on the silicon |
 /// | `timing` | `host`, or `deterministic` for one thread and a clock of instructions |
-/// | `memory` | `flat`, `private` for a cache per shire, or `weak` for caches that are not coherent, in an order `seed` decides |
+/// | `memory` | `flat`, `private` caches of shires, or `weak`: incoherent, as `seed` decides |
 /// | `coherent` | `yes`, or `no` for DMA memory that has to be synchronised |
 /// | `cpu-access` | `no`, or `yes` for registers that let the host use device memory |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |

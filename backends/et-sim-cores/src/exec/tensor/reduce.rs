@@ -52,7 +52,7 @@ enum Role {
     Receive,
 }
 
-/// Finds who takes part: the partner's minion number and the own role; none if nobody does.
+/// Finds the partner's minion number and the own role; none if the minion takes no part.
 fn partner(operation: &Operation, minion: u64) -> Option<(u64, Role)> {
     let command = operation.bits(0, 2);
     if command < 2 {
