@@ -45,7 +45,8 @@ std::vector<std::string> wanted() {
       cards.push_back(std::move(locator));
     }
   }
-  return cards.size() == 1 ? cards : std::vector<std::string>{"sim:"};
+  // As caches are on the card: shires that do the same work in place rely on it.
+  return cards.size() == 1 ? cards : std::vector<std::string>{"sim:memory=private"};
 }
 
 } // namespace
@@ -73,7 +74,7 @@ IDeviceLayer::createSysEmuDeviceLayer(const emu::SysEmuOptions& options, std::ui
   if (shires == 0 || (options.minionShiresMask & 0xFFFFFFFF) != below) {
     throw rt::Exception("the simulator has shires from 0 on, without gaps");
   }
-  const std::string locator = "sim:shires=" + std::to_string(shires);
+  const std::string locator = "sim:memory=private,shires=" + std::to_string(shires);
   return std::make_unique<Locators>(std::vector<std::string>(numDevices, locator));
 }
 
