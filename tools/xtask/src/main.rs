@@ -6,6 +6,7 @@
 mod ci;
 mod generate;
 mod layers;
+mod llama;
 mod loom;
 mod sdk;
 mod shell;
@@ -51,6 +52,8 @@ enum Command {
     Generate,
     /// Installs libraries, headers, packages and the compiler wrapper for programs and kernels.
     Sdk(sdk::Options),
+    /// Runs llama.cpp's own backend, unmodified, on a simulated card.
+    Llama(llama::Options),
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
 }
@@ -66,6 +69,7 @@ fn main() -> anyhow::Result<()> {
         Command::Loom { json } => loom::run(json.as_deref()),
         Command::Generate => generate::run(),
         Command::Sdk(options) => sdk::run(&options),
+        Command::Llama(options) => llama::run(&options),
         Command::Vm(options) => vm::run(&options),
     }
 }

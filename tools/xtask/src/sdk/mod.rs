@@ -112,6 +112,13 @@ pub(crate) struct Options {
     profile: String,
 }
 
+impl Options {
+    /// A prefix of optimised programs and libraries.
+    pub(crate) fn to(prefix: PathBuf) -> Self {
+        Self { prefix: Some(prefix), destdir: None, deb: None, profile: "release".to_owned() }
+    }
+}
+
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let prefix = options.prefix.as_deref().unwrap_or(Path::new("/usr"));
     let built = build(&options.profile)?;
@@ -151,12 +158,17 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     let packages = ["-p", "et-capi", "-p", "et-cli", "-p", "et-as"];
     let call = [&["build", "--locked", "--profile", profile], &packages[..]].concat();
     execute(&mut cargo(&call))?;
+    let built = built(profile)?;
+    compatibility(&built)?;
+    Ok(built)
+}
+
+/// The folder of what was built with a profile.
+pub(crate) fn built(profile: &str) -> anyhow::Result<PathBuf> {
     let output = capture(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
     let target = metadata["target_directory"].as_str().context("no target directory")?;
-    let built = Path::new(target).join(if profile == "dev" { "debug" } else { profile });
-    compatibility(&built)?;
-    Ok(built)
+    Ok(Path::new(target).join(if profile == "dev" { "debug" } else { profile }))
 }
 
 /// Builds the original runtime's interface, with the compiler that the environment variable `CXX`

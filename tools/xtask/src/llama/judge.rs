@@ -1,0 +1,140 @@
+//! What llama.cpp's programs say.
+
+/// Cases of a step.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Cases {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    pub(super) skipped: usize,
+    pub(super) remarks: Vec<String>,
+}
+
+impl Cases {
+    pub(super) fn passed(passed: usize) -> Self {
+        Self { passed, ..Self::default() }
+    }
+
+    pub(super) fn failure(why: String) -> Self {
+        Self { failed: 1, remarks: vec![format!("FAILED: {why}")], ..Self::default() }
+    }
+
+    pub(super) fn skipped(why: String) -> Self {
+        Self { skipped: 1, remarks: vec![format!("skipped, because {why}")], ..Self::default() }
+    }
+
+    pub(super) fn judged(what: &str, is_so: bool) -> Self {
+        if is_so { Self::passed(1) } else { Self::failure(format!("not so: {what}")) }
+    }
+
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.remarks.append(&mut other.remarks);
+    }
+
+    /// Of `test-backend-ops`: a line for each case, and a sum at the end, without which the program
+    /// did not come to it. What the backend does not claim is no case.
+    pub(super) fn of_operators(said: &str) -> Self {
+        let mut cases = Self::default();
+        let mut sum = None;
+        for line in said.lines() {
+            let line = plain(line);
+            if line.ends_with("OK") && line.contains("):") {
+                cases.passed += 1;
+            } else if line.ends_with("FAIL") && line.contains("):") {
+                cases.failed += 1;
+                cases.remarks.push(line.trim().to_owned());
+            } else if let Some(numbers) = line.trim().strip_suffix(" tests passed") {
+                sum = numbers.split_once('/').and_then(|(passed, all)| {
+                    Some((passed.parse::<usize>().ok()?, all.parse::<usize>().ok()?))
+                });
+            }
+        }
+        if sum != Some((cases.passed, cases.passed + cases.failed)) || cases.passed == 0 {
+            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            cases.failed += 1;
+            cases.remarks.push(format!("the program ended early; its last line: {last}"));
+        }
+        cases
+    }
+
+    /// Of `test-llama-archs`: a table with a row for each model, which says what became of it. A
+    /// row of an architecture that the program itself does not test is no case.
+    pub(super) fn of_architectures(name: &str, said: &str) -> Self {
+        let mut cases = Self::default();
+        for line in said.lines() {
+            let line = plain(line);
+            let fields: Vec<_> = line.split('|').map(str::trim).collect();
+            if !fields.contains(&name) {
+                continue;
+            }
+            if line.contains("FAIL") {
+                cases.failed += 1;
+                cases.remarks.push(line.trim().to_owned());
+            } else if line.contains("OK") {
+                cases.passed += 1;
+            }
+        }
+        if cases.passed + cases.failed == 0 {
+            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            cases.add(Self::failure(format!("{name} was not tested; the last line: {last}")));
+        }
+        cases
+    }
+}
+
+/// A line without colours.
+fn plain(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        text += before;
+        rest = after.split_once('m').map_or("", |(_, after)| after);
+    }
+    text + rest
+}
+
+/// Tokens per second, as llama.cpp measures them while it makes text.
+pub(super) fn speed(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains("eval time") && !line.contains("prompt"))?;
+    let (before, _) = line.split_once(" tokens per second")?;
+    before.rsplit([' ', ',']).find(|word| !word.is_empty())?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_counted_and_must_agree_with_the_sum() {
+        let said = "  ADD(type=f32,ne=[1,1,8,1]): \u{1b}[1;32mOK\u{1b}[0m\n\
+            SUB(type=f16): not supported [ET0]\n\
+            MUL(type=f32): [MUL] NMSE = 1.0 > 0.1 \u{1b}[1;31mFAIL\u{1b}[0m\n\
+            1/2 tests passed\n  Backend ET: \u{1b}[1;31mFAIL\u{1b}[0m\n";
+        let cases = Cases::of_operators(said);
+        assert_eq!((cases.passed, cases.failed), (1, 1));
+        assert!(cases.remarks[0].starts_with("MUL("));
+        let early = Cases::of_operators(said.split_once("1/2").unwrap_or_default().0);
+        assert_eq!((early.passed, early.failed), (1, 2));
+        assert!(early.remarks[1].contains("ended early"), "{early:?}");
+        assert_eq!(Cases::of_operators("0/0 tests passed").failed, 1);
+    }
+
+    #[test]
+    fn architectures_that_do_not_come_up_have_failed() {
+        let said =
+            "|   llama|  ET0|Dense| 2.85e-11|\u{1b}[32mOK\u{1b}[0m|\n|llama| ET0|MoE|FAIL|\n";
+        let cases = Cases::of_architectures("llama", said);
+        assert_eq!((cases.passed, cases.failed), (1, 1));
+        assert_eq!(Cases::of_architectures("gemma", said).failed, 1);
+    }
+
+    #[test]
+    fn the_speed_is_that_of_new_text() {
+        let said = "x: prompt eval time =  10.00 ms /  5 tokens ( 2.00 ms per token, 500.00 tokens per second)\n\
+            x:        eval time =  90.00 ms / 15 runs ( 6.00 ms per token,   166.67 tokens per second)\n";
+        assert_eq!(speed(said), Some(166.67));
+        assert_eq!(speed(""), None);
+    }
+}
