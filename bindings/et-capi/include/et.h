@@ -509,9 +509,9 @@ enum et_status et_event_on_done(struct et_event event, et_callback callback, voi
 enum et_status et_event_failure(struct et_event event, struct et_failure *failure);
 
 // Returns the number with which the device answered a copy or launch that it failed or refused
-// (interface specification, sections 7.6 and 7.8); `ET_INVALID` if the operation has no such answer.
-enum et_status et_event_device_status(struct et_event event,
-                                      uint32_t *status);
+// (interface specification, sections 7.6 and 7.8); `ET_INVALID` if the operation has no such
+// answer.
+enum et_status et_event_device_status(struct et_event event, uint32_t *status);
 
 // Frees an event. The operation goes on; if it fails and no call has heard of that, the failure is
 // in the stream's list of errors.

@@ -215,7 +215,8 @@ pub extern "C" fn et_event_failure(
 }
 
 /// Returns the number with which the device answered a copy or launch that it failed or refused
-/// (interface specification, sections 7.6 and 7.8); `ET_INVALID` if the operation has no such answer.
+/// (interface specification, sections 7.6 and 7.8); `ET_INVALID` if the operation has no such
+/// answer.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_event_device_status(
     event: et_event,

@@ -42,8 +42,6 @@ public:
     }
   }
 
-  bool isThisThread() const { return thread_.get_id() == std::this_thread::get_id(); }
-
 private:
   struct State {
     std::mutex mutex;

