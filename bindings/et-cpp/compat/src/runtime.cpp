@@ -21,6 +21,8 @@ constexpr std::size_t MOST_ERRORS = 1024;
 constexpr std::uint64_t THREADS_OF_A_SHIRE = 64;
 // A time at which nothing is waited for. Not the least, from which no other can be subtracted.
 constexpr Clock::time_point PAST{};
+// The default of waits, for those that take no timeout.
+constexpr std::chrono::hours LONGEST_WAIT{24};
 // How long the end of the runtime waits for what is in flight.
 constexpr std::chrono::seconds LAST_WAIT{10};
 
@@ -177,9 +179,9 @@ public:
   }
 
   void destroyStream(StreamId id) override {
-    std::vector<OperationPtr> pending = pendingOf(id, nullptr);
-    for (const OperationPtr& operation : pending) {
-      waitUntilEnd(operation, Clock::time_point::max());
+    // Of what is read, the memory is the user's again afterwards.
+    if (!waitForStream(id, LONGEST_WAIT)) {
+      throw Exception("stream " + std::to_string(number(id)) + " has work that does not end");
     }
     const std::lock_guard lock(mutex_);
     if (streams_.erase(number(id)) == 0) {

@@ -44,7 +44,7 @@ public:
   virtual void freeDevice(DeviceId device, std::byte* buffer) = 0;
 
   virtual StreamId createStream(DeviceId device) = 0;
-  // What the stream was given is done; its errors are gone.
+  // Waits for what the stream was given, for a day at most; its errors are gone.
   virtual void destroyStream(StreamId stream) = 0;
 
   // The ELF file is copied before this returns. The event has ended, unless a copy of the image to
