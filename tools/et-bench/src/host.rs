@@ -11,9 +11,9 @@ use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(30);
 /// The board whose firmware half answers at once: kernels end as soon as they are launched.
-const NULL_DEVICE: &str = "sim:compute=null,dram=1GiB";
+pub(crate) const NULL_DEVICE: &str = "sim:compute=null,dram=1GiB";
 
-const ADD: &[u8] = include_bytes!("../../../testing/kernels/elf/add.elf");
+pub(crate) const ADD: &[u8] = include_bytes!("../../../testing/kernels/elf/add.elf");
 
 fn null_device() -> anyhow::Result<(Device<AnyHal>, Kernel)> {
     let device = et::open(NULL_DEVICE)?;

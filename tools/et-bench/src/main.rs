@@ -12,6 +12,7 @@ mod figure;
 mod floor;
 mod graph;
 mod host;
+mod llama;
 mod vfio;
 
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ enum What {
     Graph,
     /// A card in another process.
     Vfio,
+    /// Calls through the C interface, and launches on all harts, as llama.cpp makes them.
+    Llama,
     /// The other process of a measurement.
     #[command(hide = true)]
     Peer {
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<()> {
     };
     match what {
         Some(What::Graph) => graph::figures(&mut take)?,
+        Some(What::Llama) => llama::figures(&mut take)?,
         Some(_) => vfio::figures(only.as_deref(), &mut take)?,
         None => {
             for (name, bench) in BENCHES {

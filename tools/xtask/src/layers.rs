@@ -27,7 +27,7 @@ const LAYERS: [(&str, u32); 24] = [
     ("et-cli", 5),
     ("et-simd", 5),
     ("et-vm-edu", 5),
-    ("et-bench", 5),
+    ("et-bench", 6),
     ("xtask", 5),
     ("et-testkit", 1),
     ("et-conformance", 5),
