@@ -60,7 +60,7 @@ impl Workshop {
             let tools = self.file("tools");
             quiet(Command::new("python3").args(["-m", "venv"]).arg(tools))?;
             let mut pip = Command::new(self.tool("pip"));
-            quiet(pip.args(["install", "--quiet", CMAKE, "numpy"]))?;
+            quiet(pip.args(["install", "--quiet", CMAKE]))?;
         }
         for version in [OPERATORS, MODELS] {
             if self.sources(version).join("CMakeLists.txt").exists() {
