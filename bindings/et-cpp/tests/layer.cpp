@@ -51,20 +51,20 @@ int main(int, char** arguments) {
   CHECK(memory.bytes() == 4096 && device.memory_stats().live_blocks >= 1);
 
   const std::vector<float> ones(1024, 1.0F);
-  stream.copy_to_device(ones, memory).wait(10s);
+  stream.copy_to_device(ones, memory).wait(60s);
   et::Launch launch(kernel);
   launch.arg(memory).arg(memory).arg(2.5F).arg(std::uint64_t{1024});
-  stream.launch(launch).wait(10s);
+  stream.launch(launch).wait(60s);
   const AddScalar args{memory.address(), memory.address(), 1.0F, 1024};
   const et::Event event = stream.launch(et::Launch(kernel).args(args).keep(memory).shires(1));
-  event.wait(10s);
+  event.wait(60s);
   CHECK(event.is_done() && event.status() == ET_OK);
-  CHECK(stream.read<float>(memory, 1024, 10s) == std::vector<float>(1024, 4.5F));
-  stream.fill(memory, 8, 8, 0).wait(10s);
-  CHECK(stream.read<float>(memory, 2, 10s, 8) == std::vector<float>(2, 0.0F));
+  CHECK(stream.read<float>(memory, 1024, 60s) == std::vector<float>(1024, 4.5F));
+  stream.fill(memory, 8, 8, 0).wait(60s);
+  CHECK(stream.read<float>(memory, 2, 60s, 8) == std::vector<float>(2, 0.0F));
   std::vector<float> later(2);
   const et::Event read = stream.copy_to_host(memory, 16, later.data(), 8);
-  read.wait(10s);
+  read.wait(60s);
   CHECK(later[1] == 4.5F);
 
   // A handle that was given away is no one's.
@@ -80,10 +80,10 @@ int main(int, char** arguments) {
   other.wait_for(endless);
   const et::Event behind = other.barrier();
   CHECK(statusOf([&] { endless.wait(1ms); }) == ET_TIMEOUT);
-  device.abort(endless, 10s);
-  CHECK(statusOf([&] { endless.wait(10s); }) == ET_LAUNCH_FAILED);
-  behind.wait(10s);
-  stream.synchronize(10s);
+  device.abort(endless, 60s);
+  CHECK(statusOf([&] { endless.wait(60s); }) == ET_LAUNCH_FAILED);
+  behind.wait(60s);
+  stream.synchronize(60s);
   CHECK(statusOf([&] { et::text([](char*, std::size_t, std::size_t*) { return ET_OTHER; }); }) ==
         ET_OTHER);
   std::printf("layer: passed\n");
