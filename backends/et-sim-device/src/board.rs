@@ -1,7 +1,7 @@
 //! The slot: everything that host and device share, and the thread that is the device.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,12 @@ pub(crate) struct Slot {
     running: AtomicU32,
     /// Raised when that changes.
     reset_over: Event,
+    /// What the device does wrong at every boot.
+    boot_faults: Mutex<Vec<Fault>>,
+    /// What it shall do wrong besides, until the firmware has taken note.
+    injected: Mutex<Vec<Fault>>,
+    /// Raised when it has.
+    injection_over: Event,
 }
 
 /// Statistics with one writer, the firmware thread.
@@ -107,12 +113,14 @@ const LINK_BITS: u64 = 0xff;
 const CONTROL_STOP: u32 = 1;
 const CONTROL_RESET: u32 = 2;
 const CONTROL_CLEAR: u32 = 4;
+const CONTROL_FAULT: u32 = 8;
 
 /// What the firmware thread is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Stop,
     Reset(MemoryAfterReset),
+    Fault,
 }
 
 impl Slot {
@@ -132,7 +140,31 @@ impl Slot {
         } else {
             MemoryAfterReset::Kept
         };
-        (word & CONTROL_RESET != 0).then_some(Control::Reset(memory))
+        if word & CONTROL_RESET != 0 {
+            // The reset comes first; the next look finds the rest.
+            self.control.fetch_or(word & CONTROL_FAULT, Ordering::AcqRel);
+            return Some(Control::Reset(memory));
+        }
+        (word & CONTROL_FAULT != 0).then_some(Control::Fault)
+    }
+
+    /// Returns what the device does wrong when it boots.
+    pub(crate) fn boot_faults(&self) -> MutexGuard<'_, Vec<Fault>> {
+        self.boot_faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands the firmware each fault that was injected since the last time.
+    pub(crate) fn take_injected(&self, mut take: impl FnMut(Fault)) {
+        let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        injected.drain(..).for_each(&mut take);
+        drop(injected);
+        self.injection_over.raise();
+    }
+
+    /// The link goes down after so many accesses more.
+    pub(crate) fn lose_link(&self, after: u32) {
+        self.accesses_left.store(after, Ordering::Relaxed);
+        self.set_link(self.generation(), LINK_COUNTING);
     }
 
     /// The firmware has programmed the address translation: BARs reach the device from now on.
@@ -140,7 +172,7 @@ impl Slot {
     /// Nothing happens if a reset has begun meanwhile: the link is then that of the next
     /// generation.
     pub(crate) fn link_up(&self, of: Generation) {
-        let loss = self.config.faults.iter().find_map(|fault| match fault {
+        let loss = self.boot_faults().iter().find_map(|fault| match fault {
             Fault::LinkLoss { after } => Some(*after),
             _ => None,
         });
@@ -257,6 +289,9 @@ impl Board {
             control: AtomicU32::new(0),
             running: AtomicU32::new(0),
             reset_over: Event::new(),
+            boot_faults: Mutex::new(config.faults.clone()),
+            injected: Mutex::default(),
+            injection_over: Event::new(),
             config,
         });
         let firmware = Firmware::new(Arc::clone(&slot), compute);
@@ -409,6 +444,30 @@ impl Board {
             if self.slot.reset_over.wait(seen, left) == Waited::TimedOut {
                 return !self.resetting();
             }
+        }
+    }
+
+    /// Makes the device do one more thing wrong, from now on; returns when its firmware knows.
+    ///
+    /// Counts of the fault start now. A fault of the boot, or of the registers, shows at every boot
+    /// that follows; all others end with the next reset, but for those of interrupts, which stay.
+    pub fn inject(&self, fault: Fault) {
+        let slot = &self.slot;
+        if fault.is_of_boot() {
+            return slot.boot_faults().push(fault);
+        }
+        let injected = || slot.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        injected().push(fault);
+        slot.control.fetch_or(CONTROL_FAULT, Ordering::AcqRel);
+        slot.bell.raise();
+        loop {
+            let seen = slot.injection_over.epoch();
+            if injected().is_empty() {
+                return;
+            }
+            // The firmware takes its orders whatever state it is in.
+            let (Waited::Raised | Waited::TimedOut) =
+                slot.injection_over.wait(seen, Duration::from_secs(1));
         }
     }
 

@@ -116,6 +116,36 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// Returns `true` if it shows in the boot, or in what the registers say after it.
+    pub(crate) fn is_of_boot(&self) -> bool {
+        matches!(
+            self,
+            Self::NeverBoots
+                | Self::BootStops { .. }
+                | Self::BootError { .. }
+                | Self::BadCrc { .. }
+                | Self::BadSize { .. }
+                | Self::NoFrequency
+        )
+    }
+
+    /// Returns the fault if it shows in responses, to happen so many responses later.
+    pub(crate) fn of_responses_after(mut self, past: u64) -> Option<Self> {
+        match &mut self {
+            Self::BadIndex { nth, .. }
+            | Self::Garbage { nth }
+            | Self::UnknownTag { nth, .. }
+            | Self::DropResponse { nth }
+            | Self::DuplicateResponse { nth }
+            | Self::PartialMessage { nth, .. } => *nth = nth.saturating_add(past),
+            Self::Noise | Self::DelayResponses { .. } => {}
+            _ => return None,
+        }
+        Some(self)
+    }
+}
+
 /// The form of one fault, for error messages and help.
 pub const FAULT_FORMS: &[&str] = &[
     "never-boots",

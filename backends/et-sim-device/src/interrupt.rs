@@ -1,7 +1,6 @@
 //! The four interrupt vectors towards the host, and the doorbells towards the device.
 
 use std::io::{self, IoSliceMut};
-use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -32,7 +31,7 @@ pub struct Interrupts {
     unsent: AtomicU8,
     /// The device may not master the bus, and an MSI is a write on the bus.
     is_muted: AtomicBool,
-    faults: Option<InterruptFaults>,
+    faults: InterruptFaults,
 }
 
 /// A way for an interrupt to a host in another process.
@@ -50,26 +49,17 @@ pub trait InterruptLine: std::fmt::Debug + Send + Sync {
 const SIGNALLED: [Vector; 4] =
     [Vector::OpsCompletion, Vector::MgmtCompletion, Vector::OpsSubmission, Vector::MgmtSubmission];
 
-#[derive(Debug)]
+/// Periods in interrupts; 0 is never.
+#[derive(Debug, Default)]
 struct InterruptFaults {
-    spurious: Option<NonZeroU32>,
-    lost: Option<NonZeroU32>,
+    spurious: AtomicU32,
+    lost: AtomicU32,
     count: AtomicU32,
 }
 
 impl Interrupts {
     pub(crate) fn new(faults: &[Fault]) -> Self {
-        let mut spurious = None;
-        let mut lost = None;
-        for fault in faults {
-            match fault {
-                Fault::SpuriousInterrupts { every } => spurious = Some(*every),
-                Fault::LostInterrupts { every } => lost = Some(*every),
-                _ => {}
-            }
-        }
-        let any = spurious.is_some() || lost.is_some();
-        Self {
+        let this = Self {
             operations: CachePadded::default(),
             management: CachePadded::default(),
             raised: CachePadded::default(),
@@ -77,8 +67,25 @@ impl Interrupts {
             has_lines: AtomicBool::new(false),
             unsent: AtomicU8::new(0),
             is_muted: AtomicBool::new(false),
-            faults: any.then_some(InterruptFaults { spurious, lost, count: AtomicU32::new(0) }),
+            faults: InterruptFaults::default(),
+        };
+        for fault in faults {
+            this.add_fault(*fault);
         }
+        this
+    }
+
+    /// Starts to do something wrong, if the fault is one of interrupts; they are counted from now.
+    pub(crate) fn add_fault(&self, fault: Fault) {
+        let faults = &self.faults;
+        let (period, every) = match fault {
+            Fault::SpuriousInterrupts { every } => (&faults.spurious, every),
+            Fault::LostInterrupts { every } => (&faults.lost, every),
+            _ => return,
+        };
+        // Relaxed: the firmware thread alone raises interrupts, and adds faults once it runs.
+        faults.count.store(0, Ordering::Relaxed);
+        period.store(every.get(), Ordering::Relaxed);
     }
 
     /// Returns the event that both vectors of the endpoint raise.
@@ -119,9 +126,11 @@ impl Interrupts {
     }
 
     pub(crate) fn raise(&self, vector: Vector) {
-        match &self.faults {
-            None => self.deliver(vector),
-            Some(faults) => self.raise_badly(vector, faults),
+        let InterruptFaults { spurious, lost, .. } = &self.faults;
+        if (spurious.load(Ordering::Relaxed) | lost.load(Ordering::Relaxed)) == 0 {
+            self.deliver(vector);
+        } else {
+            self.raise_badly(vector);
         }
     }
 
@@ -162,10 +171,14 @@ impl Interrupts {
     }
 
     #[cold]
-    fn raise_badly(&self, vector: Vector, faults: &InterruptFaults) {
+    fn raise_badly(&self, vector: Vector) {
+        let faults = &self.faults;
         let count = faults.count.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let hits = |every: Option<NonZeroU32>| every.is_some_and(|n| count % n == 0);
-        if hits(faults.spurious) {
+        let hits = |every: &AtomicU32| {
+            let every = every.load(Ordering::Relaxed);
+            every != 0 && count.is_multiple_of(every)
+        };
+        if hits(&faults.spurious) {
             for any in [
                 Vector::MgmtSubmission,
                 Vector::MgmtCompletion,
@@ -174,7 +187,7 @@ impl Interrupts {
             ] {
                 self.deliver(any);
             }
-        } else if !hits(faults.lost) {
+        } else if !hits(&faults.lost) {
             self.deliver(vector);
         }
     }

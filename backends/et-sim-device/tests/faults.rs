@@ -170,3 +170,32 @@ fn the_link_is_lost_after_so_many_accesses() {
     let seen: Vec<_> = (0..6).map(|_| rig.board.link(generation)).collect();
     assert_eq!(seen, [Link::Up, Link::Up, Link::Up, Link::Down, Link::Down, Link::Down]);
 }
+
+#[test]
+fn faults_can_be_injected_and_count_from_then_on() {
+    let mut rig = rig(vec![]);
+    send_echoes(&mut rig, 3);
+    assert_eq!(tags(&mut rig, 3), [1, 2, 3]);
+    rig.board.inject(Fault::DropResponse { nth: 2 });
+    send_echoes(&mut rig, 3);
+    assert_eq!(tags(&mut rig, 2), [1, 3]);
+    rig.board.inject(Fault::DuplicateResponse { nth: 1 });
+    send_echoes(&mut rig, 2);
+    assert_eq!(tags(&mut rig, 3), [1, 1, 2]);
+    rig.assert_quiet();
+    let before = rig.board.counters();
+    rig.board.inject(Fault::Hang { after: 1 });
+    send_echoes(&mut rig, 2);
+    assert_eq!(tags(&mut rig, 1), [1]);
+    until("the firmware to sleep", || rig.board.counters().sleeps > before.sleeps);
+    assert_eq!((rig.try_bytes(), rig.board.counters().commands - before.commands), (None, 1));
+}
+
+#[test]
+fn an_injected_loss_of_the_link_counts_accesses() {
+    let rig = rig(vec![]);
+    let board = &rig.board;
+    board.inject(Fault::LinkLoss { after: 2 });
+    let of = board.generation();
+    assert_eq!([board.link(of), board.link(of), board.link(of)], [Link::Up, Link::Up, Link::Down]);
+}

@@ -58,10 +58,11 @@ pub(crate) enum Progress {
 
 impl Boot {
     pub(crate) fn new(slot: &Slot, generation: Generation) -> Self {
+        let faults = slot.boot_faults();
         Self {
             generation,
-            management: Sequence::new(Endpoint::Management, MANAGEMENT, &slot.config.faults),
-            operations: Sequence::new(Endpoint::Operations, OPERATIONS, &slot.config.faults),
+            management: Sequence::new(Endpoint::Management, MANAGEMENT, &faults),
+            operations: Sequence::new(Endpoint::Operations, OPERATIONS, &faults),
             step: slot.config.boot_step,
             due: Instant::now(),
         }

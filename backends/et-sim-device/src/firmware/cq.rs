@@ -86,27 +86,15 @@ impl CompletionQueue {
         })
     }
 
-    /// Makes the queue misbehave as far as the plan says so.
-    pub(crate) fn with_faults(mut self, plan: &[Fault], seed: u64) -> Self {
-        let of_responses = |fault: &&Fault| {
-            matches!(
-                fault,
-                Fault::Noise
-                    | Fault::BadIndex { .. }
-                    | Fault::Garbage { .. }
-                    | Fault::UnknownTag { .. }
-                    | Fault::DropResponse { .. }
-                    | Fault::DuplicateResponse { .. }
-                    | Fault::DelayResponses { .. }
-                    | Fault::PartialMessage { .. }
-            )
-        };
-        let plan: Vec<Fault> = plan.iter().filter(of_responses).copied().collect();
-        if !plan.is_empty() {
+    /// Makes the queue misbehave, if the fault is one of responses; they are counted from now.
+    pub(crate) fn add_fault(&mut self, fault: Fault, seed: u64) {
+        let past = self.faults.as_ref().map_or(0, |faults| faults.count);
+        let Some(fault) = fault.of_responses_after(past) else { return };
+        let fresh = || {
             let noise = Noise::new(seed);
-            self.faults = Some(Box::new(ResponseFaults { plan, noise, count: 0, corrupt: None }));
-        }
-        self
+            Box::new(ResponseFaults { plan: Vec::new(), noise, count: 0, corrupt: None })
+        };
+        self.faults.get_or_insert_with(fresh).plan.push(fault);
     }
 
     /// Sends an operations response or event. It is published now, or as soon as there is room.

@@ -19,7 +19,7 @@ use super::trace;
 use super::user_trace::UserTrace;
 use crate::board::{Slot, Stats};
 use crate::compute::{Reports, Start, Started};
-use crate::{CreditAbort, Fault, StackGuards};
+use crate::{CreditAbort, StackGuards};
 
 /// Unit of a stack configuration. Spec: §9.1
 const STACK_UNIT_BYTES: u32 = 4096;
@@ -103,10 +103,6 @@ struct Running {
 
 impl KernelWorker {
     pub(crate) fn new(slot: &Arc<Slot>) -> Self {
-        let hang_at = slot.config.faults.iter().find_map(|fault| match fault {
-            Fault::ComputeHang { nth } => Some(*nth),
-            _ => None,
-        });
         let start = abi::HOST_MANAGED_BASE.as_u64();
         let len = abi::host_managed_len(slot.config.dram_bytes);
         Self {
@@ -114,9 +110,14 @@ impl KernelWorker {
             reports: Arc::new(Reports::new(Arc::clone(slot))),
             launches: 0,
             hang: false,
-            hang_at,
+            hang_at: None,
             host: start..start + len,
         }
+    }
+
+    /// The cores stop to acknowledge at this launch, counted from the next.
+    pub(crate) fn hang_at_launch(&mut self, nth: u64) {
+        self.hang_at = Some(self.launches + nth);
     }
 
     pub(crate) fn is_free(&self) -> bool {

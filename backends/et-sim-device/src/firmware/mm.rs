@@ -190,13 +190,8 @@ impl Shared {
 
 impl MasterMinion {
     pub(crate) fn new(slot: &Arc<Slot>, compute: Box<dyn Compute>) -> Result<Self, BoardError> {
-        let until_hang = slot.config.faults.iter().find_map(|fault| match fault {
-            Fault::Hang { after } => Some(*after),
-            _ => None,
-        });
         let page = &slot.page;
-        let config = &slot.config;
-        Ok(Self {
+        let mut this = Self {
             sq: [
                 SubmissionWorker::new(0, registers::submission(0)?, page)?,
                 SubmissionWorker::new(1, registers::submission(1)?, page)?,
@@ -212,17 +207,30 @@ impl MasterMinion {
                     registers::completion()?,
                     Vector::OpsCompletion,
                     page,
-                )?
-                .with_faults(&config.faults, config.seed),
+                )?,
                 compute,
                 kernel: KernelWorker::new(slot),
                 dma: DmaEngine::new(),
                 trace: TraceService::new(),
                 outstanding: [0; QUEUES],
-                until_hang,
+                until_hang: None,
             },
             doorbells_seen: 0,
-        })
+        };
+        for fault in &slot.config.faults {
+            this.add_fault(*fault);
+        }
+        Ok(this)
+    }
+
+    /// Starts to do something wrong, if it is this endpoint's to do; counts start now.
+    pub(crate) fn add_fault(&mut self, fault: Fault) {
+        let shared = &mut self.shared;
+        match fault {
+            Fault::Hang { after } => shared.until_hang = Some(after),
+            Fault::ComputeHang { nth } => shared.kernel.hang_at_launch(nth),
+            fault => shared.cq.add_fault(fault, shared.slot.config.seed),
+        }
     }
 
     /// Does what can be done now; returns `true` if anything was.

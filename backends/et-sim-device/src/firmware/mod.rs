@@ -32,9 +32,9 @@ use et_hal::Endpoint;
 use self::boot::{Boot, Progress};
 use self::mm::MasterMinion;
 use self::sp::ServiceProcessor;
-use crate::BoardError;
 use crate::board::{Control, MemoryAfterReset, Slot, Stats};
 use crate::compute::Compute;
+use crate::{BoardError, Fault};
 
 /// Longest sleep: nothing happens without an event, this only bounds the damage of a bug.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
@@ -90,6 +90,7 @@ impl Firmware {
             match slot.take_control() {
                 Some(Control::Stop) => return self.power_off(),
                 Some(Control::Reset(memory)) => self.reset(memory),
+                Some(Control::Fault) => self.take_faults(),
                 None => {}
             }
             let busy = self.step();
@@ -217,6 +218,24 @@ impl Firmware {
         self.booted = false;
         self.slot.reset_finished(generation);
         tracing::debug!(generation = generation.0, "function reset");
+    }
+
+    /// Starts to do wrong what the owner of the board asks for.
+    fn take_faults(&mut self) {
+        self.slot.take_injected(|fault| {
+            tracing::debug!(%fault, "injected");
+            match fault {
+                Fault::LinkLoss { after } => self.slot.lose_link(after),
+                Fault::SpuriousInterrupts { .. } | Fault::LostInterrupts { .. } => {
+                    self.slot.interrupts.add_fault(fault);
+                }
+                fault => {
+                    if let Some(mm) = &mut self.mm {
+                        mm.add_fault(fault);
+                    }
+                }
+            }
+        });
     }
 
     fn power_off(mut self) {

@@ -70,7 +70,8 @@ pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
     let config = &slot.config;
     // The mask has no room for the master shire. Spec: §14
     let shires = u32::try_from(config.shires & 0xffff_ffff).unwrap_or(u32::MAX);
-    let mhz = if config.faults.contains(&Fault::NoFrequency) { 0 } else { config.frequency_mhz };
+    let has_no_clock = slot.boot_faults().contains(&Fault::NoFrequency);
+    let mhz = if has_no_clock { 0 } else { config.frequency_mhz };
     let dir = MgmtDir::firmware(shires, mhz, TDP_WATTS, CACHES_KIB);
     let mut bytes = [0; DIR_BYTES];
     let len = dir.encode(&mut bytes);
@@ -95,7 +96,7 @@ fn write(
     len: Option<usize>,
 ) -> Result<(), BoardError> {
     let bytes = len.and_then(|len| bytes.get_mut(..len)).unwrap_or_default();
-    for fault in &slot.config.faults {
+    for fault in &*slot.boot_faults() {
         match *fault {
             Fault::BadCrc { endpoint: of } if of == endpoint => {
                 // The last byte is covered by the CRC and means nothing else.
