@@ -59,7 +59,7 @@ mod timeline;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{Config, Drain};
-pub use device::Device;
+pub use device::{Device, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
 pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};

@@ -1,6 +1,9 @@
 //! One open device.
 
 mod open;
+mod recover;
+
+pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
 
 use std::fmt;
 use std::thread::JoinHandle;
@@ -278,12 +281,16 @@ impl<H: Hal> Device<H> {
     /// [`Error::Hal`] if the backend cannot reset; [`Error::Timeout`]; those of
     /// [`open`](Device::open). After an error the device is closed, but a reset may be tried again.
     pub fn reset(&mut self, timeout: Duration) -> Result<()> {
+        self.reset_by(ResetScope::Function, timeout)
+    }
+
+    fn reset_by(&mut self, scope: ResetScope, timeout: Duration) -> Result<()> {
         let link = Arc::clone(&self.link);
         self.stop(&Error::Stale, Duration::ZERO);
         let deadline = link.deadline(timeout);
         let hal = Arc::clone(&link.hal);
         let mut control = hal.reset().map_err(Error::hal("resetting the device"))?;
-        control.begin(ResetScope::Function).map_err(Error::hal("resetting the device"))?;
+        control.begin(scope).map_err(Error::hal("resetting the device"))?;
         let parker = Parker::new();
         loop {
             match control.poll().map_err(Error::hal("resetting the device"))? {

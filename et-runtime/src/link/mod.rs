@@ -171,6 +171,11 @@ impl<H: Hal> Link<H> {
         lock(&self.core).health().refusal().cloned()
     }
 
+    /// Returns why nothing can be launched, if so.
+    pub(crate) fn compute_refusal(&self) -> Option<Error> {
+        lock(&self.core).health().compute_refusal().cloned()
+    }
+
     /// Shires that kernels can run on. Spec: §9.3; the master shire cannot be expressed in the
     /// mask.
     pub(crate) fn available_shires(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use et_hal::{Hal, ResetScope};
 use et_runtime::executor::{ExecutorConfig, Place};
 use et_runtime::graph::{GraphBuilder, Task};
-use et_runtime::{Error, Launch, Remains};
+use et_runtime::{Error, Launch, RecoveryPolicy, Remains, Remedy};
 
 use super::bench::{Bench, pattern};
 use crate::check::{check, check_matches, same};
@@ -20,6 +20,8 @@ crate::case::group! { Runtime, "runtime::resets":
     a_graph_ends_with_a_reset [Need::FunctionReset, Need::Compute],
     resets_may_follow_each_other [Need::FunctionReset],
     a_device_can_be_opened_after_a_reset_through_the_backend [Need::FunctionReset],
+    recovery_leaves_a_working_device_alone,
+    recovery_ends_an_endless_kernel_and_nothing_else [Need::Compute, Need::Abort],
 }
 
 fn compute_can_be_reset_under_an_endless_kernel<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
@@ -167,4 +169,33 @@ fn a_device_can_be_opened_after_a_reset_through_the_backend<H: Hal>(
     drop(bench);
     // and so can the card.
     Bench::open(rig)?.works()
+}
+
+fn recovery_leaves_a_working_device_alone<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let mut bench = Bench::open(rig)?;
+    let data = pattern(4096);
+    let buffer = bench.upload(&data)?;
+    let recovery = bench.device.recover(&policy(&bench))?;
+    check!(recovery.ill.is_none() && recovery.steps.is_empty(), "{recovery:?}");
+    same("device memory", &bench.download(&buffer)?, &data)?;
+    bench.works()
+}
+
+fn recovery_ends_an_endless_kernel_and_nothing_else<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let mut bench = Bench::open(rig)?;
+    let data = pattern(4096);
+    let buffer = bench.upload(&data)?;
+    let kernel = bench.load("hang")?;
+    let event = bench.stream().launch(&Launch::new(&kernel))?;
+    let recovery = bench.device.recover(&policy(&bench))?;
+    check_matches!(recovery.ill, Some(Error::Timeout { .. }), "what was wrong");
+    let remedies: Vec<_> = recovery.steps.iter().map(|step| step.remedy).collect();
+    same("remedies", &remedies, &[Remedy::Abort])?;
+    check!(event.is_done() && event.wait(bench.patience).is_err(), "the kernel: {event:?}");
+    same("device memory", &bench.download(&buffer)?, &data)?;
+    bench.works()
+}
+
+fn policy<H: Hal>(bench: &Bench<H>) -> RecoveryPolicy {
+    RecoveryPolicy::new().widest(ResetScope::Function).timeout(bench.patience)
 }

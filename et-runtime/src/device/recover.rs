@@ -1,0 +1,227 @@
+//! Getting a device to work again, whatever is wrong with it.
+
+use std::fmt;
+use std::time::Duration;
+
+use et_devapi::msg::ops::{Body, EchoStatus};
+use et_hal::{Hal, Loss, Reset, ResetScope};
+
+use super::Device;
+use crate::link::Wire;
+use crate::{Error, Result};
+
+/// What [`Device::recover`] may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoveryPolicy {
+    /// The widest reset that is allowed.
+    pub widest: ResetScope,
+    /// Limit of each remedy, and of each check after it.
+    pub timeout: Duration,
+}
+
+impl RecoveryPolicy {
+    /// Everything is allowed, and may take five seconds a step.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { widest: ResetScope::Slot, timeout: Duration::from_secs(5) }
+    }
+
+    /// Sets the widest reset that is allowed.
+    #[must_use]
+    pub const fn widest(mut self, scope: ResetScope) -> Self {
+        self.widest = scope;
+        self
+    }
+
+    /// Sets the limit of each step.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
+impl Default for RecoveryPolicy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One thing that can be done about a device that does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// All work in flight is aborted.
+    Abort,
+    /// A reset.
+    Reset(ResetScope),
+}
+
+impl Remedy {
+    /// From the gentlest to the most violent.
+    const LADDER: [Self; 4] = [
+        Self::Abort,
+        Self::Reset(ResetScope::Compute),
+        Self::Reset(ResetScope::Function),
+        Self::Reset(ResetScope::Slot),
+    ];
+
+    fn is_within(self, widest: ResetScope) -> bool {
+        match self {
+            Self::Abort => true,
+            Self::Reset(scope) => scope <= widest,
+        }
+    }
+
+    /// Returns `true` if it can mend a device in this state at all.
+    fn helps_against(self, ill: &Error) -> bool {
+        match (self, ill) {
+            (Self::Abort, Error::NeedsReset { .. }) => false,
+            (Self::Reset(scope), Error::NeedsReset { scope: needed, .. }) => scope >= *needed,
+            (Self::Abort | Self::Reset(ResetScope::Compute), _) => {
+                // The firmware must still listen.
+                !matches!(ill, Error::Lost { .. } | Error::Hal { .. } | Error::Closed)
+            }
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Abort => f.write_str("abort"),
+            Self::Reset(scope) => write!(f, "{scope} reset"),
+        }
+    }
+}
+
+/// What became of a remedy.
+#[derive(Clone, Debug)]
+pub struct RecoveryStep {
+    /// What was done.
+    pub remedy: Remedy,
+    /// How long it took, with the check after it.
+    pub took: Duration,
+    /// Whether the device works since; otherwise what is wrong with it.
+    pub outcome: Result<()>,
+}
+
+/// A device that works again, or always did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// What was wrong; `None` if the device worked.
+    pub ill: Option<Error>,
+    /// What was done, in this order; the last one helped.
+    pub steps: Vec<RecoveryStep>,
+    /// What the remedies have destroyed. Handles of before are [`Error::Stale`] if queues are lost.
+    pub lost: Loss,
+}
+
+/// A device that nothing helps that the policy allows; it is closed, or does not work.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the device does not work again after {}", list(steps))]
+pub struct RecoveryError {
+    /// What was done, in this order.
+    pub steps: Vec<RecoveryStep>,
+    /// What is wrong now.
+    #[source]
+    pub ill: Error,
+}
+
+fn list(steps: &[RecoveryStep]) -> String {
+    if steps.is_empty() {
+        return "nothing that the policy allows".into();
+    }
+    let texts: Vec<_> = steps.iter().map(|step| step.remedy.to_string()).collect();
+    texts.join(", ")
+}
+
+impl<H: Hal> Device<H> {
+    /// Makes the device work again with the gentlest remedy that helps: an abort of all work in
+    /// flight, then wider and wider resets as far as the policy allows. After each it is checked
+    /// whether the device works.
+    ///
+    /// A device that works and has nothing in flight is left alone.
+    ///
+    /// # Errors
+    /// [`RecoveryError`], with what was tried; a later call may try more.
+    ///
+    /// Spec: §10, §18
+    pub fn recover(&mut self, policy: &RecoveryPolicy) -> Result<Recovery, RecoveryError> {
+        let mut recovery = Recovery { ill: None, steps: Vec::new(), lost: Loss::default() };
+        let Err(mut ill) = self.check(policy.timeout) else { return Ok(recovery) };
+        tracing::warn!(error = &ill as &dyn std::error::Error, "recovery of the device");
+        recovery.ill = Some(ill.clone());
+        for remedy in Remedy::LADDER {
+            if !remedy.is_within(policy.widest) || !remedy.helps_against(&ill) {
+                continue;
+            }
+            let started = self.link.now();
+            let outcome = self
+                .apply(remedy, policy.timeout, &mut recovery.lost)
+                .and_then(|()| self.check(policy.timeout));
+            let took = self.link.now().saturating_sub(started);
+            tracing::info!(%remedy, ?took, works = outcome.is_ok(), "remedy");
+            recovery.steps.push(RecoveryStep { remedy, took, outcome: outcome.clone() });
+            match outcome {
+                Ok(()) => return Ok(recovery),
+                Err(error) => ill = error,
+            }
+        }
+        Err(RecoveryError { steps: recovery.steps, ill })
+    }
+
+    /// Returns what is wrong: the device is lost, compute is down, firmware does not answer, or
+    /// something is still in flight.
+    fn check(&self, timeout: Duration) -> Result<()> {
+        let link = &self.link;
+        if let Some(error) = link.compute_refusal() {
+            return Err(error);
+        }
+        let op = "echo";
+        match link.call(Wire::ECHO, op, link.deadline(timeout))? {
+            Body::Echo { status: EchoStatus::Success, .. } => {}
+            Body::Echo { status, .. } => {
+                return Err(Error::Refused { op, status: status.to_string().into() });
+            }
+            other => {
+                return Err(Error::Lost { why: format!("answer to an {op} is {other:?}").into() });
+            }
+        }
+        if !link.wait_idle(None, link.deadline(Duration::ZERO)) {
+            return Err(Error::Timeout { op: "work in flight", after: Duration::ZERO });
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, remedy: Remedy, timeout: Duration, lost: &mut Loss) -> Result<()> {
+        match remedy {
+            Remedy::Abort => {
+                self.link.abort_all()?;
+                let deadline = self.link.deadline(timeout);
+                if self.link.wait_idle(None, deadline) {
+                    return Ok(());
+                }
+                Err(Error::Timeout { op: "abort", after: timeout })
+            }
+            Remedy::Reset(ResetScope::Compute) => {
+                lost.compute = true;
+                self.reset_compute(timeout)
+            }
+            Remedy::Reset(scope) => {
+                let hal = self.hal();
+                let op = "resetting the device";
+                let loss = hal.reset().map_err(Error::hal(op))?.loss(scope);
+                let why = "the backend has no reset of this scope";
+                let loss = loss.ok_or(Error::Unsupported { op, why })?;
+                lost.queues |= loss.queues;
+                lost.compute |= loss.compute;
+                lost.memory |= loss.memory;
+                self.reset_by(scope, timeout)
+            }
+        }
+    }
+}
