@@ -81,7 +81,14 @@ impl Remedy {
             (Self::Reset(scope), Error::NeedsReset { scope: needed, .. }) => scope >= *needed,
             (Self::Abort | Self::Reset(ResetScope::Compute), _) => {
                 // The firmware must still listen.
-                !matches!(ill, Error::Lost { .. } | Error::Hal { .. } | Error::Closed)
+                !matches!(
+                    ill,
+                    Error::Lost { .. }
+                        | Error::Hal { .. }
+                        | Error::Open(_)
+                        | Error::Stale
+                        | Error::Closed
+                )
             }
             _ => true,
         }

@@ -76,6 +76,8 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     kernels(&mut counts)?;
     counts.try_check("prefix", sdk::check);
     counts.try_check("llama", llama::check);
+    counts.check("campaign", || execute(&mut crate::campaign("campaign")));
+    counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
     counts.check("loom", || loom::run(None));
     machines(&mut counts);
     minimum_rust(&mut counts);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 24] = [
+const LAYERS: [(&str, u32); 25] = [
     ("et-hal", 0),
     ("et-isa", 0),
     ("et-devapi", 1),
@@ -31,6 +31,7 @@ const LAYERS: [(&str, u32); 24] = [
     ("xtask", 5),
     ("et-testkit", 1),
     ("et-conformance", 5),
+    ("et-campaign", 5),
     ("et-loom", 4),
     ("et-shuttle", 4),
 ];

@@ -42,6 +42,20 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Disturbs a program with every fault at every step; `--help` says how.
+    #[command(disable_help_flag = true)]
+    Campaign {
+        /// What `et-campaign campaign` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+    /// Disturbs a program with random faults for a long time; `--help` says how.
+    #[command(disable_help_flag = true)]
+    Soak {
+        /// What `et-campaign soak` takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
     /// Runs the loom models, and shows that they catch seeded mutants.
     Loom {
         /// Writes executions and kills as JSON.
@@ -66,10 +80,17 @@ fn main() -> anyhow::Result<()> {
             let call = ["run", "--quiet", "--release", "--package", "et-bench", "--"];
             execute(cargo(&call).args(args))
         }
+        Command::Campaign { args } => execute(campaign("campaign").args(args)),
+        Command::Soak { args } => execute(campaign("soak").args(args)),
         Command::Loom { json } => loom::run(json.as_deref()),
         Command::Generate => generate::run(),
         Command::Sdk(options) => sdk::run(&options),
         Command::Llama(options) => llama::run(&options),
         Command::Vm(options) => vm::run(&options),
     }
+}
+
+/// A program of its own, as `bench` is.
+fn campaign(what: &str) -> std::process::Command {
+    cargo(&["run", "--quiet", "--release", "--package", "et-campaign", "--", what])
 }
