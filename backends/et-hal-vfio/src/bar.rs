@@ -162,8 +162,38 @@ impl Bar {
     }
 
     /// Returns `true` if a range is reached without calls.
+    #[inline]
     pub(crate) fn is_direct(&self, start: u64, end: u64) -> bool {
         self.areas.iter().any(|area| area.start <= start && end <= area.end)
+    }
+
+    /// Returns where an aligned register is mapped; `None` if it is not, or not yet.
+    #[inline]
+    fn mapped(&self, at: u64, width: Width) -> Option<NonNull<u8>> {
+        let reserved = self.reserved.as_ref()?;
+        // An aligned register lies in one piece.
+        let piece = self.pieces.get(usize::try_from(at / PIECE_BYTES).ok()?)?;
+        if !self.is_direct(at, at.checked_add(width.bytes())?) || !piece.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the range lies in an area (`is_direct`), so inside the reservation.
+        Some(unsafe { reserved.base().add(usize::try_from(at).ok()?) })
+    }
+
+    /// Reads an aligned register if it is mapped.
+    #[inline]
+    pub(crate) fn read_mapped(&self, at: u64, width: Width) -> Option<u64> {
+        // SAFETY: `mapped` says that the bytes are; the caller, that they are aligned.
+        self.mapped(at, width).map(|from| unsafe { load(from, width) })
+    }
+
+    /// Writes an aligned register if it is mapped; returns `false` if it is not.
+    #[inline]
+    pub(crate) fn write_mapped(&self, at: u64, width: Width, value: u64) -> bool {
+        let Some(to) = self.mapped(at, width) else { return false };
+        // SAFETY: `mapped` says that the bytes are; the caller, that they are aligned.
+        unsafe { store(to, width, value) };
+        true
     }
 
     /// Decides the way to `len` bytes that lie in the BAR, and maps what is needed.

@@ -137,8 +137,13 @@ impl Shared {
     /// Checks that a handle may be used.
     #[inline]
     pub(crate) fn check(&self, expected: Stamp) -> Result<(), VfioError> {
-        let now = self.now();
-        if now == expected && self.home.is_here() { Ok(()) } else { Err(self.refusal(now)) }
+        if self.is_usable(expected) { Ok(()) } else { Err(self.refusal(self.now())) }
+    }
+
+    /// Returns `true` if a handle may be used.
+    #[inline]
+    pub(crate) fn is_usable(&self, expected: Stamp) -> bool {
+        self.now() == expected && self.home.is_here()
     }
 
     /// Returns `false` in a child of the process that opened the device. There nothing may be done

@@ -45,6 +45,56 @@ impl VfioWindow {
         self.shared.check(self.stamp)
     }
 
+    /// Returns `true` if a register may be accessed, as the slow ways check with their reasons.
+    #[inline]
+    fn is_fine(&self, at: BarOffset, width: Width, end: u64) -> bool {
+        self.shared.is_usable(self.stamp)
+            && at.is_aligned_to(width.bytes())
+            && at.as_u64().checked_add(width.bytes()).is_some_and(|last| last <= end)
+    }
+
+    #[cold]
+    fn read_slowly(&self, at: BarOffset, width: Width) -> Result<u64, VfioError> {
+        self.check_usable()?;
+        AccessError::check_register(at, width, self.bar.len())?;
+        self.check_readable(at, width.bytes())?;
+        let value = self.believe(self.bar.read(at.as_u64(), width))?;
+        if value == width.max_value() && width != Width::W8 {
+            self.shared.confirm()?;
+        }
+        Ok(value)
+    }
+
+    #[cold]
+    fn write_slowly(&self, at: BarOffset, width: Width, value: u64) -> Result<(), VfioError> {
+        self.check_usable()?;
+        AccessError::check_write(at, width, value, self.bar.len())?;
+        write_barrier();
+        self.believe(self.bar.write(at.as_u64(), width, value))
+    }
+
+    #[cold]
+    fn load_slowly(&self, at: BarOffset) -> Result<u64, VfioError> {
+        self.check_usable()?;
+        AccessError::check_register(at, Width::W64, self.bar.len())?;
+        self.check_readable(at, 8)?;
+        let value = self.believe(self.bar.read_index(at.as_u64()))?;
+        if value == u64::MAX {
+            self.shared.confirm()?;
+        }
+        read_barrier();
+        Ok(value)
+    }
+
+    #[cold]
+    fn store_slowly(&self, at: BarOffset, value: u64) -> Result<(), VfioError> {
+        self.check_usable()?;
+        AccessError::check_register(at, Width::W64, self.bar.len())?;
+        self.check_readable(at, 8)?;
+        write_barrier();
+        self.believe(self.bar.write_index(at.as_u64(), value))
+    }
+
     /// Looks into accesses that the kernel refused: is it the access, or is the device gone?
     #[inline]
     fn believe<T>(&self, outcome: Result<T, VfioError>) -> Result<T, VfioError> {
@@ -89,24 +139,28 @@ impl Mmio for VfioWindow {
         if self.bar.is_direct(at.as_u64(), end) { AccessPath::Direct } else { AccessPath::Trapped }
     }
 
+    #[inline]
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, VfioError> {
-        self.check_usable()?;
-        AccessError::check_register(at, width, self.bar.len())?;
-        self.check_readable(at, width.bytes())?;
-        let value = self.believe(self.bar.read(at.as_u64(), width))?;
-        if value == width.max_value() && width != Width::W8 {
-            self.shared.confirm()?;
+        if self.is_fine(at, width, self.bells)
+            && let Some(value) = self.bar.read_mapped(at.as_u64(), width)
+            && value != width.max_value()
+        {
+            return Ok(value);
         }
-        Ok(value)
+        self.read_slowly(at, width)
     }
 
     #[inline]
     fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), VfioError> {
-        self.check_usable()?;
-        AccessError::check_write(at, width, value, self.bar.len())?;
-        // A register may be a doorbell: the device must see in memory what was written before it.
-        write_barrier();
-        self.believe(self.bar.write(at.as_u64(), width, value))
+        if self.is_fine(at, width, self.bar.len()) && value <= width.max_value() {
+            // A register may be a doorbell: the device must see in memory what was written before
+            // it.
+            write_barrier();
+            if self.bar.write_mapped(at.as_u64(), width, value) {
+                return Ok(());
+            }
+        }
+        self.write_slowly(at, width, value)
     }
 
     fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), VfioError> {
@@ -128,24 +182,25 @@ impl Mmio for VfioWindow {
 
     #[inline]
     fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, VfioError> {
-        self.check_usable()?;
-        AccessError::check_register(at, Width::W64, self.bar.len())?;
-        self.check_readable(at, 8)?;
-        let value = self.believe(self.bar.read_index(at.as_u64()))?;
-        if value == u64::MAX {
-            self.shared.confirm()?;
+        if self.is_fine(at, Width::W64, self.bells)
+            && let Some(value) = self.bar.read_mapped(at.as_u64(), Width::W64)
+            && value != u64::MAX
+        {
+            read_barrier();
+            return Ok(value);
         }
-        read_barrier();
-        Ok(value)
+        self.load_slowly(at)
     }
 
     #[inline]
     fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), VfioError> {
-        self.check_usable()?;
-        AccessError::check_register(at, Width::W64, self.bar.len())?;
-        self.check_readable(at, 8)?;
-        write_barrier();
-        self.believe(self.bar.write_index(at.as_u64(), value))
+        if self.is_fine(at, Width::W64, self.bells) {
+            write_barrier();
+            if self.bar.write_mapped(at.as_u64(), Width::W64, value) {
+                return Ok(());
+            }
+        }
+        self.store_slowly(at, value)
     }
 
     fn flush(&self) -> Result<(), VfioError> {
