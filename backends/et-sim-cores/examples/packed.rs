@@ -38,11 +38,14 @@ const MIX: [(&str, f64); 14] = [
     ("fcvt.ps.f16 f7, f8", 3.0),
 ];
 
+/// Loads of memory that is met for the first time.
+const STREAMS: [&str; 3] = ["flw.ps f7, 0(x16)", "fg32b.ps f7, x11(x16)", "ld x15, 0(x16)"];
+
 const OTHERS: [&str; 4] =
     ["fmax.ps f7, f1, f2", "frcp.ps f7, f1", "fexp.ps f7, f3", "mov.m.x m0, x0, 255"];
 
 /// Loads the registers. The addition at the end sets the flag for inexact results.
-const SETUP: [&str; 13] = [
+const SETUP: [&str; 16] = [
     "lui x10, 0x8007",
     "slli x10, x10, 12",
     "flw.ps f1, 64(x10)",
@@ -57,6 +60,10 @@ const SETUP: [&str; 13] = [
     "addi x13, x10, 1039",
     "csrrw x0, 0x83F, x13",
     "ld x12, 1016(x10)",
+    // Each hart goes through memory of its own, of 4 MiB.
+    "csrrs x14, 0xCD0, x0",
+    "slli x14, x14, 21",
+    "add x16, x10, x14",
 ];
 
 fn assemble(text: &str) -> Result<u32, Box<dyn Error>> {
@@ -152,6 +159,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             continue;
         }
         println!("  mix: {mean:.1} ns");
+        for load in STREAMS {
+            let code = [assemble(load)?, assemble("addi x16, x16, 32")?].repeat(COPIES as usize);
+            println!(
+                "  {load}, on and on: {:.1} ns",
+                measure(&code, 1, memory)? / f64::from(COPIES)
+            );
+        }
         let tile = measure(&[assemble("csrrw x0, 0x801, x12")?], 1, memory)?;
         let flops = 2.0 * 16.0 * 16.0 * 16.0;
         println!("  tensor_fma: {tile:.0} ns, {:.1} GFLOPS in fp32", flops / tile);

@@ -138,12 +138,13 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
         }
         Access::GatherBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
-            let done = match size {
+            let at_once = |hart: &mut Hart| match size {
                 1 => wide::run(|| gather_block_at_once::<1>(hart, core, fd, block, base)),
                 2 => wide::run(|| gather_block_at_once::<2>(hart, core, fd, block, base)),
                 _ => wide::run(|| gather_block_at_once::<4>(hart, core, fd, block, base)),
             };
-            if done {
+            let start = block & !(REGISTER_BYTES - 1);
+            if at_once(hart) || fetch(hart, core, start, REGISTER_BYTES) && at_once(hart) {
                 return Ok(());
             }
             let mut result = hart.f[fd].0;
@@ -156,9 +157,7 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
             hart.f[fd] = Vector(result);
             Ok(())
         }
-        Access::Gather(1, None) if wide::run(|| gather_at_once::<1>(hart, core, raw)) => Ok(()),
-        Access::Gather(2, None) if wide::run(|| gather_at_once::<2>(hart, core, raw)) => Ok(()),
-        Access::Gather(4, None) if wide::run(|| gather_at_once::<4>(hart, core, raw)) => Ok(()),
+        Access::Gather(size, None) if gather(hart, core, raw, size) => Ok(()),
         Access::ScatterBlock(size) => {
             let block = hart.x[rs2(raw) as usize];
             for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
@@ -170,6 +169,32 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
         }
         _ => lane_by_lane(hart, core, raw, access),
     }
+}
+
+/// Gets what the shire's cache lacks of memory, if there is one; returns `false` if there is none.
+fn fetch(hart: &mut Hart, core: &Core<'_>, from: u64, size: u64) -> bool {
+    hart.cache.as_mut().map(|cache| cache.fetch(core, from, size)).is_some()
+}
+
+/// Gathers all enabled lanes, after a look at what the cache lacks; returns `false`, with nothing
+/// done, if something else is in the way.
+fn gather(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool {
+    let at_once = |hart: &mut Hart| match size {
+        1 => wide::run(|| gather_at_once::<1>(hart, core, raw)),
+        2 => wide::run(|| gather_at_once::<2>(hart, core, raw)),
+        _ => wide::run(|| gather_at_once::<4>(hart, core, raw)),
+    };
+    if at_once(hart) {
+        return true;
+    }
+    let (base, mask) = (hart.x[rs2(raw) as usize], hart.masks & ALL);
+    let indices = hart.f[rs1(raw) as usize].0;
+    let lanes = (0..LANES).filter(|&lane| mask >> lane & 1 != 0);
+    let mut has_cache = false;
+    for lane in lanes {
+        has_cache = fetch(hart, core, offset(base, indices[lane].cast_signed()), size);
+    }
+    has_cache && at_once(hart)
 }
 
 /// Gathers all enabled lanes, if nothing is in the way of any; returns `false`, with nothing done,
@@ -261,8 +286,8 @@ fn direct_lanes(hart: &Hart, core: &Core<'_>, from: u64) -> Option<[u32; LANES]>
     }
     match &hart.cache {
         Some(cache) => {
-            let (words, _) = cache.register(from)?.as_chunks::<4>();
-            Some(std::array::from_fn(|lane| u32::from_le_bytes(words[lane])))
+            let Vector(lanes) = Vector::of_bytes(cache.register(from)?);
+            Some(lanes)
         }
         None => core.chip.dram.user_lanes(from),
     }
@@ -300,8 +325,18 @@ pub(crate) fn load_at_once(hart: &mut Hart, core: &Core<'_>, fd: usize, from: u6
         return false;
     }
     let mask = hart.masks & ALL;
-    let lanes = direct_lanes(hart, core, from);
-    lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some()
+    // Two ways that have nothing in common: the compiler is not to take the lanes apart to join
+    // them.
+    let Some(cache) = &hart.cache else {
+        let lanes = direct_lanes(hart, core, from);
+        return lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some();
+    };
+    if mask != ALL || core.guards.are_near(from, REGISTER_BYTES) {
+        return false;
+    }
+    let Some(bytes) = cache.register(from) else { return false };
+    hart.f[fd] = Vector::of_bytes(bytes);
+    true
 }
 
 /// Stores all lanes to consecutive words.
@@ -333,12 +368,14 @@ fn load(
     mask: u64,
     from: u64,
 ) -> Result<(), Event> {
-    let direct = is_direct(hart, core, scope);
-    let at_once = || {
-        let lanes = direct_lanes(hart, core, from);
-        lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some()
+    let at_once = |hart: &mut Hart| {
+        wide::run(|| {
+            let lanes = direct_lanes(hart, core, from);
+            lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some()
+        })
     };
-    if direct && wide::run(at_once) {
+    let direct = is_direct(hart, core, scope);
+    if direct && (at_once(hart) || fetch(hart, core, from, REGISTER_BYTES) && at_once(hart)) {
         return Ok(());
     }
     load_in_turn(hart, core, fd, scope, mask, from)
@@ -395,7 +432,11 @@ fn store(
 ) -> Result<(), Event> {
     let lanes = hart.f[source].0;
     let direct = mask == ALL && is_direct(hart, core, scope);
-    if direct && store_direct_lanes(hart, core, to, lanes).is_some() {
+    if direct
+        && (store_direct_lanes(hart, core, to, lanes).is_some()
+            || fetch(hart, core, to, REGISTER_BYTES)
+                && store_direct_lanes(hart, core, to, lanes).is_some())
+    {
         return Ok(());
     }
     for (lane, bits) in lanes.into_iter().enumerate().filter(|(lane, _)| mask >> lane & 1 != 0) {

@@ -18,6 +18,13 @@ impl Vector {
     pub(crate) const fn scalar(bits: u32) -> Self {
         Self([bits, 0, 0, 0, 0, 0, 0, 0])
     }
+
+    /// The register with the bytes of memory in it.
+    #[inline(always)]
+    pub(crate) fn of_bytes(bytes: &[u8; 32]) -> Self {
+        let (words, _) = bytes.as_chunks::<4>();
+        Self(std::array::from_fn(|lane| u32::from_le_bytes(words[lane])))
+    }
 }
 
 /// What user mode finds in `ucache_control` at the start: split cache, scratchpad on, at most 8

@@ -91,6 +91,18 @@ impl Region {
     word_at!(word, AtomicU32);
     word_at!(double, AtomicU64);
 
+    /// Returns consecutive words from `offset`; none if it is misaligned for one, or they are not
+    /// inside the region.
+    #[inline(always)]
+    pub(crate) fn doubles<const N: usize>(&self, offset: u64) -> Option<&[AtomicU64; N]> {
+        self.double(offset)?;
+        self.double(offset.checked_add(8 * (N as u64 - 1))?)?;
+        let words = self.map.as_ptr().wrapping_add(usize::try_from(offset).ok()?);
+        // SAFETY: the first and the last word are inside the mapping and aligned, so are those
+        // between; what `double` says of one holds for the array.
+        Some(unsafe { &*words.cast::<[AtomicU64; N]>() })
+    }
+
     /// Returns the bytes from `offset` for a bulk copy.
     fn slice(&self, offset: u64, len: usize) -> Option<VolatileSlice<'_>> {
         self.map.get_slice(usize::try_from(offset).ok()?, len).ok()
@@ -265,6 +277,16 @@ impl Dram {
             return None;
         }
         let mut lanes = [0; 8];
+        if let Some(doubles) = self.region.doubles::<4>(offset) {
+            let (pairs, _) = lanes.as_chunks_mut::<2>();
+            for (pair, double) in pairs.iter_mut().zip(doubles) {
+                let double = double.load(Ordering::Relaxed);
+                #[expect(clippy::cast_possible_truncation, reason = "its halves")]
+                let halves = [double as u32, (double >> 32) as u32];
+                *pair = halves;
+            }
+            return Some(lanes);
+        }
         for (lane, at) in lanes.iter_mut().zip((offset..).step_by(4)) {
             *lane = self.region.word(at)?.load(Ordering::Relaxed);
         }

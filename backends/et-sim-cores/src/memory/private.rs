@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use crate::machine::chip::Core;
 use crate::memory::Region;
 use crate::memory::bus::{self, Scope};
-use crate::memory::map::DRAM_BASE;
+use crate::memory::map::{self, DRAM_BASE, Place};
 use crate::memory::weak::{Change, Line, WriteBack, write_down};
 
 const PAGE_BYTES: usize = 4096;
@@ -111,13 +111,14 @@ impl Private {
     word!(load_word, store_word: u32);
     word!(load_double, store_double: u64);
 
-    /// Returns 32 bytes at an effective address, if they are in one line that is there.
+    /// Returns 32 bytes at an effective address, if they are in lines of a page that are there.
     #[inline(always)]
     pub(crate) fn register(&self, effective: u64) -> Option<&[u8; 32]> {
         let (number, at) = self.find(effective)?;
         if at % LINE_BYTES > LINE_BYTES - 32 {
-            return None;
+            self.find(effective.wrapping_add(31))?;
         }
+        // None if they go on in the next page.
         self.frames[number].0.get(at..at + 32)?.try_into().ok()
     }
 
@@ -149,6 +150,22 @@ impl Private {
             self.pages[page][0] |= 1 << line;
         }
         number
+    }
+
+    /// Gets what is missing of up to 32 bytes at an effective address of open memory; for fast ways
+    /// that have not found them. What is not memory is left to the slow ways.
+    #[inline(never)]
+    pub(crate) fn fetch(&mut self, core: &Core<'_>, effective: u64, size: u64) {
+        for at in [effective, effective.wrapping_add(size - 1)] {
+            // The line of an alias would not be found either.
+            let offset = at.wrapping_sub(DRAM_BASE);
+            if self.find(at).is_none()
+                && map::place(at, 0) == Place::Dram(offset)
+                && (offset | (LINE_BYTES as u64 - 1)) < core.chip.dram.size()
+            {
+                self.line(core, offset);
+            }
+        }
     }
 
     /// Takes a frame for a page.
@@ -211,20 +228,34 @@ impl Private {
     /// Loads bytes, at most 8, from DRAM, whose memory must include them.
     pub(crate) fn load(&mut self, core: &Core<'_>, offset: u64, size: u64) -> u64 {
         let mut value = [0; 8];
-        for (at, byte) in (offset..offset + size).zip(&mut value) {
-            let number = self.line(core, at);
-            *byte = self.frames[number].0[at as usize % PAGE_BYTES];
+        // At most two lines.
+        let first = (size as usize).min(LINE_BYTES - offset as usize % LINE_BYTES);
+        for (offset, bytes) in [(offset, 0..first), (offset + first as u64, first..size as usize)] {
+            if !bytes.is_empty() {
+                let number = self.line(core, offset);
+                let at = offset as usize % PAGE_BYTES;
+                let from = &self.frames[number].0[at..at + bytes.len()];
+                value[bytes].copy_from_slice(from);
+            }
         }
         u64::from_le_bytes(value)
     }
 
     /// Stores bytes, at most 8, to DRAM, whose memory must include them.
     pub(crate) fn store(&mut self, core: &Core<'_>, offset: u64, size: u64, value: u64) {
-        for (at, byte) in (offset..offset + size).zip(value.to_le_bytes()) {
-            let number = self.line(core, at);
-            let at = at as usize % PAGE_BYTES;
-            self.frames[number].0[at] = byte;
-            self.dirty[number][at / LINE_BYTES] |= 1 << (at % LINE_BYTES);
+        let bytes = value.to_le_bytes();
+        let (bytes, first) = (&bytes[..size as usize], offset as usize % LINE_BYTES);
+        // At most two lines.
+        let (low, high) = bytes.split_at(bytes.len().min(LINE_BYTES - first));
+        for (offset, bytes) in [(offset, low), (offset + low.len() as u64, high)] {
+            if bytes.is_empty() {
+                continue;
+            }
+            let number = self.line(core, offset);
+            let at = offset as usize % PAGE_BYTES;
+            self.frames[number].0[at..at + bytes.len()].copy_from_slice(bytes);
+            let written = ((1_u64 << bytes.len()) - 1) << (at % LINE_BYTES);
+            self.dirty[number][at / LINE_BYTES] |= written;
         }
     }
 
@@ -293,9 +324,7 @@ impl Private {
 
 fn read_line(region: &Region, from: u64, bytes: &mut [u8; LINE_BYTES]) {
     let (words, _) = bytes.as_chunks_mut::<8>();
-    for (at, word) in (from..).step_by(8).zip(words) {
-        if let Some(double) = region.double(at) {
-            *word = double.load(Ordering::Relaxed).to_le_bytes();
-        }
+    for (word, double) in words.iter_mut().zip(region.doubles::<8>(from).into_iter().flatten()) {
+        *word = double.load(Ordering::Relaxed).to_le_bytes();
     }
 }
