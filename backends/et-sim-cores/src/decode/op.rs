@@ -53,6 +53,13 @@ impl Op {
             Id::FlwPs => kind::PACKED_LOAD,
             Id::FswPs => kind::PACKED_STORE,
             Id::FbcPs => kind::PACKED_BROADCAST,
+            Id::FgbPs => kind::PACKED_GATHER,
+            Id::Fg32bPs => kind::PACKED_GATHER_BLOCK,
+            Id::FcvtPsPw => kind::PACKED_FROM_INTEGERS,
+            Id::FswizzPs => kind::PACKED_SWIZZLE,
+            Id::FbcxPs => kind::PACKED_SPREAD,
+            Id::FandiPi => kind::PACKED_MASK,
+            Id::FsrliPi => kind::PACKED_SHIFT,
             _ => kind::PACKED,
         };
         Self::new(kind, rd, number & 63, number >> 6, raw.cast_signed())
@@ -188,6 +195,8 @@ kinds! {
     FADD FSUB FMUL FMADD FMSUB FNMSUB FNMADD
     FSGNJ FSGNJN FSGNJX FMV_X_W FMV_W_X FMIN FMAX FEQ FLT FLE
     FLOAT PACKED_FUSED PACKED_SUM PACKED_PRODUCT PACKED_LOAD PACKED_STORE PACKED_BROADCAST PACKED
+    PACKED_GATHER PACKED_GATHER_BLOCK PACKED_FROM_INTEGERS PACKED_SWIZZLE PACKED_SPREAD
+    PACKED_MASK PACKED_SHIFT
     C_LUI C_BEQ C_BNE C_LW C_LD C_SW C_SD C_ADDI C_ANDI C_SLLI
     C_SRLI C_SRAI C_ADDIW C_ADD C_SUB C_XOR C_OR C_AND C_ADDW C_SUBW
     WEAK_LB WEAK_LH WEAK_LW WEAK_LD WEAK_LBU WEAK_LHU WEAK_LWU WEAK_FLW

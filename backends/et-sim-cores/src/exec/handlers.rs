@@ -160,6 +160,13 @@ const fn table() -> [Handler; 256] {
         PACKED_LOAD = load;
         PACKED_STORE = store;
         PACKED_BROADCAST = broadcast;
+        PACKED_GATHER = gather;
+        PACKED_GATHER_BLOCK = gather_block;
+        PACKED_FROM_INTEGERS = from_integers;
+        PACKED_SWIZZLE = swizzle;
+        PACKED_SPREAD = spread;
+        PACKED_MASK = mask;
+        PACKED_SHIFT = shift;
     );
     table
 }

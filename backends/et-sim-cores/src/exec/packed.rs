@@ -90,10 +90,7 @@ macro_rules! with {
         |hart, _, raw, _| {
             const FUNCTION: fn(u32, u32) -> u32 = $function;
             const VALUE: fn(u32) -> u32 = $value;
-            wide::run(|| {
-                let (a, b) = (first(hart, raw), VALUE(raw));
-                put(hart, raw, a.map(|a| FUNCTION(a, b)));
-            });
+            wide::run(|| with_value(hart, raw, VALUE(raw), FUNCTION));
             Ok(())
         }
     };
@@ -210,12 +207,7 @@ const fn of(id: Id) -> Option<Execute> {
         },
         Id::FcvtPwuPs => |hart, core, raw, pc| rounded(hart, core, raw, pc, float::to_u32),
         Id::FcvtPsPw => |hart, core, raw, pc| {
-            let is_nearest = is_nearest(hart, raw);
-            let at_once = || {
-                let all = wide::from_integers(&first(hart, raw));
-                all.map(|all| put(hart, raw, all)).is_some()
-            };
-            if is_nearest && wide::run(at_once) {
+            if wide::run(|| from_integers(hart, raw)) {
                 return Ok(());
             }
             rounded(hart, core, raw, pc, |a, rounding, flags| {
@@ -258,12 +250,7 @@ const fn of(id: Id) -> Option<Execute> {
         },
         Id::FclassPs => binary!(|a, _| float::class(a)),
         Id::FswizzPs => |hart, _, raw, _| {
-            let selector = operand::IMM8.value(raw).cast_unsigned();
-            let from = |lane: usize| lane & 4 | (selector >> (2 * (lane & 3)) & 3) as usize;
-            wide::run(|| {
-                let a = first(hart, raw);
-                put(hart, raw, std::array::from_fn(|lane| a[from(lane)]));
-            });
+            wide::run(|| swizzle(hart, raw));
             Ok(())
         },
         Id::FbciPs => |hart, _, raw, _| {
@@ -277,8 +264,7 @@ const fn of(id: Id) -> Option<Execute> {
             Ok(())
         },
         Id::FbcxPs => |hart, _, raw, _| {
-            let all = [low(hart.x[rs1(raw) as usize]); LANES];
-            wide::run(|| put(hart, raw, all));
+            wide::run(|| spread(hart, raw));
             Ok(())
         },
         Id::FaddiPi => with!(constant, u32::wrapping_add),
@@ -410,6 +396,49 @@ fn chosen_lane(hart: &Hart, raw: u32) -> u32 {
 /// The 10-bit constant of an instruction.
 fn constant(raw: u32) -> u32 {
     operand::IMM10.value(raw).cast_unsigned()
+}
+
+/// A function of the enabled lanes and one value. For code that is compiled for wide vectors, as
+/// the next ones; they return `true` if that was all.
+#[inline(always)]
+pub(crate) fn with_value(
+    hart: &mut Hart,
+    raw: u32,
+    value: u32,
+    function: impl Fn(u32, u32) -> u32,
+) -> bool {
+    let a = first(hart, raw);
+    put(hart, raw, a.map(|a| function(a, value)));
+    true
+}
+
+#[inline(always)]
+pub(crate) fn mask(hart: &mut Hart, raw: u32) -> bool {
+    with_value(hart, raw, constant(raw), |a, b| a & b)
+}
+
+#[inline(always)]
+pub(crate) fn swizzle(hart: &mut Hart, raw: u32) -> bool {
+    let selector = operand::IMM8.value(raw).cast_unsigned();
+    let from = |lane: usize| lane & 4 | (selector >> (2 * (lane & 3)) & 3) as usize;
+    let a = first(hart, raw);
+    put(hart, raw, std::array::from_fn(|lane| a[from(lane)]));
+    true
+}
+
+#[inline(always)]
+pub(crate) fn spread(hart: &mut Hart, raw: u32) -> bool {
+    let all = [low(hart.x[rs1(raw) as usize]); LANES];
+    put(hart, raw, all);
+    true
+}
+
+/// Floats from integers, if all are exact or rounded to nearest.
+#[inline(always)]
+pub(crate) fn from_integers(hart: &mut Hart, raw: u32) -> bool {
+    let all = Some(()).filter(|()| is_nearest(hart, raw));
+    let all = all.and_then(|()| wide::from_integers(&first(hart, raw)));
+    all.map(|all| put(hart, raw, all)).is_some()
 }
 
 /// Writes the enabled lanes of the destination.

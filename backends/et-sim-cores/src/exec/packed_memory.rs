@@ -200,12 +200,19 @@ fn gather(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool {
 /// Gathers all enabled lanes, if nothing is in the way of any; returns `false`, with nothing done,
 /// otherwise.
 #[inline(always)]
-fn gather_at_once<const SIZE: u64>(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
+pub(crate) fn gather_at_once<const SIZE: u64>(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
     if hart.gsc_progress != 0 || !is_direct(hart, core, None) {
         return false;
     }
     let (base, mask) = (hart.x[rs2(raw) as usize], hart.masks & ALL);
     let indices = hart.f[rs1(raw) as usize].0;
+    if mask == ALL
+        && SIZE == 1
+        && let Some(result) = gather_near(hart, core, base, &indices)
+    {
+        hart.f[rd(raw) as usize] = Vector(result);
+        return true;
+    }
     let mut result = [0; LANES];
     for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
         let from = offset(base, indices[lane].cast_signed());
@@ -216,9 +223,40 @@ fn gather_at_once<const SIZE: u64>(hart: &mut Hart, core: &Core<'_>, raw: u32) -
     true
 }
 
+/// Loads a byte to each lane, if they are near each other and nothing is in the way of what lies
+/// between them: what is to be checked is checked once.
+#[inline(always)]
+fn gather_near(hart: &Hart, core: &Core<'_>, base: u64, indices: &Lanes) -> Option<Lanes> {
+    let signed = indices.map(u32::cast_signed);
+    let least = signed.into_iter().fold(i32::MAX, i32::min);
+    let most = signed.into_iter().fold(i32::MIN, i32::max);
+    let first = offset(base, least);
+    let len = u64::from(most.abs_diff(least)) + 1;
+    if len > 64 || core.guards.are_near(first, len) {
+        return None;
+    }
+    let at = |lane: usize| indices[lane].wrapping_sub(least.cast_unsigned()) as usize;
+    let mut lanes = [0; LANES];
+    match &hart.cache {
+        Some(cache) => {
+            let bytes = cache.near(first, len)?;
+            for (lane, bits) in lanes.iter_mut().enumerate() {
+                *bits = extend((*bytes.get(at(lane))?).into(), 1);
+            }
+        }
+        None => {
+            let bytes = core.chip.dram.user_bytes(first, len)?;
+            for (lane, bits) in lanes.iter_mut().enumerate() {
+                *bits = extend(bytes.get(at(lane))?.load(Ordering::Relaxed).into(), 1);
+            }
+        }
+    }
+    Some(lanes)
+}
+
 /// The same for a gather within a block, whose indices are packed.
 #[inline(always)]
-fn gather_block_at_once<const SIZE: u64>(
+pub(crate) fn gather_block_at_once<const SIZE: u64>(
     hart: &mut Hart,
     core: &Core<'_>,
     fd: usize,

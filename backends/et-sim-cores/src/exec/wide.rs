@@ -11,7 +11,7 @@ use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
 use crate::exec::packed::{self, Form};
 use crate::exec::{Env, Ops, float, next, packed_memory};
 use crate::float::soft::SIGN;
-use crate::float::wide;
+use crate::float::{lanes, wide};
 use crate::machine::hart::Hart;
 
 /// The handler of all packed instructions; apart, so that what is common needs no stack.
@@ -100,4 +100,16 @@ handlers! {
         let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
         packed_memory::broadcast_at_once(hart, env.core, rd(raw) as usize, from)
     };
+    gather, gather_wide: |hart, env, raw|
+        packed_memory::gather_at_once::<1>(hart, env.core, raw);
+    gather_block, gather_block_wide: |hart, env, raw| {
+        let (block, indices) = (hart.x[rs2(raw) as usize], hart.x[rs1(raw) as usize]);
+        packed_memory::gather_block_at_once::<1>(hart, env.core, rd(raw) as usize, block, indices)
+    };
+    from_integers, from_integers_wide: |hart, _env, raw| packed::from_integers(hart, raw);
+    swizzle, swizzle_wide: |hart, _env, raw| packed::swizzle(hart, raw);
+    spread, spread_wide: |hart, _env, raw| packed::spread(hart, raw);
+    mask, mask_wide: |hart, _env, raw| packed::mask(hart, raw);
+    shift, shift_wide: |hart, _env, raw|
+        packed::with_value(hart, raw, rs2(raw), lanes::shift_right);
 }

@@ -103,6 +103,18 @@ impl Region {
         Some(unsafe { &*words.cast::<[AtomicU64; N]>() })
     }
 
+    /// Returns `len` bytes from `offset`; none if they are not inside the region.
+    #[inline(always)]
+    fn bytes(&self, offset: u64, len: u64) -> Option<&[AtomicU8]> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        let bytes = self.map.as_ptr().wrapping_add(offset).cast();
+        // SAFETY: the bytes are inside the mapping; what `double` says of a word holds for each.
+        Some(unsafe { std::slice::from_raw_parts(bytes, len) })
+    }
+
     /// Returns the bytes from `offset` for a bulk copy.
     fn slice(&self, offset: u64, len: usize) -> Option<VolatileSlice<'_>> {
         self.map.get_slice(usize::try_from(offset).ok()?, len).ok()
@@ -293,6 +305,15 @@ impl Dram {
         Some(lanes)
     }
 
+    /// Returns bytes from `effective` on, with the rules of a single one for each.
+    #[inline(always)]
+    pub(crate) fn user_bytes(&self, effective: u64, len: u64) -> Option<&[AtomicU8]> {
+        if effective < USER_BASE {
+            return None;
+        }
+        self.region.bytes(effective.wrapping_sub(DRAM_BASE), len)
+    }
+
     /// Stores words from `effective` on, with the rules of a single one for each; none of them if
     /// one cannot be stored.
     #[inline(always)]
@@ -300,6 +321,13 @@ impl Dram {
         let offset = effective.wrapping_sub(DRAM_BASE);
         if effective < USER_BASE {
             return None;
+        }
+        if let Some(doubles) = self.region.doubles::<4>(offset) {
+            let (pairs, _) = lanes.as_chunks::<2>();
+            for ([low, high], double) in pairs.iter().zip(doubles) {
+                double.store(u64::from(*low) | u64::from(*high) << 32, Ordering::Relaxed);
+            }
+            return Some(());
         }
         self.region.word(offset + 28)?;
         for (lane, at) in lanes.into_iter().zip((offset..).step_by(4)) {

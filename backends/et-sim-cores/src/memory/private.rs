@@ -122,6 +122,15 @@ impl Private {
         self.frames[number].0.get(at..at + 32)?.try_into().ok()
     }
 
+    /// Returns bytes at an effective address, at most a line's worth, if the lines that have them
+    /// are there and in one page.
+    #[inline(always)]
+    pub(crate) fn near(&self, effective: u64, len: u64) -> Option<&[u8]> {
+        let (number, at) = self.find(effective)?;
+        self.find(effective.wrapping_add(len - 1))?;
+        self.frames[number].0.get(at..at + len as usize)
+    }
+
     /// Stores 32 bytes at an effective address, if they are in one line that is there.
     #[inline(always)]
     pub(crate) fn store_register(&mut self, effective: u64, value: &[u8; 32]) -> Option<()> {
