@@ -181,4 +181,43 @@ proptest! {
         bench.dram.read(DATA, &mut actual).unwrap();
         prop_assert_eq!(actual, bytes);
     }
+
+    #[test]
+    fn gathers_of_bytes_are_those_of_loads(
+        indices in prop_oneof![
+            prop::array::uniform8(0_i32..16),
+            prop::array::uniform8(-70_i32..70),
+            prop::array::uniform8(-5000_i32..5000),
+        ],
+        mask in prop_oneof![Just(0xFF_u64), any::<u8>().prop_map(u64::from)],
+        at in 0_u64..4200,
+        block in any::<u64>(),
+        memory in prop::sample::select(vec![MemoryModel::Flat, MemoryModel::Private]),
+    ) {
+        const START: u64 = DATA + 8192;
+        let mut bench = Bench::new(memory);
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n * 77 >> 3) as u8).collect();
+        bench.dram.write(DATA, &bytes).unwrap();
+        let base = START + at;
+        bench.hart.set_x(10, base);
+        bench.hart.set_x(11, block);
+        bench.hart.set_f(1, [7; 8]);
+        bench.hart.set_f(2, [7; 8]);
+        bench.hart.set_f(4, indices.map(i32::cast_unsigned));
+        // Some lines are in the cache before.
+        bench.step("lbu x12, 0(x10)");
+        bench.hart.set_masks(mask);
+        bench.step("fgb.ps f1, f4(x10)");
+        bench.step("fg32b.ps f2, x11(x10)");
+        let byte = |address: u64| {
+            i32::from(bytes[(address - DATA) as usize].cast_signed()).cast_unsigned()
+        };
+        let pick = |lane: usize, address| if mask >> lane & 1 != 0 { byte(address) } else { 7 };
+        let gathered = |lane: usize| pick(lane, base.wrapping_add_signed(indices[lane].into()));
+        prop_assert_eq!(bench.hart.f(1), std::array::from_fn(gathered));
+        let in_block = |lane: usize| {
+            pick(lane, base & !31 | base.wrapping_add(block >> (5 * lane)) & 31)
+        };
+        prop_assert_eq!(bench.hart.f(2), std::array::from_fn(in_block));
+    }
 }
