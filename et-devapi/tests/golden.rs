@@ -17,6 +17,8 @@ mod dir;
 mod layout;
 #[path = "golden/mgmt.rs"]
 mod mgmt;
+#[path = "golden/mgmt_codes.rs"]
+mod mgmt_codes;
 #[path = "golden/ops.rs"]
 mod ops;
 #[path = "golden/ring.rs"]

@@ -1,7 +1,9 @@
-//! Messages: header and framing, and the operations interface.
+//! Messages: header and framing, the operations interface and the management interface.
 
+mod codes;
 mod framing;
 mod header;
+pub mod mgmt;
 pub mod ops;
 
 pub use framing::{FramingError, command_bytes, completion_bytes};

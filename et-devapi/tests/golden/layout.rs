@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use et_testkit::golden::{Example, Value, Vector};
-use zerocopy::little_endian::{I16, I64, U16, U32, U64};
+use zerocopy::little_endian::{I16, I32, I64, U16, U32, U64};
 
 /// A field of a Rust structure, as a vector describes it.
 pub(crate) trait Field {
@@ -40,6 +40,12 @@ fn i16_bits(number: I16) -> u64 {
 fn i16_of(number: u64) -> I16 {
     u16::try_from(number).unwrap().cast_signed().into()
 }
+fn i32_bits(number: I32) -> u64 {
+    number.get().cast_unsigned().into()
+}
+fn i32_of(number: u64) -> I32 {
+    u32::try_from(number).unwrap().cast_signed().into()
+}
 fn i64_bits(number: I64) -> u64 {
     number.get().cast_unsigned()
 }
@@ -53,6 +59,7 @@ number_field! {
     U32: u64::from, u32_of;
     U64: u64::from, U64::new;
     I16: i16_bits, i16_of;
+    I32: i32_bits, i32_of;
     I64: i64_bits, i64_of;
 }
 

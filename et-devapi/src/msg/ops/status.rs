@@ -1,46 +1,6 @@
 //! Message ids and result codes.
 
-use core::fmt;
-
-macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident { $($value:literal => $variant:ident $text:literal,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum $name {
-            $(#[doc = concat!($text, ".")] $variant,)*
-            /// A code this version does not know.
-            Unknown(u32),
-        }
-
-        impl From<u32> for $name {
-            fn from(code: u32) -> Self {
-                match code {
-                    $($value => Self::$variant,)*
-                    code => Self::Unknown(code),
-                }
-            }
-        }
-
-        impl From<$name> for u32 {
-            fn from(code: $name) -> Self {
-                match code {
-                    $($name::$variant => $value,)*
-                    $name::Unknown(code) => code,
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(Self::$variant => f.write_str($text),)*
-                    Self::Unknown(code) => write!(f, "unknown code {code}"),
-                }
-            }
-        }
-    )*};
-}
+use crate::msg::codes::codes;
 
 codes! {
     /// Result of a compatibility check. Spec: §7.2.
