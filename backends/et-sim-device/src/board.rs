@@ -10,10 +10,11 @@ use et_hal::{BarOffset, Endpoint, Generation, Width};
 use et_sim_cores::Dram;
 
 use crate::compute::{self, Compute};
-use crate::firmware::Firmware;
+use crate::firmware::{Firmware, Flash, Injected};
 use crate::interrupt::{Bell, DoorbellLines};
 use crate::{
-    BoardConfig, BoardError, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy, Waited,
+    BoardConfig, BoardError, ErrorSource, Event, Fault, HostMemory, Interrupts, RegisterPage,
+    ResetBusy, Waited,
 };
 
 /// What a host access to a BAR meets.
@@ -84,9 +85,13 @@ pub(crate) struct Slot {
     /// What the device does wrong at every boot.
     boot_faults: Mutex<Vec<Fault>>,
     /// What it shall do wrong besides, until the firmware has taken note.
-    injected: Mutex<Vec<Fault>>,
+    new_faults: Mutex<Vec<Fault>>,
     /// Raised when it has.
-    injection_over: Event,
+    faults_taken: Event,
+    flash: Mutex<Flash>,
+    /// Errors that the service processor has not counted yet.
+    injected: Mutex<Vec<Injected>>,
+    has_injected: AtomicBool,
 }
 
 /// Statistics with one writer, the firmware thread.
@@ -154,11 +159,11 @@ impl Slot {
     }
 
     /// Hands the firmware each fault that was injected since the last time.
-    pub(crate) fn take_injected(&self, mut take: impl FnMut(Fault)) {
-        let mut injected = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
-        injected.drain(..).for_each(&mut take);
-        drop(injected);
-        self.injection_over.raise();
+    pub(crate) fn take_faults(&self, mut take: impl FnMut(Fault)) {
+        let mut faults = self.new_faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.drain(..).for_each(&mut take);
+        drop(faults);
+        self.faults_taken.raise();
     }
 
     /// The link goes down after so many accesses more.
@@ -195,6 +200,28 @@ impl Slot {
     pub(crate) fn reset_finished(&self, generation: Generation) {
         self.running.store(generation.0, Ordering::Release);
         self.reset_over.raise();
+    }
+
+    /// Returns what survives every reset.
+    pub(crate) fn flash(&self) -> MutexGuard<'_, Flash> {
+        self.flash.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the errors that were injected since the last call.
+    pub(crate) fn take_injected(&self) -> Vec<Injected> {
+        // Relaxed load first: this runs in every round of the firmware loop.
+        if !self.has_injected.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.has_injected.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.injected.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The chip resets itself: the BARs answer nothing until the firmware has booted, and a host
+    /// has to enable memory space and MSIs again.
+    pub(crate) fn chip_reset(&self, of: Generation) {
+        self.set_link(of, LINK_DOWN);
+        self.host_is_ready.store(!self.config.waits_for_host, Ordering::Release);
     }
 
     /// Makes the whole memory read as zero.
@@ -290,8 +317,11 @@ impl Board {
             running: AtomicU32::new(0),
             reset_over: Event::new(),
             boot_faults: Mutex::new(config.faults.clone()),
+            new_faults: Mutex::default(),
+            faults_taken: Event::new(),
+            flash: Mutex::new(Flash::new(&config)),
             injected: Mutex::default(),
-            injection_over: Event::new(),
+            has_injected: AtomicBool::new(false),
             config,
         });
         let firmware = Firmware::new(Arc::clone(&slot), compute);
@@ -348,6 +378,15 @@ impl Board {
             (4, Width::W32, 1) => self.slot.bell.ring(Endpoint::Operations),
             _ => {}
         }
+    }
+
+    /// Has error correction find errors: they are counted, and an event says so.
+    pub fn inject_errors(&self, source: ErrorSource, corrected: u32, uncorrectable: u32) {
+        let slot = &self.slot;
+        let injected = Injected { source, corrected, uncorrectable };
+        slot.injected.lock().unwrap_or_else(PoisonError::into_inner).push(injected);
+        slot.has_injected.store(true, Ordering::Relaxed);
+        slot.bell.raise();
     }
 
     /// Tells the device that the host has written its memory through BAR0.
@@ -456,18 +495,18 @@ impl Board {
         if fault.is_of_boot() {
             return slot.boot_faults().push(fault);
         }
-        let injected = || slot.injected.lock().unwrap_or_else(PoisonError::into_inner);
-        injected().push(fault);
+        let faults = || slot.new_faults.lock().unwrap_or_else(PoisonError::into_inner);
+        faults().push(fault);
         slot.control.fetch_or(CONTROL_FAULT, Ordering::AcqRel);
         slot.bell.raise();
         loop {
-            let seen = slot.injection_over.epoch();
-            if injected().is_empty() {
+            let seen = slot.faults_taken.epoch();
+            if faults().is_empty() {
                 return;
             }
             // The firmware takes its orders whatever state it is in.
             let (Waited::Raised | Waited::TimedOut) =
-                slot.injection_over.wait(seen, Duration::from_secs(1));
+                slot.faults_taken.wait(seen, Duration::from_secs(1));
         }
     }
 

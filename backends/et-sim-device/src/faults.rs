@@ -109,6 +109,29 @@ pub enum Fault {
         /// Number of the launch.
         nth: u64,
     },
+    /// `ecc:SOURCE:CORRECTED:UNCORRECTABLE`: error correction has found so many errors when the
+    /// service processor starts.
+    Ecc {
+        /// Where: `dram`, `sram` or `pcie`.
+        source: ErrorSource,
+        /// Errors that were corrected.
+        corrected: u32,
+        /// Errors that could not be.
+        uncorrectable: u32,
+    },
+    /// `sp-garbage:N:SIZE`: the N-th response of the service processor is random, except for its
+    /// size field.
+    SpGarbage {
+        /// Number of the response.
+        nth: u64,
+        /// The size field.
+        size: u16,
+    },
+    /// `sp-silent:N`: the service processor answers N commands and then none.
+    SpSilent {
+        /// Commands it still answers.
+        after: u64,
+    },
     /// `link-loss:N`: after N accesses to the BARs every read returns ones and writes are lost.
     LinkLoss {
         /// Accesses that still work.
@@ -166,8 +189,31 @@ pub const FAULT_FORMS: &[&str] = &[
     "partial-message:N:BYTES:MICROSECONDS",
     "hang:N",
     "compute-hang:N",
+    "ecc:SOURCE:CORRECTED:UNCORRECTABLE",
+    "sp-garbage:N:SIZE",
+    "sp-silent:N",
     "link-loss:N",
 ];
+
+/// Memory and wires that are watched for errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorSource {
+    /// The DRAM.
+    Dram,
+    /// The static memory of the shires.
+    Sram,
+    /// The PCIe link.
+    Pcie,
+}
+
+impl ErrorSource {
+    const NAMES: [(Self, &str); 3] =
+        [(Self::Dram, "dram"), (Self::Sram, "sram"), (Self::Pcie, "pcie")];
+
+    fn name(self) -> &'static str {
+        Self::NAMES[self as usize].1
+    }
+}
 
 /// A text that names no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -217,6 +263,13 @@ impl Fields<'_> {
             },
             "hang" => Fault::Hang { after: self.number()? },
             "compute-hang" => Fault::ComputeHang { nth: self.number()? },
+            "ecc" => Fault::Ecc {
+                source: self.source()?,
+                corrected: self.number()?,
+                uncorrectable: self.number()?,
+            },
+            "sp-garbage" => Fault::SpGarbage { nth: self.number()?, size: self.number()? },
+            "sp-silent" => Fault::SpSilent { after: self.number()? },
             "link-loss" => Fault::LinkLoss { after: self.number()? },
             _ => return None,
         })
@@ -228,6 +281,11 @@ impl Fields<'_> {
 
     fn micros(&mut self) -> Option<Duration> {
         self.number().map(Duration::from_micros)
+    }
+
+    fn source(&mut self) -> Option<ErrorSource> {
+        let text = self.rest.next()?;
+        ErrorSource::NAMES.iter().find(|(_, name)| *name == text).map(|(source, _)| *source)
     }
 
     fn endpoint(&mut self) -> Option<Endpoint> {
@@ -270,6 +328,11 @@ impl fmt::Display for Fault {
             }
             Self::Hang { after } => write!(f, "hang:{after}"),
             Self::ComputeHang { nth } => write!(f, "compute-hang:{nth}"),
+            Self::Ecc { source, corrected, uncorrectable } => {
+                write!(f, "ecc:{}:{corrected}:{uncorrectable}", source.name())
+            }
+            Self::SpGarbage { nth, size } => write!(f, "sp-garbage:{nth}:{size}"),
+            Self::SpSilent { after } => write!(f, "sp-silent:{after}"),
             Self::LinkLoss { after } => write!(f, "link-loss:{after}"),
         }
     }
@@ -327,6 +390,9 @@ mod tests {
             "partial-message:1:12:100",
             "hang:0",
             "compute-hang:2",
+            "ecc:sram:3:1",
+            "sp-garbage:1:24",
+            "sp-silent:4",
             "link-loss:100",
         ];
         assert_eq!(texts.len(), FAULT_FORMS.len());

@@ -27,7 +27,8 @@ pub use config::{
 pub use error::{BoardError, MapError, ResetBusy};
 pub use et_sim_cores::{CreditAbort, Dram, FloatProfile, Timing};
 pub use event::{Event, Waited};
-pub use faults::{FAULT_FORMS, Fault, ParseFaultError};
+pub use faults::{ErrorSource, FAULT_FORMS, Fault, ParseFaultError};
+pub use firmware::{FirmwareImage, ImageError};
 pub use host_memory::{HostMemory, RemoteMemory};
 pub use interrupt::{DoorbellLines, InterruptLine, Interrupts};
 pub use page::RegisterPage;

@@ -96,6 +96,12 @@ pub enum CpuAccess {
 /// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
 /// | `ack-timeout` | microseconds until the firmware gives up on such harts |
 /// | `mhz` | minion clock |
+/// | `serial` | serial number of the module |
+/// | `part` | part number of the module |
+/// | `temperature` | °C of a card that does nothing |
+/// | `power` | milliwatts of a card that does nothing |
+/// | `tdp` | thermal design power in watts |
+/// | `heat` | milliseconds in which the temperature comes nearer to its end by two thirds |
 /// | `boot-step` | microseconds from one boot status to the next |
 /// | `spin` | microseconds the firmware looks for work before it sleeps |
 /// | `seed` | seed of everything random: noise of faults, order of events on weak memory |
@@ -145,6 +151,18 @@ pub struct BoardConfig {
     pub ack_timeout: Duration,
     /// Minion clock, in MHz: the unit of every time in responses.
     pub frequency_mhz: u32,
+    /// Serial number of the module, up to 255 bytes of text without commas.
+    pub serial: String,
+    /// Part number of the module.
+    pub part_number: u32,
+    /// Temperature of a card that does nothing, in °C.
+    pub temperature_c: u8,
+    /// Power of a card that does nothing, in mW.
+    pub power_mw: u16,
+    /// Thermal design power in watts: what a card takes whose cores work.
+    pub tdp_watts: u8,
+    /// Time in which the temperature comes nearer to where it goes by two thirds.
+    pub heat: Duration,
     /// Time from one boot status to the next; zero boots in microseconds.
     pub boot_step: Duration,
     /// The boot stops before the BARs are opened until [`Board::set_host_ready`], as on a bus.
@@ -213,6 +231,12 @@ impl Default for BoardConfig {
             credit_abort: CreditAbort::default(),
             ack_timeout: Duration::from_secs(5),
             frequency_mhz: 600,
+            serial: "SIM0000001".to_owned(),
+            part_number: 0x1,
+            temperature_c: 40,
+            power_mw: 8000,
+            tdp_watts: 25,
+            heat: Duration::from_secs(2),
             boot_step: Duration::ZERO,
             waits_for_host: false,
             spin: Duration::from_micros(40),

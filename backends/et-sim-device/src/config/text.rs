@@ -87,6 +87,20 @@ const KEYS: &[Key] = &[
         "yes" => CreditAbort::Ends, "no" => CreditAbort::Waits),
     value!("ack-timeout", "microseconds", ack_timeout: micros, show_micros),
     value!("mhz", "a number", frequency_mhz: parsed, |mhz: u32| mhz.to_string()),
+    Key {
+        name: "serial",
+        expected: "up to 255 bytes of text",
+        set: |config, text| {
+            config.serial = (text.len() < 256).then(|| text.to_owned())?;
+            Some(())
+        },
+        show: |config| config.serial.clone(),
+    },
+    value!("part", "a number", part_number: small, |part: u32| format!("{part:#x}")),
+    value!("temperature", "°C from 0 to 255", temperature_c: parsed, |c: u8| c.to_string()),
+    value!("power", "milliwatts", power_mw: parsed, |mw: u16| mw.to_string()),
+    value!("tdp", "watts from 0 to 255", tdp_watts: parsed, |watts: u8| watts.to_string()),
+    value!("heat", "milliseconds", heat: millis, |time: Duration| time.as_millis().to_string()),
     value!("boot-step", "microseconds", boot_step: micros, show_micros),
     value!("spin", "microseconds", spin: micros, show_micros),
     value!("seed", "a number", seed: number, |seed: u64| seed.to_string()),
@@ -154,6 +168,14 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
+fn small(text: &str) -> Option<u32> {
+    number(text)?.try_into().ok()
+}
+
+fn millis(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_millis)
+}
+
 fn micros(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_micros)
 }
@@ -192,7 +214,8 @@ mod tests {
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
                     timing=deterministic, memory=weak, coherent=no, cpu-access=yes, stack-guards=none, \
-                    mhz=700, boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
+                    mhz=700, serial=A-7, part=0x12, temperature=50, power=9000, tdp=30, heat=10, \
+                    boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: BoardConfig = text.parse().unwrap();
         assert_eq!(config.shires, 0x1_0000_000f);
         assert_eq!(config.dram_bytes, 1 << 30);
@@ -207,6 +230,9 @@ mod tests {
         assert_eq!(config.credit_abort, CreditAbort::Waits);
         assert_eq!(config.ack_timeout, Duration::from_micros(50));
         assert_eq!(config.frequency_mhz, 700);
+        assert_eq!((config.serial.as_str(), config.part_number), ("A-7", 0x12));
+        assert_eq!((config.temperature_c, config.power_mw, config.tdp_watts), (50, 9000, 30));
+        assert_eq!(config.heat, Duration::from_millis(10));
         assert_eq!(config.boot_step, Duration::from_micros(5));
         assert_eq!(config.spin, Duration::from_micros(10));
         assert_eq!(config.seed, 255);

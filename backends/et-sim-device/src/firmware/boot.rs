@@ -24,6 +24,8 @@ const ATU_PROGRAMMED: i16 = 8;
 const DEV_INTF_READY: i16 = 1;
 /// The operations rings are ready.
 const HOST_VQ_READY: i16 = 6;
+/// The operations endpoint serves its queues.
+const OPERATIONS_READY: i16 = 8;
 /// What a failed endpoint publishes last.
 const BOOT_ERROR: i16 = -1;
 
@@ -142,6 +144,15 @@ impl Boot {
         }
         Ok(())
     }
+}
+
+/// Publishes the operations endpoint anew, as the master minion does when it starts. Spec: §18
+pub(crate) fn restart_operations(slot: &Slot) -> Result<(), BoardError> {
+    registers::clear_operations(slot)?;
+    registers::write_operations(slot)?;
+    registers::format_operations_rings(slot)?;
+    // The last status says that all of it is there.
+    registers::write_status(slot, Endpoint::Operations, OPERATIONS_READY)
 }
 
 impl Sequence {

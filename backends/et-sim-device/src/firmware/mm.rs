@@ -259,6 +259,16 @@ impl MasterMinion {
         busy
     }
 
+    /// Returns `true` while a kernel runs.
+    pub(crate) fn computes(&self) -> bool {
+        !self.shared.kernel.is_free()
+    }
+
+    /// Returns `true` if it has stopped for good.
+    pub(crate) fn is_hung(&self) -> bool {
+        self.shared.hangs()
+    }
+
     /// Returns how long the firmware may sleep without an event.
     pub(crate) fn next_attempt(&self) -> Option<std::time::Duration> {
         let shared = &self.shared;

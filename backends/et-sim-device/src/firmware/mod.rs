@@ -21,17 +21,20 @@ mod sq;
 mod tests;
 mod trace;
 mod user_trace;
+pub use sp::{FirmwareImage, ImageError};
+pub(crate) use sp::{Flash, Injected};
 pub(crate) use user_trace::UserTrace;
 
 use std::hint;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use et_hal::Endpoint;
+use et_devapi::msg::Tag;
+use et_hal::{Endpoint, Generation};
 
 use self::boot::{Boot, Progress};
 use self::mm::MasterMinion;
-use self::sp::ServiceProcessor;
+use self::sp::{Order, ServiceProcessor};
 use crate::board::{Control, MemoryAfterReset, Slot, Stats};
 use crate::compute::Compute;
 use crate::{BoardError, Fault};
@@ -110,8 +113,16 @@ impl Firmware {
         if let Some(mm) = &mut self.mm {
             busy |= mm.step();
         }
+        let computes = self.mm.as_ref().is_some_and(MasterMinion::computes);
+        let mut order = None;
         if let Some(sp) = &mut self.sp {
-            busy |= sp.step();
+            busy |= sp.step(computes);
+            order = sp.take_order();
+        }
+        match order {
+            Some(Order::ResetOperations(tag)) => self.reset_operations(tag),
+            Some(Order::ResetChip) => self.reset_chip(),
+            None => {}
         }
         busy
     }
@@ -142,9 +153,14 @@ impl Firmware {
         if self.boot.management_ready() {
             self.sp = Some(ServiceProcessor::new(&self.slot)?);
         }
-        if self.boot.operations_ready()
-            && let Some(compute) = self.compute.take()
-        {
+        if self.boot.operations_ready() {
+            self.start_operations()?;
+        }
+        Ok(())
+    }
+
+    fn start_operations(&mut self) -> Result<(), BoardError> {
+        if let Some(compute) = self.compute.take() {
             self.mm = Some(MasterMinion::new(&self.slot, compute)?);
         }
         Ok(())
@@ -186,7 +202,9 @@ impl Firmware {
         if !self.booted {
             return self.boot.next_step(&self.slot);
         }
-        self.mm.as_ref().and_then(MasterMinion::next_attempt).unwrap_or(LONGEST_SLEEP)
+        let mm = self.mm.as_ref().and_then(MasterMinion::next_attempt);
+        let sp = self.sp.as_ref().and_then(ServiceProcessor::next_look);
+        mm.into_iter().chain(sp).min().unwrap_or(LONGEST_SLEEP)
     }
 
     fn stop_compute(&mut self) -> Option<Box<dyn Compute>> {
@@ -203,6 +221,12 @@ impl Firmware {
     /// Everything in flight is lost; the device boots again.
     fn reset(&mut self, memory: MemoryAfterReset) {
         let generation = self.slot.generation();
+        self.restart(generation, memory);
+        self.slot.reset_finished(generation);
+        tracing::debug!(generation = generation.0, "function reset");
+    }
+
+    fn restart(&mut self, generation: Generation, memory: MemoryAfterReset) {
         self.compute = self.stop_compute();
         self.sp = None;
         if let Err(error) = registers::clear(&self.slot) {
@@ -214,15 +238,42 @@ impl Firmware {
         if memory == MemoryAfterReset::Cleared {
             self.slot.clear_memory();
         }
+        self.slot.flash().boot();
         self.boot = Boot::new(&self.slot, generation);
         self.booted = false;
-        self.slot.reset_finished(generation);
-        tracing::debug!(generation = generation.0, "function reset");
+    }
+
+    /// The master minion starts anew; the memory stays. Spec: §18
+    fn reset_operations(&mut self, tag: Tag) {
+        let hung = self.mm.as_ref().is_some_and(MasterMinion::is_hung);
+        self.compute = self.stop_compute();
+        let mut is_back = self.boot.operations_ready();
+        if is_back {
+            let started =
+                boot::restart_operations(&self.slot).and_then(|()| self.start_operations());
+            if let Err(error) = &started {
+                let error = error as &dyn std::error::Error;
+                tracing::error!(error, "operations firmware cannot start again");
+            }
+            is_back = started.is_ok();
+        }
+        if let Some(sp) = &mut self.sp {
+            sp.operations_reset(tag, hung, is_back);
+        }
+        tracing::debug!(is_back, "operations reset");
+    }
+
+    /// Everything starts anew, by itself: nothing is answered, and the memory is lost. Spec: §18
+    fn reset_chip(&mut self) {
+        let generation = self.slot.generation();
+        self.slot.chip_reset(generation);
+        self.restart(generation, MemoryAfterReset::Cleared);
+        tracing::debug!("chip reset");
     }
 
     /// Starts to do wrong what the owner of the board asks for.
     fn take_faults(&mut self) {
-        self.slot.take_injected(|fault| {
+        self.slot.take_faults(|fault| {
             tracing::debug!(%fault, "injected");
             match fault {
                 Fault::LinkLoss { after } => self.slot.lose_link(after),

@@ -31,10 +31,8 @@ const MGMT_STATUS: u16 = 44;
 /// Offset of the total size in both headers.
 const TOTAL_SIZE: usize = 4;
 
-/// Typical of a card, and the example of the golden images.
-const TDP_WATTS: u8 = 25;
 /// Sizes of scratchpad, L2 and L3, KiB.
-const CACHES_KIB: (u32, u32, u32) = (81920, 16384, 32768);
+pub(super) const CACHES_KIB: (u32, u32, u32) = (81920, 16384, 32768);
 
 fn ring(at: BarOffset, size_bytes: u32) -> Result<Ring, BoardError> {
     Ring::new(at, size_bytes).map_err(|e: RingError<AccessError>| BoardError::Registers(e.into()))
@@ -72,7 +70,7 @@ pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
     let shires = u32::try_from(config.shires & 0xffff_ffff).unwrap_or(u32::MAX);
     let has_no_clock = slot.boot_faults().contains(&Fault::NoFrequency);
     let mhz = if has_no_clock { 0 } else { config.frequency_mhz };
-    let dir = MgmtDir::firmware(shires, mhz, TDP_WATTS, CACHES_KIB);
+    let dir = MgmtDir::firmware(shires, mhz, config.tdp_watts, CACHES_KIB);
     let mut bytes = [0; DIR_BYTES];
     let len = dir.encode(&mut bytes);
     write(slot, Endpoint::Management, &mut bytes, len)
@@ -142,6 +140,12 @@ pub(crate) fn write_status(slot: &Slot, endpoint: Endpoint, status: i16) -> Resu
     let (registers, offset) = place(endpoint);
     let at = BarOffset::new(registers.as_u64() + u64::from(offset));
     slot.page.publish_u16(at, status.cast_unsigned()).map_err(|e| BoardError::Registers(e.into()))
+}
+
+/// Empties the operations registers, for a master minion that starts anew.
+pub(crate) fn clear_operations(slot: &Slot) -> Result<(), BoardError> {
+    let len = usize::try_from(MGMT_DIR.as_u64()).unwrap_or_default();
+    slot.page.clear(OPS_DIR.as_u64(), len).map_err(|e| BoardError::Registers(e.into()))
 }
 
 /// Forgets everything: registers, rings and their contents.

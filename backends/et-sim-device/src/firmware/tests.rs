@@ -7,18 +7,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use et_devapi::abi::{self, ExceptionType};
-use et_devapi::msg::Tag;
+use et_devapi::msg::mgmt::{Message, Power, calls, encode_command};
 use et_devapi::msg::ops::{
     AbortStatus, Body, Completion, EchoStatus, FwErrorType, KernelAbortStatus, LaunchError,
     LaunchStatus, StackConfig, TraceConfig,
 };
+use et_devapi::msg::{Tag, completion_bytes};
 use et_devapi::pci::Vector;
-use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Mmio};
+use et_devapi::ring::{Consumer, Producer};
+use et_hal::{BarOffset, BusAddr, DeviceAccess, DeviceAddr, Endpoint, Mmio, Pop, Push, Width};
 use et_sim_cores::{Dram, HartExit, HartFailure, HartState, LaunchReport, Scratchpads};
 
 use self::common::{
     HOST_BASE, HostBuffer, LaunchParams, Rig, abort, cm_reset, dma_write, echo, echo_with_barrier,
-    kernel_abort, launch, null_config, params, until, write_node,
+    kernel_abort, launch, null_config, params, ring, until, write_node,
 };
 use crate::compute::{Compute, Reports, Start, Started};
 use crate::{Board, BoardConfig, CreditAbort, MemoryAfterReset};
@@ -594,4 +596,38 @@ fn cores_learn_that_memory_has_changed() {
     assert!(changes() > after_copy);
     rig.board.host_memory().unmap(BusAddr::new(0x1000)).unwrap();
     assert_eq!(rig.page().len_bytes(), 0x4000);
+}
+
+#[test]
+fn management_answers_while_a_kernel_hangs_and_sees_its_load() {
+    let mut config = null_config();
+    (config.power_mw, config.tdp_watts, config.heat) = (5000, 25, Duration::ZERO);
+    let (hands, mut rig) = Hands::rig_with(config);
+    let mailbox = rig.layout.mgmt_mailbox;
+    let page = rig.board.page();
+    let mut sq = Producer::attach(ring(&mailbox.submission, 0), page).unwrap();
+    let mut cq = Consumer::attach(ring(&mailbox.completion, 0), page).unwrap();
+    let board = Arc::clone(&rig.board);
+    let mut milliwatts = || {
+        let mut bytes = [0; 512];
+        let id = calls::GET_MODULE_POWER.id;
+        let len = encode_command(id, Tag::new(1), &[0; 8], &mut bytes).unwrap();
+        assert_eq!(sq.push(board.page(), &bytes[..len]).unwrap(), Push::Accepted);
+        board.ring(BarOffset::new(0), Width::W32, 1);
+        let frame = |header: &_| completion_bytes(Endpoint::Management, header);
+        let mut popped = Pop::Empty;
+        until("an answer", || {
+            popped = cq.pop_message(board.page(), frame, &mut bytes).unwrap();
+            popped != Pop::Empty
+        });
+        let Ok(Message::Response(response)) = Message::parse(&bytes) else { panic!() };
+        response.read::<Power>().unwrap().power.get()
+    };
+    assert_eq!(milliwatts(), 5000);
+    rig.send(0, &launch(1, &params()));
+    hands.wait_for(1);
+    assert_eq!(milliwatts(), 25_000);
+    hands.finish(Vec::new());
+    completed(&mut rig, 1);
+    assert_eq!(milliwatts(), 5000);
 }

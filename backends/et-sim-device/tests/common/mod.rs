@@ -58,7 +58,7 @@ pub struct Rig {
     pub cq: Consumer,
 }
 
-fn ring(set: &RingSet, index: u64) -> Ring {
+pub fn ring(set: &RingSet, index: u64) -> Ring {
     let at = set.at.as_u64() + index * u64::from(set.size_bytes);
     Ring::new::<et_hal::AccessError>(BarOffset::new(at), set.size_bytes).unwrap()
 }

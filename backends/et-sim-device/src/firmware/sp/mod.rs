@@ -1,0 +1,228 @@
+//! The service processor: the management endpoint.
+//!
+//! It takes its commands one by one, and answers each before it takes the next. It has nothing to
+//! do with the operations firmware, so it answers whatever that does. Spec: §5.3, §5.5, §17
+
+mod commands;
+mod debug;
+mod health;
+mod image;
+mod settings;
+
+pub use image::{FirmwareImage, ImageError};
+pub(crate) use settings::{Flash, Injected};
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use et_devapi::msg::mgmt::{
+    Event, EventClass, EventId, MinionErrors, Quad, Response, calls, parse_command,
+};
+use et_devapi::msg::{Tag, command_bytes};
+use et_devapi::pci::Vector;
+use et_devapi::ring::{Consumer, Producer};
+use et_hal::{Endpoint, Pop, Push};
+use zerocopy::{FromZeros, IntoBytes};
+
+use self::debug::Debugger;
+use self::health::{Health, Load};
+use self::settings::Settings;
+use super::registers;
+use crate::board::Slot;
+use crate::faults::Noise;
+use crate::{BoardError, Fault};
+
+/// The firmware's command buffer; what is larger is dropped here. Erratum 6 (§21).
+const COMMAND_BYTES: usize = 512;
+/// The largest response.
+const RESPONSE_BYTES: usize = 280;
+/// Bytes that really come of the response whose header says more. Erratum 2 (§21).
+const CUT_RESPONSE_BYTES: usize = 32;
+
+/// What a command wants of the rest of the firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Start the master minion anew, then answer the command with this tag.
+    ResetOperations(Tag),
+    /// Start everything anew.
+    ResetChip,
+}
+
+/// The worker of the management queues.
+#[derive(Debug)]
+pub(crate) struct ServiceProcessor {
+    slot: Arc<Slot>,
+    submission: Consumer,
+    completion: Producer,
+    doorbells_seen: u32,
+    /// There may be another command.
+    look: bool,
+    settings: Settings,
+    health: Health,
+    debugger: Debugger,
+    minion: MinionErrors,
+    order: Option<Order>,
+    /// Responses so far.
+    responses: u64,
+    noise: Noise,
+}
+
+impl ServiceProcessor {
+    pub(crate) fn new(slot: &Arc<Slot>) -> Result<Self, BoardError> {
+        let page = &slot.page;
+        let registers = |e| BoardError::Registers(Box::new(e));
+        let (submission, completion) =
+            (registers::management_submission()?, registers::management_completion()?);
+        let mut sp = Self {
+            slot: Arc::clone(slot),
+            submission: Consumer::attach(submission, page).map_err(registers)?,
+            completion: Producer::attach(completion, page).map_err(registers)?,
+            doorbells_seen: 0,
+            look: false,
+            settings: Settings::new(&slot.config),
+            health: Health::new(&slot.config, Instant::now()),
+            debugger: Debugger::default(),
+            minion: MinionErrors::new_zeroed(),
+            order: None,
+            responses: 0,
+            noise: Noise::new(slot.config.seed),
+        };
+        for fault in &slot.config.faults {
+            if let Fault::Ecc { source, corrected, uncorrectable } = *fault {
+                sp.count_errors(&Injected { source, corrected, uncorrectable });
+            }
+        }
+        Ok(sp)
+    }
+
+    /// Looks after the card and takes one command, if there is one; returns `true` if there was.
+    pub(crate) fn step(&mut self, computes: bool) -> bool {
+        let load = if computes { Load::Busy } else { Load::Idle };
+        if self.health.has_news(load) {
+            self.observe(load);
+        }
+        for injected in self.slot.take_injected() {
+            self.count_errors(&injected);
+        }
+        let rung = self.slot.bell.rung(Endpoint::Management);
+        if rung != self.doorbells_seen {
+            self.doorbells_seen = rung;
+            self.look = true;
+        }
+        if !self.look {
+            return false;
+        }
+        let mut command = [0; COMMAND_BYTES];
+        // A message that cannot be framed stops the task until the next doorbell. Spec: §5.5
+        let popped = self.submission.pop_message(&self.slot.page, command_bytes, &mut command);
+        let Ok(Pop::Message(bytes)) = popped else {
+            self.look = false;
+            return true;
+        };
+        self.slot.interrupts.raise(Vector::MgmtSubmission);
+        self.observe(load);
+        self.execute(&command[..bytes]);
+        true
+    }
+
+    /// Returns how long the firmware may sleep before the card has to be looked after.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        self.health.next_look(Instant::now())
+    }
+
+    /// Takes what has to be done outside of this worker.
+    pub(crate) fn take_order(&mut self) -> Option<Order> {
+        self.order.take()
+    }
+
+    /// The master minion is there again, or not; answers the command that asked for it.
+    pub(crate) fn operations_reset(&mut self, tag: Tag, hung: bool, is_back: bool) {
+        if hung {
+            self.minion.hang_count += 1;
+            let count = self.minion.hang_count.get();
+            self.send(&event(EventId::MinionHangs, EventClass::Critical, count, [0, 0]));
+        }
+        let status = if is_back { 0 } else { commands::FAILED };
+        let payload = self.minion;
+        self.respond(calls::MM_RESET.id, tag, Duration::ZERO, status, payload.as_bytes());
+    }
+
+    fn observe(&mut self, load: Load) {
+        for event in self.health.update(Instant::now(), load) {
+            self.send(&event);
+        }
+    }
+
+    fn count_errors(&mut self, injected: &Injected) {
+        for event in self.settings.count_errors(injected) {
+            self.send(&event);
+        }
+    }
+
+    fn execute(&mut self, message: &[u8]) {
+        let Ok((header, payload)) = parse_command(message) else { return };
+        let (id, tag) = (header.msg_id.get(), header.tag());
+        let is_silent =
+            |fault: &Fault| matches!(fault, Fault::SpSilent { after } if self.responses >= *after);
+        if self.slot.config.faults.iter().any(is_silent) {
+            return;
+        }
+        let started = Instant::now();
+        // A payload that is too short is followed by what the buffer held before: zeros here.
+        let mut whole = [0; COMMAND_BYTES];
+        whole[..payload.len()].copy_from_slice(payload);
+        let Some(answer) = self.answer(id, tag, &whole) else {
+            tracing::debug!(id, "management command without an answer");
+            return;
+        };
+        let latency = started.elapsed();
+        self.respond(answer.id, tag, latency, answer.status, answer.payload());
+    }
+
+    /// Publishes a response; a full queue loses it. Spec: §5.6
+    fn respond(&mut self, id: u16, tag: Tag, latency: Duration, status: i32, payload: &[u8]) {
+        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let mut bytes = [0; RESPONSE_BYTES];
+        let Some(mut len) = (Response { tag, id, latency_us, status, payload }).encode(&mut bytes)
+        else {
+            return;
+        };
+        if id == calls::MDI_DUMP_GPR.id {
+            len = CUT_RESPONSE_BYTES;
+        }
+        self.responses += 1;
+        for fault in &self.slot.config.faults {
+            match *fault {
+                Fault::SpGarbage { nth, size } if nth == self.responses => {
+                    self.noise.fill(&mut bytes);
+                    bytes[..2].copy_from_slice(&size.to_le_bytes());
+                    // Neither an event nor the id of any command.
+                    bytes[4..6].copy_from_slice(&0x7fff_u16.to_le_bytes());
+                }
+                Fault::Noise => self.noise.fill(&mut bytes[6..8]),
+                _ => {}
+            }
+        }
+        self.push(&bytes[..len]);
+    }
+
+    fn send(&mut self, event: &Event) {
+        self.push(&event.encode());
+    }
+
+    fn push(&mut self, message: &[u8]) {
+        match self.completion.push(&self.slot.page, message) {
+            Ok(Push::Accepted) => self.slot.interrupts.raise(Vector::MgmtCompletion),
+            Ok(Push::Full) | Err(_) => tracing::debug!("management message lost"),
+        }
+    }
+}
+
+fn event(id: EventId, class: EventClass, count: u32, syndromes: [u64; 2]) -> Event {
+    const MOST: u16 = (1 << 14) - 1;
+    let count = u16::try_from(count).unwrap_or(MOST).min(MOST);
+    Event { id, class, count, syndromes }
+}
+
+/// The payload of commands without parameters.
+const NOTHING: Quad = Quad { value: zerocopy::little_endian::U64::ZERO };
