@@ -128,13 +128,9 @@ impl Layout {
         check_overlap(mgmt.regions().chain(ops.regions()))?;
         let host = *need(ops.region(OpsRegion::HostManaged), OpsRegion::HostManaged as u8)?;
         let ops_buffer = need(ops.region(OpsRegion::VqBuffer), OpsRegion::VqBuffer as u8)?;
-        let mgmt_buffer = need(mgmt.region(MgmtRegion::VqBuffer), MgmtRegion::VqBuffer as u8)?;
         let bells = need(mgmt.region(MgmtRegion::Doorbells), MgmtRegion::Doorbells as u8)?;
-        for region in [ops_buffer, mgmt_buffer, bells] {
-            if region.bar != MAILBOX_BAR.index() {
-                return Err(DirError::RegionInOtherBar { kind: region.kind, bar: region.bar });
-            }
-        }
+        let mgmt_mailbox = mgmt_mailbox(&mgmt)?;
+        check_bar(ops_buffer)?;
         if host.device_addr.checked_add(host.len_bytes).is_none() {
             let (base, len) = (host.device_addr.as_u64(), host.len_bytes);
             return Err(DirError::MemoryWraps { base, len });
@@ -162,28 +158,38 @@ impl Layout {
             )?,
             doorbell: doorbell(bells, q.int_trg_offset.get(), q.int_trg_size, q.int_id)?,
         };
-        let q = mgmt.queues();
-        let mgmt_mailbox = MailboxLayout {
-            endpoint: Endpoint::Management,
-            submission: rings(
-                mgmt_buffer,
-                q.sq_offset.get(),
-                q.per_sq_size.get(),
-                q.sq_count.get(),
-            )?,
-            high_priority: RingSet { at: BarOffset::new(0), size_bytes: 0, count: 0 },
-            completion: rings(
-                mgmt_buffer,
-                q.cq_offset.get(),
-                q.per_cq_size.get(),
-                q.cq_count.get(),
-            )?,
-            doorbell: doorbell(bells, q.int_trg_offset.get(), q.int_trg_size, q.int_id)?,
-        };
         let dma = host.access.dma_info();
         let host_managed = HostManaged { base: host.device_addr, len: host.len_bytes };
         Ok(Self { mgmt, ops, host_managed, dma, ops_mailbox, mgmt_mailbox })
     }
+}
+
+/// Returns where the queues of the management endpoint are; needs no operations registers.
+///
+/// # Errors
+/// [`DirError::OutsideRegion`]; [`DirError::RegionInOtherBar`]; [`DirError::DoorbellSize`];
+/// [`DirError::RegionMissing`].
+pub fn mgmt_mailbox(mgmt: &MgmtDir) -> Result<MailboxLayout, DirError> {
+    let buffer = need(mgmt.region(MgmtRegion::VqBuffer), MgmtRegion::VqBuffer as u8)?;
+    let bells = need(mgmt.region(MgmtRegion::Doorbells), MgmtRegion::Doorbells as u8)?;
+    check_bar(buffer)?;
+    check_bar(bells)?;
+    let q = mgmt.queues();
+    Ok(MailboxLayout {
+        endpoint: Endpoint::Management,
+        submission: rings(buffer, q.sq_offset.get(), q.per_sq_size.get(), q.sq_count.get())?,
+        high_priority: RingSet { at: BarOffset::new(0), size_bytes: 0, count: 0 },
+        completion: rings(buffer, q.cq_offset.get(), q.per_cq_size.get(), q.cq_count.get())?,
+        doorbell: doorbell(bells, q.int_trg_offset.get(), q.int_trg_size, q.int_id)?,
+    })
+}
+
+/// Queues and doorbells are where mailboxes are.
+fn check_bar(region: &Region) -> Result<(), DirError> {
+    if region.bar == MAILBOX_BAR.index() {
+        return Ok(());
+    }
+    Err(DirError::RegionInOtherBar { kind: region.kind, bar: region.bar })
 }
 
 fn need(region: Option<&Region>, kind: u8) -> Result<&Region, DirError> {

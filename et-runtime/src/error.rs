@@ -158,6 +158,14 @@ pub enum Error {
         /// The device's answer, as text.
         status: Arc<str>,
     },
+    /// The service processor has answered a command with something that is no answer to it.
+    #[error("{op} failed: {why}")]
+    Malformed {
+        /// The command.
+        op: &'static str,
+        /// What was seen.
+        why: Arc<str>,
+    },
     /// The command was aborted, with its stream.
     #[error("aborted")]
     Aborted,
@@ -324,6 +332,7 @@ impl Error {
             Self::ArgumentsTooLarge { .. } => ErrorKind::TooLarge,
             Self::KernelInUse { .. } => ErrorKind::Busy,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
+            Self::Malformed { .. } => ErrorKind::Protocol,
             Self::Memory(_)
             | Self::Overlap { .. }
             | Self::LengthMismatch { .. }
@@ -424,6 +433,11 @@ mod tests {
             (Error::KernelInUse { name: "add".into() }, ErrorKind::Busy, "add"),
             (Error::Copy { op: "copy to the device", status }, ErrorKind::Other, "to the device"),
             (Error::Refused { op: "echo", status: "no".into() }, ErrorKind::Other, "echo"),
+            (
+                Error::Malformed { op: "power query", why: "short".into() },
+                ErrorKind::Protocol,
+                "power query",
+            ),
             (Error::Aborted, ErrorKind::Other, "aborted"),
             (Error::AbortedWith { operation: 9 }, ErrorKind::Other, "operation 9"),
             (Error::Unsupported { op: "abort", why: "no queue" }, ErrorKind::Unsupported, "abort"),

@@ -1,6 +1,6 @@
 //! One open device.
 
-mod open;
+pub(crate) mod open;
 mod recover;
 
 pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
@@ -16,11 +16,12 @@ use crate::config::{Config, Drain};
 use crate::event::Event;
 use crate::kernel::{Kernel, KernelImage, KernelInner};
 use crate::link::{Counters, Driver, Harm, Link, Parker, Wire};
+use crate::management::Management;
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::Stream;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, LoadError, OpenError, Result};
 
 /// An open device.
@@ -41,6 +42,8 @@ pub struct Device<H: Hal> {
     thread: Option<JoinHandle<()>>,
     version: Version,
     default_stream: Stream<H>,
+    /// Opened when it is first used.
+    management: Mutex<Option<Management<H>>>,
 }
 
 impl<H: Hal> fmt::Debug for Device<H> {
@@ -83,7 +86,7 @@ impl<H: Hal> Device<H> {
             }
         };
         let default_stream = Stream::new(&link);
-        Ok(Self { link, thread, version, default_stream })
+        Ok(Self { link, thread, version, default_stream, management: Mutex::new(None) })
     }
 
     /// Returns what the device says about itself.
@@ -304,11 +307,26 @@ impl<H: Hal> Device<H> {
             parker.park_timeout(Duration::from_micros(100).min(left));
         }
         drop(control);
-        link.end_quarantine();
-        let config = link.config.clone();
         drop(link);
+        self.reopen()
+    }
+
+    /// Ends everything at once, for a device that is about to be reset.
+    pub(crate) fn abandon(&mut self, why: &Error) {
+        self.stop(why, Duration::ZERO);
+    }
+
+    /// Opens the device again, after a reset.
+    pub(crate) fn reopen(&mut self) -> Result<()> {
+        let hal = Arc::clone(&self.link.hal);
+        self.link.end_quarantine();
+        let config = self.link.config.clone();
         *self = Self::start(hal, config)?;
         Ok(())
+    }
+
+    pub(crate) fn management_slot(&self) -> &Mutex<Option<Management<H>>> {
+        &self.management
     }
 
     /// Closes the device; returns when nothing of it runs any more.
@@ -330,6 +348,9 @@ impl<H: Hal> Device<H> {
             link.wait_idle(None, link.deadline(timeout));
         }
         link.lose(why);
+        if let Some(management) = lock(&self.management).take() {
+            management.lose(why);
+        }
         link.run_errands();
         link.close();
         if let Some(thread) = thread

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use et_devapi::dir::{BarSizes, MgmtStatus, OpsStatus};
+use et_devapi::dir::{BarSizes, MgmtDir, MgmtStatus, OpsStatus};
 use et_devapi::discovery::{self, DiscoveryError, Layout};
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{API_MAJOR, Body, CompatibilityStatus, Version};
@@ -23,20 +23,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// Spec: §4
 pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Version), OpenError> {
-    let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
     let deadline = Deadline::after(&*config.clock, config.boot_timeout);
+    let mgmt = management_registers(&*hal, &config)?;
+    let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
     let bars = BarSizes { bar0: BAR0_BYTES, bar2: bar2.len_bytes() };
-
-    // All ones is "boot error" and "nothing mapped yet": only the deadline tells.
-    poll(&config, deadline, "mgmt", || {
-        let status =
-            discovery::mgmt_status(&bar2).map_err(Error::hal("reading the boot status"))?;
-        Ok((status == MgmtStatus::DevReady, status.into()))
-    })?;
-    let mgmt = discovery::read_mgmt(&bar2, &bars).map_err(registers)?;
-    for warning in mgmt.warnings().iter() {
-        tracing::warn!(?warning, "management registers");
-    }
     poll(&config, deadline, "ops", || {
         let status = discovery::ops_status(&bar2).map_err(Error::hal("reading the boot status"))?;
         Ok((status == OpsStatus::Ready, status.into()))
@@ -55,6 +45,26 @@ pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Vers
     let link = Link::new(hal, layout, mailbox, config)?;
     let version = greet(&link)?;
     Ok((link, version))
+}
+
+/// Waits for the service processor to boot and reads its registers.
+///
+/// Spec: §4
+pub(crate) fn management_registers<H: Hal>(hal: &H, config: &Config) -> Result<MgmtDir, OpenError> {
+    let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
+    let deadline = Deadline::after(&*config.clock, config.boot_timeout);
+    let bars = BarSizes { bar0: BAR0_BYTES, bar2: bar2.len_bytes() };
+    // All ones is "boot error" and "nothing mapped yet": only the deadline tells.
+    poll(config, deadline, "mgmt", || {
+        let status =
+            discovery::mgmt_status(&bar2).map_err(Error::hal("reading the boot status"))?;
+        Ok((status == MgmtStatus::DevReady, status.into()))
+    })?;
+    let mgmt = discovery::read_mgmt(&bar2, &bars).map_err(registers)?;
+    for warning in mgmt.warnings().iter() {
+        tracing::warn!(?warning, "management registers");
+    }
+    Ok(mgmt)
 }
 
 fn registers<E: et_hal::Error>(error: DiscoveryError<E>) -> OpenError {

@@ -31,7 +31,7 @@ mod operation;
 mod parker;
 mod room;
 mod tools;
-mod wait;
+pub(crate) mod wait;
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -10,6 +10,7 @@ mod flow;
 mod graph_failures;
 mod graphs;
 mod link;
+mod management;
 mod mistakes;
 mod resets;
 mod streams;
@@ -34,6 +35,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         traces::cases(),
         graphs::cases(),
         graph_failures::cases(),
+        management::cases(),
         resets::cases(),
     ]
     .concat()

@@ -1,0 +1,182 @@
+//! The management endpoint: what the service processor knows of the card, and what it does to it.
+//!
+//! It shares nothing with the operations endpoint but the card, so it works while kernels hang, and
+//! [`Management::open`] works on a card whose operations firmware does not start.
+//!
+//! | File | What |
+//! |---|---|
+//! | `core.rs` | the state machine: tags, answers, events |
+//! | `link.rs` | carries messages between it and the mailbox, by the thread that waits |
+//! | `query.rs`, `control.rs`, `update.rs` | typed calls |
+//! | `values.rs`, `stats.rs` | what they return, with units |
+//! | `device.rs` | resets that concern an open device |
+//!
+//! Spec: §17
+
+mod control;
+mod core;
+mod device;
+mod link;
+mod query;
+mod stats;
+mod update;
+mod values;
+
+use std::fmt;
+use std::time::Duration;
+
+use et_devapi::discovery;
+use et_devapi::msg::mgmt::{Call, Quad};
+use et_hal::Hal;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use self::link::ManagementLink;
+use crate::config::Config;
+use crate::device::open;
+use crate::link::wait::{Source, Terms};
+use crate::sync::Arc;
+use crate::{Error, OpenError, Result};
+
+pub use self::core::{ManagementEvent, ManagementEventKind};
+pub use self::stats::{Statistic, Unit};
+pub use self::values::{
+    AsicVoltages, Asset, CacheConfig, ErrorCounts, ErrorSource, FirmwareVersions, Frequencies,
+    MemoryRate, MinionErrors, ModuleVoltages, Residency, Temperatures,
+};
+pub use et_devapi::msg::mgmt::{
+    ActivePowerManagement, BreakpointEvent, Event as CardEvent, EventClass, EventDetail, EventId,
+    HartStatus, LaneWidth, LinkSpeed, Module, Pll, PowerState, StatsKind, StepClock, ThrottleState,
+};
+
+/// Counts of what has come from the service processor since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ManagementCounters {
+    /// Responses that no command waits for; they are ignored.
+    pub stray_responses: u64,
+    /// Messages that are none of the interface; they are ignored.
+    pub malformed_messages: u64,
+    /// Events.
+    pub events: u64,
+    /// Events that were dropped here, because no one took them.
+    pub events_lost: u64,
+    /// Times the queue was found full, so that the service processor may have dropped events. It
+    /// drops what it has no room for, and does not say so. Spec: §5.6
+    pub full_queues: u64,
+}
+
+/// The management endpoint of a device.
+///
+/// Handles are cheap to clone and usable from any thread; the service processor executes one
+/// command after the other. Every call has a deadline, [`Config::command_timeout`] unless
+/// [`with_timeout`](Self::with_timeout) says otherwise.
+///
+/// # Errors
+///
+/// All calls fail with [`Error::Refused`] if the service processor says no, with
+/// [`Error::Timeout`], with [`Error::Malformed`] for an answer that makes no sense, with
+/// [`Error::Hal`] if the backend fails, and with [`Error::Closed`] or [`Error::Stale`] after the
+/// device was closed or reset.
+///
+/// # Examples
+///
+/// ```
+/// # let hal = et_hal_sim::SimHal::open("sim:shires=1,dram=256MiB,serial=A-7".parse()?)?;
+/// let device = et_runtime::Device::open(hal)?;
+/// let management = device.management()?;
+/// assert_eq!(management.serial_number()?, "A-7");
+/// println!("{} °C", management.temperatures()?.minion_average_c);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Management<H: Hal> {
+    link: Arc<ManagementLink<H>>,
+    timeout: Duration,
+}
+
+impl<H: Hal> Clone for Management<H> {
+    fn clone(&self) -> Self {
+        Self { link: Arc::clone(&self.link), timeout: self.timeout }
+    }
+}
+
+impl<H: Hal> fmt::Debug for Management<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Management").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl<H: Hal> Management<H> {
+    /// Opens the management endpoint alone. That needs no operations firmware: a card whose
+    /// firmware does not start can be updated and reset.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    ///
+    /// Spec: §4
+    pub fn open(hal: H, config: Config) -> Result<Self, OpenError> {
+        let dir = open::management_registers(&hal, &config)?;
+        let layout =
+            discovery::mgmt_mailbox(&dir).map_err(|error| OpenError::Registers(Arc::new(error)))?;
+        Ok(Self::new(Arc::new(ManagementLink::open(Arc::new(hal), dir, layout, config)?)))
+    }
+
+    fn new(link: Arc<ManagementLink<H>>) -> Self {
+        let timeout = link.config.command_timeout;
+        Self { link, timeout }
+    }
+
+    /// Returns a handle whose calls have another deadline.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Returns what has come so far.
+    #[must_use]
+    pub fn counters(&self) -> ManagementCounters {
+        self.link.counters()
+    }
+
+    /// Takes the next event of the card; `None` if there is none within `timeout`.
+    ///
+    /// Events come in order. The runtime keeps 1024 of them, the device as many as its queue has
+    /// room for; what was lost is [counted](Self::counters). They are looked for whenever a handle
+    /// of the endpoint is used, so call this often enough, or in a thread of its own.
+    ///
+    /// # Errors
+    /// Why no events will come any more.
+    ///
+    /// Spec: §17.4
+    pub fn event(&self, timeout: Duration) -> Result<Option<ManagementEvent>> {
+        self.link.event(self.link.deadline(timeout))
+    }
+
+    /// Executes a command and reads the start of its answer.
+    fn call<Q, R>(&self, call: Call<Q, R>, payload: &Q, op: &'static str) -> Result<R>
+    where
+        Q: IntoBytes + Immutable,
+        R: FromBytes + KnownLayout + Immutable + Unaligned,
+    {
+        let deadline = self.link.deadline(self.timeout);
+        let answer = self.link.call(call.id, payload.as_bytes(), op, deadline)?;
+        tracing::trace!(op, status = answer.status, latency = ?answer.latency, "management");
+        if answer.status != 0 {
+            let status = format!("firmware error {}", answer.status).into();
+            return Err(Error::Refused { op, status });
+        }
+        R::read_from_prefix(&answer.payload).map(|(answer, _)| answer).map_err(|_| {
+            let (len, needed) = (answer.payload.len(), size_of::<R>());
+            let why = format!("an answer of {len} bytes, {needed} are needed").into();
+            Error::Malformed { op, why }
+        })
+    }
+
+    /// Executes a command without parameters.
+    fn get<R>(&self, call: Call<Quad, R>, op: &'static str) -> Result<R>
+    where
+        R: FromBytes + KnownLayout + Immutable + Unaligned,
+    {
+        self.call(call, &Quad::new_zeroed(), op)
+    }
+}
