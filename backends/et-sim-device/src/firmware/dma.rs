@@ -23,11 +23,11 @@ const MAX_NODE_BYTES: u64 = 128 << 20;
 const SCRATCHPAD: std::ops::RangeInclusive<u64> =
     abi::SCRATCHPAD_FIRST.as_u64()..=abi::SCRATCHPAD_LAST.as_u64();
 /// What a channel copies before other work gets its turn.
-const SLICE_BYTES: u64 = 512 << 10;
+const SLICE_BYTES: u64 = 64 << 10;
 /// What is kept of a copy that goes through the firmware's own memory.
 const PIECE_BYTES: usize = 64 << 10;
 /// A list up to this size is copied at once.
-const AT_ONCE_BYTES: u64 = 2 * SLICE_BYTES;
+const AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// Kinds of lists; each has its own response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,11 +211,13 @@ pub(crate) struct DmaEngine {
     channels: [[Option<Transfer>; CHANNELS]; 2],
     /// Channels in use.
     active: usize,
+    /// The channel that is looked at first.
+    turn: usize,
 }
 
 impl DmaEngine {
     pub(crate) fn new() -> Self {
-        Self { channels: [[None; CHANNELS]; 2], active: 0 }
+        Self { channels: [[None; CHANNELS]; 2], active: 0, turn: 0 }
     }
 }
 
@@ -246,13 +248,19 @@ impl Shared {
         Executed::Done
     }
 
-    /// Copies one slice of every list that is on its way.
+    /// Copies one slice of one list that is on its way, of each in turn: whoever shares the thread
+    /// waits for one slice only.
     pub(crate) fn step_dma(&mut self) -> bool {
         if self.dma.active == 0 {
             return false;
         }
-        for (direction, index) in all_channels() {
-            let Some(transfer) = &mut self.dma.channels[direction][index] else { continue };
+        let turn = self.dma.turn;
+        let mut channels = all_channels().cycle().skip(turn).take(2 * CHANNELS);
+        let is_active =
+            |&(direction, index): &(usize, usize)| self.dma.channels[direction][index].is_some();
+        let Some((direction, index)) = channels.find(is_active) else { return false };
+        self.dma.turn = (direction * CHANNELS + index + 1) % (2 * CHANNELS);
+        if let Some(transfer) = &mut self.dma.channels[direction][index] {
             let result = transfer.advance(&self.slot, self.compute.scratchpads(), SLICE_BYTES);
             if result != Ok(false) {
                 self.release(direction, index, status_of(result));
@@ -379,6 +387,6 @@ fn status_of(result: Result<bool, BusFault>) -> DmaStatus {
     }
 }
 
-fn all_channels() -> impl Iterator<Item = (usize, usize)> {
+fn all_channels() -> impl Iterator<Item = (usize, usize)> + Clone {
     (0..2).flat_map(|direction| (0..CHANNELS).map(move |index| (direction, index)))
 }
