@@ -55,17 +55,14 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §18
     pub fn reset_operations(&mut self, timeout: Duration) -> Result<()> {
-        let management = match lock(self.management_slot()).clone() {
-            Some(management) => management,
-            None => self.management()?,
-        };
+        let management = self.management()?;
         // It has nothing to do with what ends now.
         lock(self.management_slot()).take();
         self.abandon(&Error::Stale);
-        management.clone().with_timeout(timeout).reset_operations()?;
-        self.reopen()?;
+        let reset = management.clone().with_timeout(timeout).reset_operations();
+        let outcome = reset.and_then(|_| self.reopen());
         *lock(self.management_slot()) = Some(management);
-        Ok(())
+        outcome
     }
 
     /// Resets the whole chip by the service processor, then the function, and opens the device
