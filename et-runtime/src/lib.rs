@@ -68,7 +68,7 @@ pub use link::{Counters, StreamError, StreamErrors};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{Profile, Profiler, Record};
-pub use properties::{ArchRevision, CacheLevel, FormFactor, Properties};
+pub use properties::{AddressRange, ArchRevision, CacheKind, CacheLevel, FormFactor, Properties};
 pub use stream::{ListedCopy, Stream};
 pub use timeline::Timeline;
 

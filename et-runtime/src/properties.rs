@@ -1,9 +1,10 @@
 //! What a device says about itself.
 
 use et_devapi::abi::{MASTER_SHIRE, harts_in_mask};
-use et_devapi::dir::OpsRegion;
+use et_devapi::dir::{MgmtRegion, OpsRegion};
 use et_devapi::discovery::Layout;
 use et_devapi::msg::ops::Version;
+use et_devapi::pci::{BAR0_DEVICE_ADDR, DRAM_BAR};
 use et_hal::DeviceAddr;
 
 /// Shape of the card. Spec: §3.3.
@@ -32,11 +33,35 @@ pub enum ArchRevision {
     Unknown(u8),
 }
 
-/// One level of cache.
+/// What a cache is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheKind {
+    /// Reads only.
+    ReadOnly,
+    /// Reads and writes.
+    ReadWrite,
+}
+
+/// A part of the device's address space that its registers name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AddressRange {
+    /// What is there.
+    pub name: &'static str,
+    /// Its first byte.
+    pub base: DeviceAddr,
+    /// Its length in bytes.
+    pub len_bytes: u64,
+}
+
+/// One level of cache. Registers speak of the second and third level only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLevel {
     /// 2 or 3.
     pub level: u8,
+    /// What it is for.
+    pub kind: CacheKind,
     /// All of it, in bytes.
     pub size_bytes: u64,
     /// A line in bytes.
@@ -53,6 +78,9 @@ pub struct Properties {
     pub shire_mask: u64,
     /// Their number.
     pub shires: u32,
+    /// The shire whose first half runs the firmware, and whose second half is a spare that
+    /// [`shire_mask`](Self::shire_mask) cannot name. Spec: §14.
+    pub master_shire: u8,
     /// Compute cores (minions).
     pub cores: u32,
     /// Hardware threads (harts), two for each core.
@@ -67,13 +95,17 @@ pub struct Properties {
     pub global_memory_bytes: u64,
     /// Where it begins.
     pub global_memory_base: DeviceAddr,
+    /// Parts of the address space, lowest first; [`global_memory_base`](Self::global_memory_base)
+    /// is among them. Spec: §12.1.
+    pub address_map: Vec<AddressRange>,
     /// Memory that kernels may treat as constant: all of it, there is no separate one.
     pub constant_memory_bytes: u64,
     /// Scratchpad of one shire, in bytes.
     pub local_memory_bytes: Option<u64>,
     /// Memory bandwidth in MB/s.
     pub memory_bandwidth_mbps: Option<u32>,
-    /// Frequency of the cores at boot, in MHz. Firmware reports no other maximum.
+    /// Frequency of the cores at boot, in MHz. Registers say no other maximum; what they run at
+    /// now, [`Management::frequencies`](crate::Management::frequencies) knows.
     pub boot_frequency_mhz: Option<u32>,
     /// Caches.
     pub caches: Vec<CacheLevel>,
@@ -123,6 +155,7 @@ impl Properties {
         Self {
             shire_mask: mask,
             shires,
+            master_shire: header.sync_min_shire_id,
             cores: harts / 2,
             harts,
             scalar_units: harts / 2,
@@ -130,6 +163,7 @@ impl Properties {
             unified_address_space: false,
             global_memory_bytes: layout.host_managed.len,
             global_memory_base: layout.host_managed.base,
+            address_map: address_map(layout),
             constant_memory_bytes: layout.host_managed.len,
             local_memory_bytes: kib(header.scp_size.get())
                 .and_then(|all| all.checked_div(u64::from(shires))),
@@ -138,7 +172,8 @@ impl Properties {
             caches: caches
                 .into_iter()
                 .filter_map(|(level, size, banks_per_shire)| {
-                    Some(CacheLevel { level, size_bytes: size?, line_bytes, banks_per_shire })
+                    let kind = CacheKind::ReadWrite;
+                    Some(CacheLevel { level, kind, size_bytes: size?, line_bytes, banks_per_shire })
                 })
                 .collect(),
             cache_line_bytes: line_bytes,
@@ -168,4 +203,27 @@ impl Properties {
             queues: layout.ops_mailbox.submission.count,
         }
     }
+}
+
+/// Spec: §1, §3.6, §12.1
+fn address_map(layout: &Layout) -> Vec<AddressRange> {
+    const NAMES: [(MgmtRegion, &str); 6] = [
+        (MgmtRegion::Scratch, "scratch"),
+        (MgmtRegion::SpTrace, "service processor trace"),
+        (MgmtRegion::MmTrace, "master minion trace"),
+        (MgmtRegion::CmTrace, "compute minion trace"),
+        (MgmtRegion::SpStats, "service processor statistics"),
+        (MgmtRegion::MmStats, "master minion statistics"),
+    ];
+    let named = NAMES.iter().filter_map(|(kind, name)| {
+        let region = layout.mgmt.region(*kind)?;
+        let is_memory = region.bar == DRAM_BAR.index();
+        let base = BAR0_DEVICE_ADDR.checked_add(region.bar_offset).filter(|_| is_memory)?;
+        Some(AddressRange { name, base, len_bytes: region.len_bytes })
+    });
+    let host = &layout.host_managed;
+    let user = AddressRange { name: "user", base: host.base, len_bytes: host.len };
+    let mut map: Vec<_> = named.chain([user]).collect();
+    map.sort_by_key(|range| range.base);
+    map
 }

@@ -10,15 +10,16 @@ mod open;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
-    ArchRevision, CacheLevel, Clock, Config, Counters, Device, DeviceBuffer, DeviceSlice, Drain,
-    Error, Event, EventFuture, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
-    LaunchFailure, ListedCopy, LoadError, MemoryStats, Profile, Profiler, Properties, Record,
-    Remains, Result, Stream, StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer,
-    TransferError, Version, executor, graph, kernel, memory,
+    AddressRange, ArchRevision, CacheKind, CacheLevel, Clock, Config, Counters, Device,
+    DeviceBuffer, DeviceSlice, Drain, Error, Event, EventFuture, FirmwareType, FormFactor,
+    HostBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError, Management,
+    MemoryStats, Profile, Profiler, Properties, Record, Remains, Result, Stream, StreamError,
+    StreamErrors, SystemClock, Timeline, Times, Transfer, TransferError, Version, executor, graph,
+    kernel, management, memory,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
-pub use open::{DeviceInfo, OpenError, list, open, open_with};
+pub use open::{DeviceInfo, OpenError, list, open, open_management, open_with};
 
 /// The HAL traits.
 pub use et_hal as hal;

@@ -6,7 +6,7 @@ use et_hal::{Error as _, ErrorKind};
 use et_hal_sim::{BoardConfig, SimError, SimHal};
 #[cfg(feature = "vfio")]
 use et_hal_vfio::{Bdf, Mode, VfioAddress, VfioError, VfioHal, VfioOptions};
-use et_runtime::{Config, Device};
+use et_runtime::{Config, Device, Management};
 #[cfg(feature = "vfio")]
 use et_vfio_host::{Host, Preflight};
 
@@ -61,7 +61,19 @@ pub fn open(locator: &str) -> Result<Device<AnyHal>, OpenError> {
 /// # Errors
 /// [`OpenError`].
 pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, OpenError> {
-    let hal = match locator {
+    Ok(Device::open_with(open_hal(locator)?, config)?)
+}
+
+/// Opens the management endpoint of a device alone, which needs no operations firmware.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_management(locator: Locator, config: Config) -> Result<Management<AnyHal>, OpenError> {
+    Ok(Management::open(open_hal(locator)?, config)?)
+}
+
+fn open_hal(locator: Locator) -> Result<AnyHal, OpenError> {
+    Ok(match locator {
         #[cfg(feature = "sim")]
         Locator::Sim(sim) => AnyHal::from(SimHal::open(sim)?),
         #[cfg(feature = "vfio")]
@@ -74,8 +86,7 @@ pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, Ope
             let opened = VfioHal::connect(address, &VfioOptions::new());
             AnyHal::from(opened.map_err(|source| OpenError::Vfio { source, host: None })?)
         }
-    };
-    Ok(Device::open_with(hal, config)?)
+    })
 }
 
 /// Adds what the machine lacks to an error that may come from there.

@@ -1,9 +1,10 @@
 //! How kernels start, and what loading does.
 
 use et_devapi::abi::{DEFAULT_STACK_BYTES, DEFAULT_STACK_TOP, compute_hart_index};
-use et_hal::Hal;
+use et_devapi::pci::{MAILBOX_BAR, MGMT_DIR, OPS_DIR};
+use et_hal::{BarOffset, Hal, Mmio, Width};
 use et_runtime::kernel::ElfError;
-use et_runtime::{FirmwareType, Kernel, Launch, LoadError};
+use et_runtime::{ArchRevision, CacheKind, FirmwareType, FormFactor, Kernel, Launch, LoadError};
 
 use super::bench::Bench;
 use crate::check::{check, check_eq, check_matches};
@@ -11,6 +12,7 @@ use crate::{Failure, Need, Rig, kernels};
 
 crate::case::group! { Runtime, "runtime::environment":
     the_device_describes_itself,
+    every_property_is_that_of_the_registers,
     harts_start_as_the_specification_says [Need::Compute],
     zero_fill_and_relocation_work_at_every_load_address [Need::Compute],
     custom_stacks_are_as_large_as_asked_for_and_do_not_overlap [Need::Compute],
@@ -37,6 +39,98 @@ fn the_device_describes_itself<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     check!(memory.free_bytes + memory.used_bytes == memory.total_bytes, "{memory:?}");
     let version = bench.device.firmware_version(FirmwareType::MasterMinion)?;
     check_eq!(bench.device.firmware_version(FirmwareType::MasterMinion)?, version, "the version");
+    Ok(())
+}
+
+/// Each number is read from the registers themselves, by its offset. Spec: §3.2, §3.3, §3.5
+fn every_property_is_that_of_the_registers<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let properties = bench.device.properties();
+    let bar2 = bench.device.hal().window(MAILBOX_BAR)?;
+    let mgmt = |offset: u64, width| bar2.read(BarOffset::new(MGMT_DIR.as_u64() + offset), width);
+    let byte = |offset| mgmt(offset, Width::W8);
+    let word = |offset| mgmt(offset, Width::W32);
+    let some = |value: u64| (value != 0).then_some(value);
+    let mask = word(24)?;
+    check_eq!(properties.shire_mask, mask, "the shires");
+    check_eq!(u64::from(properties.master_shire), byte(47)?, "the master shire");
+    let units = (properties.cores, properties.scalar_units, properties.vector_units);
+    let minions = 32 * mask.count_ones();
+    check_eq!(units, (minions, minions, minions), "cores, scalar and vector units");
+    check!(!properties.unified_address_space, "host and device share no addresses");
+    let frequency = some(word(28)?);
+    check_eq!(properties.boot_frequency_mhz.map(u64::from), frequency, "the frequency");
+    check_eq!(properties.timestamp_hz, frequency.map(|mhz| mhz * 1_000_000), "the time stamps");
+    check_eq!(properties.memory_bandwidth_mbps.map(u64::from), some(word(20)?), "the bandwidth");
+    let scratchpad = some(word(32)?).map(|kib| (kib << 10) / u64::from(mask.count_ones()));
+    check_eq!(properties.local_memory_bytes, scratchpad, "the scratchpads");
+    let line = byte(51)?;
+    check_eq!(u64::from(properties.cache_line_bytes), line, "the cache line");
+    let caches: Vec<_> = properties
+        .caches
+        .iter()
+        .map(|c| (c.level, c.size_bytes, u64::from(c.line_bytes), c.kind, c.banks_per_shire))
+        .collect();
+    let kind = CacheKind::ReadWrite;
+    let banks = u8::try_from(byte(46)?)?;
+    let expected = [
+        (2, word(36)? << 10, line, kind, Some(banks).filter(|&banks| banks != 0)),
+        (3, word(40)? << 10, line, kind, None),
+    ];
+    let expected: Vec<_> = expected.into_iter().filter(|(_, size, ..)| *size != 0).collect();
+    check_eq!(caches, expected, "the caches");
+    check_eq!(properties.tdp_watts.map(u64::from), some(byte(50)?), "the power");
+    let form = match byte(49)? {
+        1 => FormFactor::PcieCard,
+        2 => FormFactor::M2,
+        other => FormFactor::Unknown(u8::try_from(other)?),
+    };
+    check_eq!(properties.form_factor, form, "the form factor");
+    let arch = match byte(48)? {
+        0 => ArchRevision::EtSoc1,
+        1 => ArchRevision::Pantero,
+        2 => ArchRevision::Gepardo,
+        other => ArchRevision::Unknown(u8::try_from(other)?),
+    };
+    check_eq!(properties.arch_revision, arch, "the architecture");
+
+    // The operations registers: header, queue block, then regions of 32 bytes each.
+    let ops = |offset: u64, width| bar2.read(BarOffset::new(OPS_DIR.as_u64() + offset), width);
+    let queues_at = ops(0, Width::W16)?;
+    check_eq!(u64::from(properties.queues), ops(queues_at + 12, Width::W16)?, "the queues");
+    let regions_at = queues_at + ops(queues_at, Width::W16)?;
+    let count = ops(6, Width::W16)?;
+    let mut found = false;
+    for region in (0..count).map(|index| regions_at + 32 * index) {
+        if ops(region + 2, Width::W8)? != 1 {
+            continue;
+        }
+        found = true;
+        let long = |offset: u64| {
+            let halves = (ops(offset, Width::W16)?, ops(offset + 2, Width::W16)?);
+            let upper = (ops(offset + 4, Width::W16)?, ops(offset + 6, Width::W16)?);
+            Ok::<u64, Failure>(halves.0 | halves.1 << 16 | upper.0 << 32 | upper.1 << 48)
+        };
+        let access = ops(region + 4, Width::W16)? | ops(region + 6, Width::W16)? << 16;
+        check_eq!(properties.global_memory_bytes, long(region + 16)?, "the memory");
+        check_eq!(properties.constant_memory_bytes, long(region + 16)?, "constant memory");
+        let base = properties.global_memory_base.as_u64();
+        check_eq!(base, long(region + 24)?, "where the memory begins");
+        check_eq!(properties.cpu_access, access & 1 != 0, "access by the host");
+        check_eq!(properties.peer_to_peer, access >> 17 & 1 != 0, "access by other devices");
+        check_eq!(u64::from(properties.dma_max_nodes), access >> 5 & 0xf, "nodes of a list");
+        let node = (access >> 9 & 0xff) * (32 << 20);
+        check_eq!(properties.dma_max_node_bytes, node, "bytes of a node");
+        let align = [1, 1, 4, 8][usize::try_from(access >> 3 & 3)?];
+        check_eq!(properties.dma_align_bytes, align, "the alignment of DMA");
+    }
+    check!(found, "the registers name no memory");
+    let map = &properties.address_map;
+    check!(map.iter().any(|range| range.base == properties.global_memory_base), "{map:?}");
+    for pair in map.windows(2) {
+        let end = pair[0].base.checked_add(pair[0].len_bytes);
+        check!(end.is_some_and(|end| end <= pair[1].base), "ranges overlap: {pair:?}");
+    }
     Ok(())
 }
 
