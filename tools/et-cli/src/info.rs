@@ -1,9 +1,11 @@
 //! `et list` and `et info`.
 
 use anyhow::Context;
+use et::management::Asset;
 use et::{FirmwareType, Properties};
 use serde_json::{Value, json};
 
+use crate::manage;
 use crate::output::{self, Format};
 
 pub(crate) fn list(format: Format) -> anyhow::Result<()> {
@@ -33,6 +35,7 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
     .map(|(name, kind)| (name, device.firmware_version(kind).ok().map(|v| v.to_string())))
     .collect();
     let memory = device.memory_stats();
+    let module = module(&device);
     let value = |v: Option<Value>| v.unwrap_or(Value::Null);
     let Properties {
         shire_mask,
@@ -52,7 +55,7 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         .iter()
         .map(|c| {
             json!({
-                "level": c.level, "size_bytes": c.size_bytes, "line_bytes": c.line_bytes,
+                "level": c.level, "kind": format!("{:?}", c.kind), "size_bytes": c.size_bytes, "line_bytes": c.line_bytes,
                 "banks_per_shire": c.banks_per_shire,
             })
         })
@@ -61,6 +64,7 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         "locator": locator,
         "shire_mask": format!("{shire_mask:#x}"),
         "shires": shires,
+        "master_shire": properties.master_shire,
         "cores": cores,
         "harts": harts,
         "scalar_units": scalar_units,
@@ -69,6 +73,9 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         "global_memory_bytes": global_memory_bytes,
         "global_memory_base": properties.global_memory_base.to_string(),
         "global_memory_free_bytes": memory.free_bytes,
+        "address_map": properties.address_map.iter().map(|range| json!({
+            "name": range.name, "base": range.base.to_string(), "length_bytes": range.len_bytes,
+        })).collect::<Vec<_>>(),
         "cpu_access": properties.cpu_access,
         "constant_memory_bytes": constant_memory_bytes,
         "local_memory_bytes": local_memory_bytes,
@@ -95,6 +102,7 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
             "peer_to_peer": properties.peer_to_peer,
         },
         "submission_queues": properties.queues,
+        "module": module,
     });
     match format {
         Format::Json => output::json(&document)?,
@@ -104,7 +112,33 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_tree(value: &Value, depth: usize) {
+/// What the service processor says; its failure, if it does not.
+fn module(device: &et::Device<et::AnyHal>) -> Value {
+    let ask = || -> et::Result<Value> {
+        let management = device.management()?.with_timeout(manage::PATIENCE);
+        let text = |asset| management.asset(asset).map(Value::from);
+        let versions = management.firmware_versions()?;
+        Ok(json!({
+            "manufacturer": text(Asset::Manufacturer)?,
+            "part_number": text(Asset::PartNumber)?,
+            "serial_number": text(Asset::SerialNumber)?,
+            "revision": text(Asset::ModuleRevision)?,
+            "chip_revision": text(Asset::ChipRevision)?,
+            "form_factor": text(Asset::FormFactor)?,
+            "memory_megabytes": text(Asset::MemorySize)?,
+            "memory_type": text(Asset::MemoryType)?,
+            "pcie": text(Asset::PciePorts)?,
+            "firmware_release": versions.release.to_string(),
+            "boot_loader_1": versions.boot_loader_1.to_string(),
+            "boot_loader_2": versions.boot_loader_2.to_string(),
+            "power_controller": versions.power_controller.to_string(),
+            "frequency_mhz": management.frequencies()?.minion_mhz,
+        }))
+    };
+    ask().unwrap_or_else(|error| json!({ "error": output::causes(&error) }))
+}
+
+pub(crate) fn print_tree(value: &Value, depth: usize) {
     let Value::Object(fields) = value else { return };
     for (name, field) in fields {
         let label = format!("{:indent$}{}", "", name.replace('_', " "), indent = 2 * depth);

@@ -10,6 +10,7 @@ mod doctor;
 mod elf;
 mod graph;
 mod info;
+mod manage;
 mod npy;
 mod objdump;
 mod output;
@@ -56,10 +57,16 @@ enum Command {
     Info,
     /// Lists the instructions of a kernel file.
     Objdump(objdump::Args),
+    /// Resets a device, or a part of it.
+    Reset(manage::ResetArgs),
     /// Runs a kernel.
     Run(run::Args),
+    /// Shows what a card measures: temperatures, power, clocks, errors.
+    Stat(manage::StatArgs),
     /// Gives a card back to the driver it had; needs root.
     Unbind(bind::UnbindArgs),
+    /// Installs a firmware image; it runs from the next reset of the chip on.
+    Update(manage::UpdateArgs),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +97,9 @@ fn main() -> ExitCode {
         Command::List => info::list(format),
         Command::Info => info::info(&cli.device, format),
         Command::Objdump(args) => objdump::run(args, format),
+        Command::Reset(args) => manage::reset(&cli.device, args, format),
+        Command::Stat(args) => manage::stat(&cli.device, args, format),
+        Command::Update(args) => manage::update(&cli.device, args, format),
         Command::Run(args) => run::run(&cli.device, args, format),
         Command::Unbind(args) => bind::unbind(args, format),
     };

@@ -1,0 +1,125 @@
+//! `et stat`, `et update`, `et reset`, and what `et info` knows of the module.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::process::Output;
+
+use assert_cmd::Command;
+use et::sim::FirmwareImage;
+use serde_json::Value;
+
+const BOARD: &str = "shires=1,dram=256MiB,serial=Z-9,part=0x21,temperature=44,power=6100,tdp=27";
+
+fn et_on(options: &str, args: &[&str]) -> Output {
+    let device = format!("sim:{BOARD}{options}");
+    Command::cargo_bin("et").unwrap().args(["--device", &device]).args(args).output().unwrap()
+}
+
+fn et(args: &[&str]) -> Output {
+    et_on("", args)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+#[test]
+fn info_shows_what_the_service_processor_says() {
+    let info = json(&et(&["info", "--json"]));
+    assert_eq!(info["module"]["serial_number"], "Z-9");
+    assert_eq!(info["module"]["part_number"], "0x21");
+    assert_eq!(info["module"]["firmware_release"], "1.5.0");
+    assert_eq!(info["module"]["frequency_mhz"], info["boot_frequency_mhz"]);
+    assert_eq!(info["master_shire"], 32);
+    assert_eq!(info["caches"][0]["kind"], "ReadWrite");
+    let map = info["address_map"].as_array().unwrap();
+    assert_eq!(map.last().unwrap()["base"], info["global_memory_base"]);
+    let output = text(&et(&["info"]).stdout);
+    assert!(output.contains("serial number") && output.contains("Z-9"), "{output}");
+    // A service processor that does not talk is no reason to show nothing.
+    let info = json(&et_on(",fault=sp-garbage:1:0", &["info", "--json"]));
+    assert_eq!(info["shires"], 1);
+    assert!(info["module"]["error"].as_str().unwrap().contains("management"), "{info}");
+}
+
+#[test]
+fn stat_shows_what_the_card_measures() {
+    let stat = json(&et_on(",fault=ecc:dram:3:1", &["stat", "--json", "--all"]));
+    assert_eq!(stat["temperature_c"]["minions"], 44);
+    assert_eq!(stat["power"]["now_mw"], 6100);
+    assert_eq!(stat["power"]["tdp_watts"], 27);
+    assert_eq!(stat["frequency_mhz"]["minions"], 600);
+    assert_eq!(stat["errors"]["dram"]["corrected"], 3);
+    assert_eq!(stat["errors"]["dram"]["uncorrectable"], 1);
+    assert_eq!(stat["service_processor"]["system_power"]["greatest"], 6100);
+    let output = text(&et(&["stat"]).stdout);
+    assert!(output.contains("temperature c") && output.contains("6100"), "{output}");
+}
+
+#[test]
+fn watch_prints_a_line_for_each_look_and_event() {
+    let args = ["stat", "--watch", "--interval", "0.02", "--count", "3"];
+    let output = et_on(",fault=ecc:sram:2:0", &args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert_eq!(stdout.lines().filter(|line| line.contains("44 °C  6100 mW")).count(), 3);
+    assert!(stdout.contains("event: SRAM, corrected, warning, 2 ×"), "{stdout}");
+    let output = et(&[&args[..], &["--json"]].concat());
+    let lines: Vec<Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    assert!(!et(&["stat", "--watch", "--interval", "0"]).status.success());
+}
+
+#[test]
+fn a_silent_service_processor_is_named() {
+    let output = et_on(",fault=sp-garbage:1:0", &["stat"]);
+    assert!(!output.status.success());
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("management queue") && stderr.contains("because"), "{stderr}");
+}
+
+#[test]
+fn update_installs_an_image_and_refuses_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new.img");
+    let image =
+        FirmwareImage { arch_rev: 0, versions: [0x0201_0300; 7], body: vec![7; 10_000] }.encode();
+    std::fs::write(&path, &image).unwrap();
+    let path = path.display().to_string();
+    let output = et(&["update", &path, "--reset"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("1.5.0 is 2.1.3 now"), "{stdout}");
+    let report = json(&et(&["update", "--json", &path]));
+    assert_eq!((&report["before"], &report["after"]), (&"1.5.0".into(), &Value::Null));
+
+    std::fs::write(&path, &image[..5000]).unwrap();
+    let output = et(&["update", &path, "--reset"]);
+    assert!(!output.status.success());
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("new.img") && stderr.contains("firmware error -5"), "{stderr}");
+    let output = et(&["update", "/nowhere/at.all"]);
+    assert!(text(&output.stderr).contains("/nowhere/at.all"));
+}
+
+#[test]
+fn every_reset_can_be_asked_for() {
+    for (flag, what) in [
+        ("--compute", "compute"),
+        ("--operations", "operations"),
+        ("--function", "function"),
+        ("--soc", "soc"),
+    ] {
+        let output = et(&["reset", "--json", flag]);
+        assert!(output.status.success(), "{flag}: {}", text(&output.stderr));
+        assert_eq!(json(&output)["reset"], what);
+    }
+    assert!(!et(&["reset"]).status.success(), "what is not said is not reset");
+    assert!(!et(&["reset", "--soc", "--function"]).status.success());
+}
