@@ -13,6 +13,7 @@ mod floor;
 mod graph;
 mod host;
 mod llama;
+mod management;
 mod vfio;
 
 use std::path::PathBuf;
@@ -52,14 +53,14 @@ enum What {
         #[arg(long)]
         cpu: Option<usize>,
         #[command(subcommand)]
-        role: vfio::Role,
+        role: Box<vfio::Role>,
     },
 }
 
 /// A measurement: its name, and how to make it.
 type Bench = (&'static str, fn() -> anyhow::Result<Figure>);
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 12] = [
     ("submit_latency_us", host::submit_latency),
     ("submit_throughput_per_s", host::submit_throughput),
     ("copy_h2d_dma_ratio", copies::dma),
@@ -71,6 +72,7 @@ const BENCHES: [Bench; 11] = [
     ("open_to_first_result_ms", host::open_to_first_result),
     ("idle_cpu_percent", host::idle_cpu),
     ("alloc_pair_ns", host::alloc_pair),
+    ("mgmt_query_loaded_us", management::query_under_load),
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -1,0 +1,59 @@
+//! The management endpoint.
+
+use std::time::{Duration, Instant};
+
+use crate::figure::Figure;
+
+const WAIT: Duration = Duration::from_secs(60);
+const DEVICE: &str = "sim:compute=null,dram=2GiB";
+const COPIES: usize = 32;
+const BYTES: usize = 4 << 20;
+const QUERIES: usize = 200;
+const ROUNDS: usize = 5;
+
+/// A question to the service processor while 32 copies of 4 MiB are in flight; its floor is the
+/// same question to an idle device.
+pub(crate) fn query_under_load() -> anyhow::Result<Figure> {
+    let device = et::open(DEVICE)?;
+    let management = device.management()?;
+    let query = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        management.power_mw()?;
+        Ok(start.elapsed().as_secs_f64() * 1e6)
+    };
+    let median = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let idle = || (0..QUERIES).map(|_| query()).collect::<anyhow::Result<Vec<_>>>();
+    idle()?;
+    let floor = median(idle()?);
+
+    let streams: Vec<_> = (0..4).map(|_| device.stream()).collect();
+    let target = device.alloc((COPIES * BYTES) as u64)?;
+    let mut hosts = Vec::new();
+    for _ in 0..COPIES {
+        hosts.push(device.host_buffer(BYTES)?);
+    }
+    let mut runs = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut transfers = Vec::new();
+        for (number, host) in hosts.drain(..).enumerate() {
+            let at = (number * BYTES) as u64;
+            let place = target.slice(at..at + BYTES as u64)?;
+            transfers.push(streams[number % streams.len()].upload(host, place)?);
+        }
+        let mut times = Vec::new();
+        while transfers.iter().any(|transfer| !transfer.event().is_done()) {
+            times.push(query()?);
+        }
+        anyhow::ensure!(!times.is_empty(), "the copies were over before the first question");
+        runs.push(median(times));
+        for transfer in transfers {
+            hosts.push(transfer.wait(WAIT).map_err(|failed| failed.error)?);
+        }
+    }
+    drop((hosts, target));
+    device.close();
+    Ok(Figure::new("mgmt_query_loaded_us", "us", &runs, ("the same on an idle device", floor)))
+}
