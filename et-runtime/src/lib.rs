@@ -37,6 +37,7 @@
 
 mod clock;
 mod config;
+pub mod core_dump;
 mod device;
 mod error;
 mod event;

@@ -13,9 +13,10 @@ pub use et_runtime::{
     AddressRange, ArchRevision, CacheKind, CacheLevel, Clock, Config, Counters, Device,
     DeviceBuffer, DeviceSlice, Drain, Error, Event, EventFuture, FirmwareType, FormFactor,
     HostBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError, Management,
-    MemoryStats, Profile, Profiler, Properties, Record, Remains, Result, Stream, StreamError,
-    StreamErrors, SystemClock, Timeline, Times, Transfer, TransferError, Version, executor, graph,
-    kernel, management, memory,
+    MemoryStats, Profile, Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy,
+    RecoveryStep, Remains, Remedy, Result, Stream, StreamError, StreamErrors, SystemClock,
+    Timeline, Times, Transfer, TransferError, Version, core_dump, executor, graph, kernel,
+    management, memory,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]

@@ -13,8 +13,9 @@ use et_devapi::msg::ops::{Body, Command, FirmwareType, FirmwareVersionStatus, Ve
 use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 
 use crate::config::{Config, Drain};
+use crate::core_dump::CoreDump;
 use crate::event::Event;
-use crate::kernel::{Kernel, KernelImage, KernelInner};
+use crate::kernel::{Kernel, KernelImage, KernelInner, LaunchFailure};
 use crate::link::{Counters, Driver, Harm, Link, Parker, Wire};
 use crate::management::Management;
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
@@ -234,6 +235,14 @@ impl<H: Hal> Device<H> {
     /// [`Drain::Caller`].
     pub fn poll(&self) -> usize {
         self.link.poll()
+    }
+
+    /// Prepares a core file of a failed launch.
+    ///
+    /// Works on a device that is lost or closed, too; the file is then without what is on it.
+    #[must_use]
+    pub fn core_dump<'a>(&self, failure: &'a LaunchFailure) -> CoreDump<'a, H> {
+        CoreDump::new(failure, self.stream(), self.link.config.command_timeout)
     }
 
     /// Returns counts of oddities.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use et_devapi::abi::{
-    DRAM_BASE, EXCEPTION_FILL, ExceptionEntry, ExceptionType, hart_of_index, shire_of_hart,
+    DRAM_BASE, EXCEPTION_FILL, ExceptionEntry, ExceptionType, compute_hart_index, hart_of_index,
+    shire_of_hart,
 };
 use zerocopy::FromBytes;
 
@@ -246,6 +247,22 @@ impl ExceptionKind {
         }
     }
 
+    /// Returns the type, cause, trap value and return value that [`of`](Self::of) takes it from.
+    const fn to_parts(self) -> (u64, u64, u64, i64) {
+        match self {
+            Self::Trap { cause, tval } => {
+                (ExceptionType::UmodeException as u64, cause.as_u64(), tval, 0)
+            }
+            Self::SystemAbort => (ExceptionType::SystemAbort as u64, 0, 0, 0),
+            Self::SelfAbort => (ExceptionType::SelfAbort as u64, 0, 0, 0),
+            Self::KernelError(value) => (ExceptionType::UserKernelError as u64, 0, 0, value),
+            Self::BusError(value) => (ExceptionType::BusError as u64, 0, 0, value),
+            Self::Hang => (ExceptionType::Hang as u64, 0, 0, 0),
+            Self::TensorError => (ExceptionType::TensorError as u64, 0, 0, 0),
+            Self::Unknown(value) => (value, 0, 0, 0),
+        }
+    }
+
     /// Returns `true` if firmware saves program counter and registers.
     const fn has_registers(self) -> bool {
         matches!(self, Self::Trap { .. } | Self::SystemAbort | Self::SelfAbort)
@@ -264,6 +281,31 @@ impl HartContext {
             cycles: entry.cycles.get(),
             sstatus: if is_saved { entry.sstatus.get() } else { 0 },
             gpr: is_saved.then(|| Box::new(entry.gpr.map(u64::from))),
+        }
+    }
+
+    /// Takes an entry for what it says; `None` if its hart or type does not exist.
+    pub(crate) fn from_entry(entry: &ExceptionEntry) -> Option<Self> {
+        let hart_id = u32::try_from(entry.hart_id.get()).ok()?;
+        compute_hart_index(hart_id)?;
+        ExceptionType::from_u64(entry.r#type.get())?;
+        Some(Self::of(hart_id, entry))
+    }
+
+    /// Returns the entry that it would be decoded from.
+    pub(crate) fn to_entry(&self) -> ExceptionEntry {
+        let (kind, cause, value, error) = self.kind.to_parts();
+        ExceptionEntry {
+            r#type: kind.into(),
+            cycles: self.cycles.into(),
+            hart_id: u64::from(self.hart_id).into(),
+            sepc: self.pc.unwrap_or(FILL).into(),
+            sstatus: self.sstatus.into(),
+            stval: value.into(),
+            scause: cause.into(),
+            user_error: error.into(),
+            gpr: self.gpr.as_ref().map_or([0; 31], |gpr| **gpr).map(Into::into),
+            pad: [0; 8],
         }
     }
 
@@ -330,15 +372,14 @@ pub(crate) fn decode(buffer: &[u8]) -> Vec<HartContext> {
         .zip(buffer.chunks_exact(size_of::<ExceptionEntry>()))
         .filter_map(|(hart_id, bytes)| {
             let entry = ExceptionEntry::ref_from_bytes(bytes).ok()?;
-            ExceptionType::from_u64(entry.r#type.get())?;
-            (entry.hart_id.get() == u64::from(hart_id)).then(|| HartContext::of(hart_id, entry))
+            HartContext::from_entry(entry).filter(|context| context.hart_id == hart_id)
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_ENTRIES, compute_hart_index};
+    use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_ENTRIES};
     use zerocopy::IntoBytes;
 
     use super::*;
@@ -376,6 +417,8 @@ mod tests {
         let hart = u32::try_from(entry.hart_id.get()).unwrap();
         put(&mut buffer, compute_hart_index(hart).unwrap(), entry);
         let [context] = <[HartContext; 1]>::try_from(decode(&buffer)).unwrap();
+        // A core file has entries, too.
+        assert_eq!(HartContext::from_entry(&context.to_entry()), Some(context.clone()));
         context
     }
 

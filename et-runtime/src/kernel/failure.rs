@@ -7,6 +7,7 @@ use et_devapi::msg::ops::{LaunchError, LaunchStatus};
 
 use super::exception::decode;
 use super::{CodeLine, HartContext, Location, Program};
+use crate::core_dump::Scene;
 
 /// A launch that did not complete: which harts, where and why.
 #[derive(Clone, Debug)]
@@ -21,7 +22,8 @@ pub struct LaunchFailure {
     pub contexts: Vec<HartContext>,
     /// Why there are no contexts, if they could not be fetched.
     pub contexts_error: Option<Arc<str>>,
-    program: Arc<Program>,
+    pub(crate) program: Arc<Program>,
+    pub(crate) scene: Arc<Scene>,
 }
 
 impl LaunchFailure {
@@ -36,7 +38,14 @@ impl LaunchFailure {
             contexts: Vec::new(),
             contexts_error: None,
             program: Arc::clone(program),
+            scene: Arc::default(),
         }
+    }
+
+    /// Adds the circumstances.
+    pub(crate) fn with_scene(mut self, scene: Scene) -> Self {
+        self.scene = Arc::new(scene);
+        self
     }
 
     /// Adds what an exception buffer says.

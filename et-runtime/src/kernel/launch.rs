@@ -42,6 +42,7 @@ pub struct Launch {
     pub(crate) flush_l3: bool,
     pub(crate) stack_bytes: Option<u64>,
     pub(crate) trace: Option<UserTrace>,
+    pub(crate) is_dumpable: bool,
 }
 
 impl Launch {
@@ -55,6 +56,7 @@ impl Launch {
             flush_l3: false,
             stack_bytes: None,
             trace: None,
+            is_dumpable: false,
         }
     }
 
@@ -134,6 +136,17 @@ impl Launch {
         self
     }
 
+    /// If the launch fails, its report keeps kernel, arguments, buffers and stacks alive, so that
+    /// [`Device::core_dump`](crate::Device::core_dump) finds them as the kernel left them. Their
+    /// memory is not free before the report, and all its copies, are gone.
+    ///
+    /// The host cannot read the default stacks; a launch with
+    /// [`stack_bytes`](Self::stack_bytes) has its own.
+    pub fn dumpable(mut self) -> Self {
+        self.is_dumpable = true;
+        self
+    }
+
     /// Returns the shires it runs on, checked against those of the device.
     pub(crate) fn checked_mask(&self, available: u64) -> Result<u64> {
         let asked = self.shire_mask.unwrap_or(available);
@@ -188,7 +201,7 @@ impl Launch {
 pub(crate) struct StackPlan {
     /// Bytes to allocate, aligned to [`STACK_UNIT`].
     pub(crate) total_bytes: u64,
-    bytes_per_hart: u64,
+    pub(crate) bytes_per_hart: u64,
     harts: u64,
 }
 

@@ -4,6 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::FileHeader;
+
 use super::code::{self, CodeLine};
 use super::{Location, Symbols};
 
@@ -27,6 +31,27 @@ impl Program {
     /// `load` are the addresses it is at, `bias` the load address minus the link address.
     pub(crate) fn new(name: Arc<str>, load: Range<u64>, bias: u64, elf: Arc<[u8]>) -> Self {
         Self { name, load, bias, elf, symbols: OnceLock::new() }
+    }
+
+    /// Returns the addresses it is at.
+    pub(crate) fn load(&self) -> Range<u64> {
+        self.load.clone()
+    }
+
+    /// Returns the load address minus the link address.
+    pub(crate) fn bias(&self) -> u64 {
+        self.bias
+    }
+
+    /// Returns the file.
+    pub(crate) fn elf(&self) -> &[u8] {
+        &self.elf
+    }
+
+    /// Returns the flags of the file's header: extensions and calling convention.
+    pub(crate) fn elf_flags(&self) -> u32 {
+        let header = FileHeader64::<LittleEndian>::parse(&*self.elf);
+        header.map_or(0, |header| header.e_flags(LittleEndian).0)
     }
 
     /// Finds the function and source line of a device address; `None` if it is not in this kernel.

@@ -110,7 +110,7 @@ impl<H: Hal> Link<H> {
                 let Body::Launch { status, error: ref block, .. } = body else {
                     unreachable!("only its own kind of answer is held for a launch")
                 };
-                let failure = LaunchFailure::new(&launched.kernel.program, status, block.as_ref());
+                let failure = launched.failure(&load.wire, status, block.as_ref());
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
                 match self.diagnosis(launched, failure, instead) {
                     Ok(command) => self.enter(|core, now| {

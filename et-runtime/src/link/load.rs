@@ -1,13 +1,14 @@
 //! A command on its way: what to send, and what belongs to it until the answer.
 
 use et_devapi::msg::ops::{
-    self, Body, DmaReadNode, DmaStatus, DmaWriteNode, LaunchPayload, LaunchStatus,
+    self, Body, DmaReadNode, DmaStatus, DmaWriteNode, LaunchError, LaunchPayload, LaunchStatus,
 };
 use et_devapi::msg::{CommandFlags, EncodeError, Tag};
-use et_hal::Hal;
+use et_hal::{DeviceAddr, Hal};
 
 use super::core::{self, Verdict};
 use super::{OneShot, Parker};
+use crate::core_dump::{Kept, Scene, StackArea};
 use crate::kernel::{KernelInner, LaunchContext, LaunchFailure};
 use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease};
 use crate::sync::{Arc, Mutex, lock};
@@ -136,10 +137,37 @@ pub(crate) struct Launched {
     /// A command before it in the same operation puts the pattern into the context.
     pub(crate) is_fresh: bool,
     pub(crate) kernel: Arc<KernelInner>,
-    pub(crate) _uses: Vec<DeviceSlice>,
+    pub(crate) uses: Vec<DeviceSlice>,
+    pub(crate) stack: Option<StackArea>,
+    /// If it fails, its memory is kept for a core dump.
+    pub(crate) is_dumpable: bool,
 }
 
 impl Launched {
+    /// The report of its failure, without the state of the harts.
+    pub(crate) fn failure(
+        &self,
+        wire: &Wire,
+        status: LaunchStatus,
+        error: Option<&LaunchError>,
+    ) -> LaunchFailure {
+        let failure = LaunchFailure::new(&self.kernel.program, status, error);
+        let Wire::Launch(wire) = wire else { return failure };
+        let LaunchWire { launch, payload } = &**wire;
+        let kept = self.is_dumpable.then(|| Kept {
+            code: self.kernel.code.whole(),
+            uses: self.uses.clone(),
+            stack: self.stack.clone(),
+        });
+        failure.with_scene(Scene {
+            shires: launch.shire_mask,
+            entry: launch.entry.as_u64(),
+            args: launch.args.map_or(0, DeviceAddr::as_u64),
+            args_bytes: payload.arguments().to_vec(),
+            kept,
+        })
+    }
+
     /// Lets go of all but the context.
     pub(crate) fn into_context(mut self) -> Option<LaunchContext> {
         self.context.take()
@@ -303,8 +331,7 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                     LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: !may_have_run },
                     _ if may_have_run => Verdict::Hold(Some(*times)),
                     status => {
-                        let failure =
-                            LaunchFailure::new(&launched.kernel.program, *status, error.as_ref());
+                        let failure = launched.failure(&self.wire, *status, error.as_ref());
                         Verdict::Failed(Error::Launch(Arc::new(failure)), Some(*times))
                     }
                 }

@@ -19,8 +19,6 @@ use crate::{Error, Result};
 const READ_AHEAD: usize = 8;
 
 impl<H: Hal> Stream<H> {
-    /// Several pieces are on their way while the caller copies out the one that came. They are one
-    /// operation, which stays open until the last is here.
     pub(super) fn read_bytes(
         &self,
         from: &DeviceSlice,
@@ -30,10 +28,46 @@ impl<H: Hal> Stream<H> {
         if into.len() as u64 != from.len_bytes() {
             return Err(Error::LengthMismatch { from: from.len_bytes(), to: into.len() as u64 });
         }
+        let hal = &self.link().hal;
+        let mut rest = into;
+        self.download_to(from, timeout, &mut |chunk, len| {
+            let (piece, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            chunk.read(hal, piece)
+        })
+    }
+
+    /// Reads device memory in pieces, which `sink` gets in their order until it returns `false`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Aborted`] if the sink has enough.
+    pub(crate) fn read_pieces(
+        &self,
+        from: &DeviceSlice,
+        timeout: Duration,
+        sink: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<()> {
+        let hal = &self.link().hal;
+        let mut piece = vec![0; Staging::<H>::largest()];
+        self.download_to(from, timeout, &mut |chunk, len| {
+            let Some(piece) = piece.get_mut(..len) else { return Err(Error::Closed) };
+            chunk.read(hal, piece)?;
+            if sink(piece) { Ok(()) } else { Err(Error::Aborted) }
+        })
+    }
+
+    /// Several pieces are on their way while `sink` takes the one that came, and its length. They
+    /// are one operation, which stays open until the last is here.
+    fn download_to(
+        &self,
+        from: &DeviceSlice,
+        timeout: Duration,
+        sink: &mut dyn FnMut(&Chunk<H>, usize) -> Result<()>,
+    ) -> Result<()> {
         self.link().check_slice(from)?;
         let deadline = self.link().deadline(timeout);
         let submission = self.begin("read")?;
-        let read = self.download_pieces(&submission, from, into, deadline);
+        let read = self.download_pieces(&submission, from, deadline, sink);
         submission.finish(read).map(drop).map_err(|error| match error {
             Error::Timeout { .. } => Error::Timeout { op: "read", after: timeout },
             error => error,
@@ -44,18 +78,16 @@ impl<H: Hal> Stream<H> {
         &self,
         submission: &Submission<'_, H>,
         from: &DeviceSlice,
-        into: &mut [u8],
         deadline: Deadline,
+        sink: &mut dyn FnMut(&Chunk<H>, usize) -> Result<()>,
     ) -> Result<()> {
         let link = self.link();
         let mut in_flight = VecDeque::new();
         let mut at = from.addr();
-        let mut pieces = into.chunks_mut(Staging::<H>::largest()).peekable();
+        let mut left = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
         loop {
-            while in_flight.len() < READ_AHEAD
-                && let Some(piece) = pieces.peek()
-            {
-                let len = piece.len();
+            while in_flight.len() < READ_AHEAD && left != 0 {
+                let len = left.min(Staging::<H>::largest());
                 let chunk = if in_flight.is_empty() {
                     // Only with nothing in flight may it wait: else it might wait for what it holds
                     // itself.
@@ -68,13 +100,14 @@ impl<H: Hal> Stream<H> {
                 };
                 let place = self.ask(submission, chunk, from, at, len)?;
                 at = advance(at, len);
-                in_flight.extend(pieces.next().map(|piece| (place, piece)));
+                left -= len;
+                in_flight.push_back((place, len));
             }
-            let Some((place, piece)) = in_flight.pop_front() else { return Ok(()) };
+            let Some((place, len)) = in_flight.pop_front() else { return Ok(()) };
             let arrival = link.wait_for(&place, deadline);
             let after = deadline.limit();
             let arrival = arrival.ok_or(Error::Timeout { op: "read", after })?;
-            take_arrival(&arrival)?.read(&link.hal, piece)?;
+            sink(&take_arrival(&arrival)?, len)?;
         }
     }
 

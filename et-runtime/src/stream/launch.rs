@@ -5,6 +5,7 @@ use et_devapi::msg::ops::{self, LaunchPayload, TraceConfig};
 use et_hal::Hal;
 
 use super::Stream;
+use crate::core_dump::StackArea;
 use crate::event::Event;
 use crate::kernel::{Launch, MAX_ARGS, StackPlan};
 use crate::link::core::Command;
@@ -24,12 +25,15 @@ impl<H: Hal> Stream<H> {
         if let Some(trace) = &launch.trace {
             uses.push(trace.buffer.clone());
         }
-        let mut stack = None;
+        let (mut stack, mut stacks) = (None, None);
         if let Some(bytes) = launch.stack_bytes {
             let plan = StackPlan::new(bytes, message.shire_mask)?;
             let memory = link.memory.alloc(plan.total_bytes, 4096)?;
             stack = Some(plan.config(memory.addr(), link.layout.host_managed.base)?);
-            uses.push(memory.whole());
+            stacks = Some(StackArea {
+                memory: memory.slice(..plan.total_bytes)?,
+                bytes_per_hart: plan.bytes_per_hart,
+            });
         }
         let mut args = None;
         if bytes.len() > launch.embedded_room() {
@@ -44,7 +48,14 @@ impl<H: Hal> Stream<H> {
         let wire = LaunchWire { launch: message, payload };
         let flags = if launch.flush_l3 { CommandFlags::FLUSH_L3 } else { CommandFlags::EMPTY };
         let kernel = Arc::clone(&launch.kernel.inner);
-        let launched = Launched { context: None, is_fresh: false, kernel, _uses: uses };
+        let launched = Launched {
+            context: None,
+            is_fresh: false,
+            kernel,
+            uses,
+            stack: stacks,
+            is_dumpable: launch.is_dumpable,
+        };
         let then = Then::Launch(launched);
         let load = Load::new(Wire::Launch(Box::new(wire)), then);
         let fresh = link.fresh_context(self.inner.key)?;

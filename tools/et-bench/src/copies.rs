@@ -11,7 +11,7 @@ const LARGE: usize = 64 << 20;
 const RUNS: usize = 11;
 
 /// Median of `memcpy` over the same bytes; source and destination are touched before.
-fn memcpy_floor(bytes: usize) -> f64 {
+pub(crate) fn memcpy_floor(bytes: usize) -> f64 {
     let from = vec![1u8; bytes];
     let mut to = vec![2u8; bytes];
     let mut runs: Vec<f64> = (0..RUNS).map(|_| floor::memcpy(&from, &mut to)).collect();

@@ -8,6 +8,7 @@
 
 mod compute;
 mod copies;
+mod dumps;
 mod figure;
 mod floor;
 mod graph;
@@ -60,7 +61,7 @@ enum What {
 /// A measurement: its name, and how to make it.
 type Bench = (&'static str, fn() -> anyhow::Result<Figure>);
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 13] = [
     ("submit_latency_us", host::submit_latency),
     ("submit_throughput_per_s", host::submit_throughput),
     ("copy_h2d_dma_ratio", copies::dma),
@@ -73,6 +74,7 @@ const BENCHES: [Bench; 12] = [
     ("idle_cpu_percent", host::idle_cpu),
     ("alloc_pair_ns", host::alloc_pair),
     ("mgmt_query_loaded_us", management::query_under_load),
+    ("core_dump_ratio", dumps::core),
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 mod bind;
 mod cc;
 mod copy;
+mod core;
 mod demo;
 mod doctor;
 mod elf;
@@ -45,6 +46,8 @@ enum Command {
     Bind(bind::BindArgs),
     /// Compiles a kernel with a stock RISC-V compiler; knows the vendor's instructions.
     Cc(cc::Args),
+    /// Shows what is in the core file of a failed kernel, and how a debugger opens it.
+    Core(core::Args),
     /// Computes (a + b + 1)(a + b + 2) as a graph of four tasks and checks every element.
     Demo(demo::Args),
     /// Says what keeps a card from being used, and which commands help.
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Bind(args) => bind::bind(args, format),
         Command::Cc(args) => cc::run(args, format),
+        Command::Core(args) => core::run(args, format),
         Command::Demo(args) => demo::run(&cli.device, args, format),
         Command::Doctor(args) => doctor::run(args, format),
         Command::Graph(args) => graph::run(&cli.device, args, format),

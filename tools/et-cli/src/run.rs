@@ -1,6 +1,7 @@
 //! `et run`: one launch of a kernel, with arguments from the command line.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -11,6 +12,9 @@ use crate::copy;
 use crate::npy::{self, Array};
 use crate::output::{self, Format};
 use crate::value::{self, Argument};
+
+/// Stacks of launches that may have to be dumped: not less than the default ones have.
+const CORE_STACK_BYTES: u64 = 8192;
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +37,10 @@ pub(crate) struct Args {
     /// Seconds that the kernel may take; then it is aborted.
     #[arg(long, default_value_t = 60.0)]
     timeout: f64,
+    /// If the kernel fails, writes its registers and memory to this file, for `et core` and gdb.
+    /// Implies `--stack 8192`, since the default stacks cannot be read.
+    #[arg(long, value_name = "FILE")]
+    core: Option<PathBuf>,
 }
 
 /// An array on the device, and where it goes afterwards.
@@ -76,11 +84,20 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(mask) = args.shires {
         launch = launch.shires(mask);
     }
-    if let Some(bytes) = args.stack {
+    if args.core.is_some() {
+        launch = launch.dumpable();
+    }
+    if let Some(bytes) = args.stack.or(args.core.as_ref().map(|_| CORE_STACK_BYTES)) {
         launch = launch.stack_bytes(bytes);
     }
     let started = Instant::now();
-    let times = execute(&device, stream, &launch, timeout)?;
+    let outcome = execute(&device, stream, &launch, timeout);
+    let times = outcome.map_err(|failed| {
+        if let (Some(path), Some(failure)) = (&args.core, failed.error.launch_failure()) {
+            dump(&device, failure, path);
+        }
+        failed.report()
+    })?;
     let elapsed = started.elapsed();
 
     let total = buffers.iter().filter(|b| b.output.is_some()).map(|b| b.device.len_bytes()).sum();
@@ -134,30 +151,69 @@ fn load(argument: &Argument) -> anyhow::Result<Option<(Array, Option<PathBuf>)>>
     })
 }
 
+/// A launch that failed.
+struct Failed {
+    error: et::Error,
+    /// It did not end by itself.
+    after: Option<Duration>,
+}
+
+impl Failed {
+    fn report(&self) -> anyhow::Error {
+        let error = report(&self.error);
+        match self.after {
+            Some(after) => error.context(format!("kernel did not end within {after:?}, aborted")),
+            None => error,
+        }
+    }
+}
+
+impl From<et::Error> for Failed {
+    fn from(error: et::Error) -> Self {
+        Self { error, after: None }
+    }
+}
+
 /// Launches and waits; a kernel that does not end is aborted, so that the report says where it was.
 fn execute(
     device: &Device<AnyHal>,
     stream: &Stream<AnyHal>,
     launch: &Launch,
     timeout: Duration,
-) -> anyhow::Result<et::Times> {
+) -> Result<et::Times, Failed> {
     let event = stream.launch(launch)?;
-    let outcome = match event.wait(timeout) {
+    let timeline = match event.wait(timeout) {
         Err(et::Error::Timeout { .. }) => {
             let grace = Duration::from_secs(10);
             device.abort(&event, grace)?;
-            match event.wait(grace) {
-                Err(error @ et::Error::Launch(_)) => {
-                    return Err(report(&error)
-                        .context(format!("kernel did not end within {timeout:?}, aborted")));
+            event.wait(grace).map_err(|error| {
+                let is_aborted = error.launch_failure().is_some();
+                Failed { error, after: is_aborted.then_some(timeout) }
+            })?
+        }
+        outcome => outcome?,
+    };
+    match timeline.device {
+        Some(times) => Ok(times),
+        None => unreachable!("launches have device times"),
+    }
+}
+
+/// Writes a core file, and says so. That it cannot be written hides nothing of the failure.
+fn dump(device: &Device<AnyHal>, failure: &LaunchFailure, path: &Path) {
+    let written = File::create(path).and_then(|file| device.core_dump(failure).write(file));
+    match written {
+        Ok(summary) => {
+            let (size, harts) = (output::bytes(summary.bytes), summary.harts);
+            eprintln!("core of {harts} harts written to {} ({size})", path.display());
+            for region in &summary.regions {
+                if let Some(error) = &region.error {
+                    eprintln!("  without {}: {error}", region.name);
                 }
-                other => other,
             }
         }
-        other => other,
-    };
-    let timeline = outcome.map_err(|error| report(&error))?;
-    timeline.device.context("launches have device times")
+        Err(error) => eprintln!("no core file {}: {error}", path.display()),
+    }
 }
 
 /// All failed harts, with symbol and source line, and the registers of the first.

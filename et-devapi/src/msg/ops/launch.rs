@@ -79,6 +79,19 @@ impl LaunchPayload {
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
+
+    /// Returns the bytes that firmware copies to the arguments' address.
+    #[must_use]
+    pub fn arguments(&self) -> &[u8] {
+        let mut start = 0_usize;
+        if self.flags.contains(CommandFlags::KERNEL_TRACE) {
+            start = start.saturating_add(size_of::<TraceConfig>());
+        }
+        if self.flags.contains(CommandFlags::USER_STACK) {
+            start = start.saturating_add(size_of::<StackConfig>());
+        }
+        self.as_bytes().get(start..).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +104,7 @@ mod tests {
         let payload = LaunchPayload::new(None, Some(&stack), &[1, 2, 3]).unwrap();
         assert_eq!(payload.flags().bits(), 0x60);
         assert_eq!(payload.as_bytes(), [1, 0, 0, 0, 2, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0]);
+        assert_eq!(payload.arguments(), [1, 2, 3, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -1,18 +1,21 @@
 //! Kernels that fail: a report that says where and why, and the next launch works.
 
+use std::io::Cursor;
 use std::time::Duration;
 
 use et_hal::{Dma, Hal};
+use et_runtime::core_dump::CoreFile;
 use et_runtime::kernel::{Cause, ExceptionKind, HartContext, LaunchFailure};
 use et_runtime::{Error, Launch};
 
-use super::bench::Bench;
+use super::bench::{Bench, pattern};
 use crate::check::{check, check_eq, check_matches, same};
 use crate::{Failure, Need, Rig};
 
 crate::case::group! { Runtime, "runtime::failures":
     a_trap_is_reported_with_hart_cause_address_function_and_line
         [Need::Compute, Need::Shires(2)],
+    a_core_has_registers_and_memory_as_the_kernel_left_them [Need::Compute],
     an_illegal_instruction_is_reported [Need::Compute],
     all_harts_may_fail_at_once [Need::Compute],
     a_negative_return_value_reaches_the_caller [Need::Compute],
@@ -60,6 +63,35 @@ fn a_trap_is_reported_with_hart_cause_address_function_and_line<H: Hal>(
         let text = format!("{failure:#}");
         check!(text.contains("load_from_null") && text.contains("trap_load.c"), "{text}");
     }
+    bench.works()
+}
+
+fn a_core_has_registers_and_memory_as_the_kernel_left_them<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("trap_load")?;
+    let content = pattern(1_000_000);
+    let named = bench.upload(&content)?;
+    let launch = Launch::new(&kernel).u64(5).stack_bytes(4096).dumpable();
+    let failure = bench.fails(&launch)?;
+    let mut file = Cursor::new(Vec::new());
+    let dump = bench.device.core_dump(&failure).region("named", &named);
+    let summary = dump.write(&mut file).map_err(|error| Failure::new(error.to_string()))?;
+    check_eq!(summary.harts, 1, "harts with registers");
+    for region in &summary.regions {
+        check!(region.error.is_none(), "{region:?}");
+    }
+    let names: Vec<_> = summary.regions.iter().map(|region| region.name.as_str()).collect();
+    let stack = format!("stack of hart {}", only(&failure)?.hart_id);
+    for name in ["kernel", "arguments", "named", &stack] {
+        check!(names.contains(&name), "no {name} in {names:?}");
+    }
+    let is_there = file.get_ref().windows(content.len()).any(|bytes| bytes == content);
+    check!(is_there, "the content of the named region is not in the file");
+    let read = CoreFile::read(file).map_err(|error| Failure::new(error.to_string()))?;
+    check_eq!(read.failure.contexts, failure.contexts, "the registers");
+    check_eq!(read.failure.to_string(), failure.to_string(), "the report");
     bench.works()
 }
 

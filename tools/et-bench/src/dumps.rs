@@ -1,0 +1,38 @@
+//! What is written when something went wrong.
+
+use std::io::Cursor;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use et::Launch;
+
+use crate::copies::memcpy_floor;
+use crate::figure::{Figure, repeat};
+
+const WAIT: Duration = Duration::from_secs(30);
+const RUNS: usize = 11;
+const KERNEL: &[u8] = include_bytes!("../../../testing/kernels/elf/trap_load.elf");
+
+/// A core file with 64 MiB of device memory, into memory.
+pub(crate) fn core() -> anyhow::Result<Figure> {
+    const LARGE: usize = 64 << 20;
+    let device = et::open("sim:shires=1,dram=1GiB")?;
+    let stream = device.default_stream();
+    let buffer = device.alloc(LARGE as u64)?;
+    stream.fill(&buffer, 3)?.wait(WAIT)?;
+    let kernel = device.load_kernel("trap_load", KERNEL)?;
+    let outcome = stream.launch(&Launch::new(&kernel))?.wait(WAIT);
+    let error = outcome.err().context("the kernel traps")?;
+    let failure = error.launch_failure().context("it is its own failure")?;
+    // Touched before, as the target of the copy that it is compared with.
+    let mut file = vec![1; LARGE + (1 << 20)];
+    let mut run = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        device.core_dump(failure).region("buffer", &buffer).write(Cursor::new(&mut file[..]))?;
+        Ok(LARGE as f64 / start.elapsed().as_secs_f64())
+    };
+    run()?;
+    let floor = memcpy_floor(LARGE);
+    let runs: Vec<f64> = repeat(RUNS, run)?.iter().map(|bandwidth| bandwidth / floor).collect();
+    Ok(Figure::new("core_dump_ratio", "of memcpy", &runs, ("memcpy of the same bytes", 1.0)))
+}
