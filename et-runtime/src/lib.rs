@@ -58,6 +58,7 @@ mod refused;
 mod stream;
 mod sync;
 mod timeline;
+pub mod trace;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{Config, Drain};

@@ -16,7 +16,7 @@ pub use et_runtime::{
     MemoryStats, Profile, Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy,
     RecoveryStep, Remains, Remedy, Result, Stream, StreamError, StreamErrors, SystemClock,
     Timeline, Times, Transfer, TransferError, Version, core_dump, executor, graph, kernel,
-    management, memory,
+    management, memory, trace,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]

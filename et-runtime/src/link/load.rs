@@ -116,6 +116,10 @@ pub(crate) enum Keep<H: Hal> {
         _host: Arc<Lease<H>>,
         _device: DeviceSlice,
     },
+    /// A host buffer for memory that is the firmware's own.
+    Host {
+        _host: Arc<Lease<H>>,
+    },
     /// The chunk of a blocking read; the reader takes it from here.
     Reader {
         chunk: Chunk<H>,

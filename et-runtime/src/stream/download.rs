@@ -3,16 +3,19 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::DmaReadNode;
-use et_hal::{DeviceAccess, Hal};
+use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
 use super::copy::advance;
 use crate::clock::Deadline;
+use crate::event::Transfer;
 use crate::link::core::Command;
 use crate::link::{Arrival, Keep, Load, Nodes, OneShot, Submission, Wire, take_arrival};
-use crate::memory::{Chunk, DeviceSlice, Staging};
+use crate::memory::{Chunk, DeviceSlice, Lease, Staging};
 use crate::sync::Arc;
+use crate::trace::FIRMWARE_BYTES;
 use crate::{Error, Result};
 
 /// Pieces in flight at one time for one read.
@@ -54,6 +57,29 @@ impl<H: Hal> Stream<H> {
             chunk.read(hal, piece)?;
             if sink(piece) { Ok(()) } else { Err(Error::Aborted) }
         })
+    }
+
+    /// Fetches the traces of firmware: of the master minion, and behind it of the compute minions.
+    ///
+    /// Spec: §8
+    pub(crate) fn fetch_firmware_trace(&self, timeout: Duration) -> Result<Vec<u8>> {
+        let link = self.link();
+        let buffer = link.host_buffer(FIRMWARE_BYTES, DeviceAccess::ReadWrite)?;
+        buffer.sync_for_device(link.hal.dma(), 0..FIRMWARE_BYTES)?;
+        let size = u32::try_from(FIRMWARE_BYTES).unwrap_or(u32::MAX);
+        // Firmware knows the place.
+        let node = DmaReadNode::new(buffer.bus_addr(), DeviceAddr::new(0), size);
+        let lease = Lease::new(buffer);
+        let keep = Keep::Host { _host: Arc::clone(&lease) };
+        let load = Load::copy(Wire::DmaRead(Nodes::One(node)), keep);
+        let flags = CommandFlags::MMFW_TRACEBUF.with(CommandFlags::CMFW_TRACEBUF);
+        let event = self.submit("fetch trace", Some(Command::new(load).flags(flags)))?;
+        let synced = Some((Arc::clone(&link.hal), FIRMWARE_BYTES));
+        let fetched = Transfer::new(event, lease, synced).wait(timeout);
+        let buffer = fetched.map_err(|failed| failed.error)?;
+        let mut bytes = vec![0; FIRMWARE_BYTES];
+        buffer.copy_out(0, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Several pieces are on their way while `sink` takes the one that came, and its length. They

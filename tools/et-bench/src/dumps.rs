@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use et::Launch;
+use et::trace::layout::Entries;
 
 use crate::copies::memcpy_floor;
 use crate::figure::{Figure, repeat};
@@ -35,4 +36,31 @@ pub(crate) fn core() -> anyhow::Result<Figure> {
     let floor = memcpy_floor(LARGE);
     let runs: Vec<f64> = repeat(RUNS, run)?.iter().map(|bandwidth| bandwidth / floor).collect();
     Ok(Figure::new("core_dump_ratio", "of memcpy", &runs, ("memcpy of the same bytes", 1.0)))
+}
+
+/// Entries decoded from a full buffer of the master minion, one after the other.
+pub(crate) fn trace() -> anyhow::Result<Figure> {
+    const ENTRIES: u32 = 1_000_000;
+    const ENTRY_BYTES: usize = 32;
+    let mut bytes = Vec::with_capacity(ENTRIES as usize * ENTRY_BYTES);
+    for cycle in 0..u64::from(ENTRIES) {
+        // A 64-bit value: cycle, payload, hart, kind, tag, value. Spec: §16.2
+        bytes.extend(cycle.to_le_bytes());
+        bytes.extend([16, 0, 0, 0, 70, 0, 6, 0]);
+        bytes.extend([0; 16]);
+    }
+    let run = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        let entries = Entries::new(std::hint::black_box(&bytes));
+        let sum: u64 = entries.map(|entry| std::hint::black_box(entry).cycle).sum();
+        anyhow::ensure!(sum == u64::from(ENTRIES) * (u64::from(ENTRIES) - 1) / 2, "lost entries");
+        Ok(f64::from(ENTRIES) / start.elapsed().as_secs_f64())
+    };
+    run()?;
+    let runs = repeat(RUNS, run)?;
+    let start = Instant::now();
+    let words = std::hint::black_box(&bytes[..]).chunks_exact(ENTRY_BYTES);
+    std::hint::black_box(words.map(|entry| u64::from(std::hint::black_box(entry[0]))).sum::<u64>());
+    let floor = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
+    Ok(Figure::new("trace_entries_per_s", "per second", &runs, ("one load from each", floor)))
 }

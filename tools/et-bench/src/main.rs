@@ -75,6 +75,7 @@ const BENCHES: [Bench; 13] = [
     ("alloc_pair_ns", host::alloc_pair),
     ("mgmt_query_loaded_us", management::query_under_load),
     ("core_dump_ratio", dumps::core),
+    ("trace_entries_per_s", dumps::trace),
 ];
 
 fn main() -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ mod npy;
 mod objdump;
 mod output;
 mod run;
+mod trace;
 mod value;
 
 use std::ffi::OsStr;
@@ -66,6 +67,8 @@ enum Command {
     Run(run::Args),
     /// Shows what a card measures: temperatures, power, clocks, errors.
     Stat(manage::StatArgs),
+    /// Shows what the firmware has traced, or what is in a trace buffer.
+    Trace(trace::Args),
     /// Gives a card back to the driver it had; needs root.
     Unbind(bind::UnbindArgs),
     /// Installs a firmware image; it runs from the next reset of the chip on.
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),
         Command::Run(args) => run::run(&cli.device, args, format),
+        Command::Trace(args) => trace::run(&cli.device, args, format),
         Command::Unbind(args) => bind::unbind(args, format),
     };
     match outcome {

@@ -5,16 +5,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use et::trace::{FirmwareTrace, KernelTrace, KernelTraceConfig};
 use et::{AnyHal, Device, DeviceBuffer, KernelArgs, Launch, LaunchFailure, Stream};
 use serde_json::json;
 
 use crate::copy;
 use crate::npy::{self, Array};
 use crate::output::{self, Format};
+use crate::trace;
 use crate::value::{self, Argument};
 
 /// Stacks of launches that may have to be dumped: not less than the default ones have.
 const CORE_STACK_BYTES: u64 = 8192;
+/// How long reading a trace may take.
+const TRACE_WAIT: Duration = Duration::from_secs(10);
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +45,13 @@ pub(crate) struct Args {
     /// Implies `--stack 8192`, since the default stacks cannot be read.
     #[arg(long, value_name = "FILE")]
     core: Option<PathBuf>,
+    /// Prints what the kernel traces, as with `et_printf`, and what the firmware traces when it
+    /// fails, to standard error.
+    #[arg(long)]
+    log: bool,
+    /// Bytes in which each hart traces; older entries are written over.
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    log_bytes: u32,
 }
 
 /// An array on the device, and where it goes afterwards.
@@ -90,8 +101,15 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(bytes) = args.stack.or(args.core.as_ref().map(|_| CORE_STACK_BYTES)) {
         launch = launch.stack_bytes(bytes);
     }
+    let logs = args.log.then(|| Logs::new(&device, args)).transpose()?;
+    if let Some(logs) = &logs {
+        launch = launch.trace(logs.kernel.option());
+    }
     let started = Instant::now();
     let outcome = execute(&device, stream, &launch, timeout);
+    if let Some(logs) = logs {
+        logs.print(outcome.is_err());
+    }
     let times = outcome.map_err(|failed| {
         if let (Some(path), Some(failure)) = (&args.core, failed.error.launch_failure()) {
             dump(&device, failure, path);
@@ -196,6 +214,38 @@ fn execute(
     match timeline.device {
         Some(times) => Ok(times),
         None => unreachable!("launches have device times"),
+    }
+}
+
+/// What kernel and firmware trace during a launch.
+struct Logs {
+    kernel: KernelTrace<AnyHal>,
+    firmware: FirmwareTrace<AnyHal>,
+}
+
+impl Logs {
+    fn new(device: &Device<AnyHal>, args: &Args) -> anyhow::Result<Self> {
+        let shires = args.shires.unwrap_or(device.properties().shire_mask);
+        let mut config = KernelTraceConfig::new(shires);
+        config.bytes_per_hart = args.log_bytes;
+        let kernel = device.kernel_trace(config)?;
+        let mut firmware = device.firmware_trace();
+        // What is there already is about something else.
+        firmware.read(TRACE_WAIT)?;
+        Ok(Self { kernel, firmware })
+    }
+
+    fn print(mut self, is_failure: bool) {
+        let mut traces = vec![self.kernel.read(TRACE_WAIT)];
+        if is_failure {
+            traces.push(self.firmware.read(TRACE_WAIT));
+        }
+        for trace in traces {
+            match trace {
+                Ok(trace) => trace::lines(&trace).iter().for_each(|line| eprintln!("{line}")),
+                Err(error) => eprintln!("no trace: {error}"),
+            }
+        }
     }
 }
 

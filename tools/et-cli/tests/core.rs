@@ -1,4 +1,4 @@
-//! Core files by `et run` and `et core`.
+//! Core files and traces: `et run --core`, `et core`, `et run --log`, `et trace`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -90,4 +90,55 @@ fn a_core_that_cannot_be_written_hides_nothing() {
     let output = et(&["core", &trap]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("not an ELF core file"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_log_has_what_kernel_and_firmware_say() {
+    let args = ["--arg", "u64:1", "--arg", "u64:3", "--shires", "1", "--log"];
+    let output = et(&[&["run", &kernel("trace")][..], &args].concat());
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains(" us] kernel hart 70: hart 0070 of shire 01"), "{stderr}");
+    assert!(stderr.contains(" us] kernel hart 64: value 0 = 0x4000000000"), "{stderr}");
+    assert!(!stderr.contains("lost") && !stderr.contains("kernel hart 63"), "{stderr}");
+
+    let small = ["--arg", "u64:50", "--arg", "u64:3", "--log", "--log-bytes", "256"];
+    let output = et(&[&["run", &kernel("trace")][..], &small].concat());
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("lost: older entries of 128 harts"), "{stderr}");
+
+    let output = et(&["run", &kernel("trap_load"), "--arg", "u64:70", "--log"]);
+    let stderr = text(&output.stderr);
+    for part in
+        [" cm hart 70: exception: cause 5, pc 0x", " mm hart 2048: launch ", "hart 70 (shire 1"]
+    {
+        assert!(stderr.contains(part), "{part} in {stderr}");
+    }
+}
+
+#[test]
+fn traces_of_the_device_and_of_files_are_shown() {
+    let report: Value = serde_json::from_slice(&et(&["trace", "--all", "--json"]).stdout).unwrap();
+    let texts: Vec<_> = report["entries"].as_array().unwrap().iter().map(|e| &e["text"]).collect();
+    assert!(texts.iter().any(|text| text.as_str().unwrap().ends_with(": Received")), "{report}");
+    assert_eq!(report["losses"]["entries"], 0);
+
+    // A buffer of one part with a text, an entry that is none, and nonsense behind it.
+    let mut bytes = vec![0; 256];
+    bytes[..12].copy_from_slice(&[0x10, 0x32, 0x54, 0x76, 0, 0, 6, 0, 0, 0, 0, 0]);
+    bytes[12] = 200;
+    bytes[17] = 1;
+    bytes[20] = 1;
+    bytes[64..88].copy_from_slice(b"\x05\0\0\0\0\0\0\0\x08\0\0\0\x46\0\0\0hi\x1b\0\0\0\0\0");
+    bytes[88..104].copy_from_slice(b"\x06\0\0\0\0\0\0\0\0\0\0\0\x46\0\x63\0");
+    bytes[104..200].fill(0xff);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.bin").display().to_string();
+    std::fs::write(&path, &bytes).unwrap();
+    let output = et(&["trace", "--file", &path]);
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("hart 70: hi\\u{1b}"), "{stdout}");
+    assert!(stdout.contains("not decoded: 1 entries, 96 bytes"), "{stdout}");
+    std::fs::write(&path, &bytes[1..]).unwrap();
+    assert!(text(&et(&["trace", "--file", &path]).stderr).contains("trace buffer starts with"));
 }

@@ -9,7 +9,7 @@ use et_sim_cores::Scratchpads;
 use vm_memory::Bytes;
 
 use super::mm::{Executed, Origin, Shared};
-use super::trace::{self, FirmwareBuffers};
+use super::trace::FirmwareBuffers;
 use crate::board::Slot;
 use crate::host_memory::{BusFault, EngineAccess, Reach};
 
@@ -235,7 +235,7 @@ impl Shared {
         };
         transfer.dispatched = self.compute.cycles();
         if !transfer.fetch.is_empty() {
-            trace::refresh(&self.slot.dram, transfer.fetch);
+            self.trace.refresh(&self.slot.dram, transfer.fetch);
         }
         if transfer.total_bytes() > AT_ONCE_BYTES {
             *channel = Some(transfer);

@@ -9,8 +9,9 @@ use et_devapi::msg::ops::{
     StackConfig, Times, TraceConfig,
 };
 use et_devapi::msg::{CommandFlags, Tag};
+use et_devapi::trace::BufferType;
 use et_hal::DeviceAddr;
-use et_sim_cores::LaunchReport;
+use et_sim_cores::{HartExit, LaunchReport};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::exception;
@@ -282,6 +283,7 @@ impl Shared {
             // Harts that a reset has killed write nothing: the buffer may be in other use by then.
             running.launch.user_trace().end(&self.slot.dram);
             let (status, error) = self.result(&running, &report);
+            self.log_exceptions(&report);
             self.answer(&running, status, error);
         }
         true
@@ -323,6 +325,21 @@ impl Shared {
         let Origin { queue, tag, .. } = running.launch.origin;
         self.outstanding[queue] = self.outstanding[queue].saturating_sub(1);
         self.respond(tag, Body::Launch { times, status, error });
+    }
+
+    /// Has the harts that trapped write that into their traces. Spec: §16.1
+    fn log_exceptions(&mut self, report: &LaunchReport) {
+        let cycles = self.now();
+        let mut is_due = false;
+        for failure in &report.failures {
+            if let HartExit::Exception { cause, tval } = failure.exit {
+                let dram = &self.slot.dram;
+                is_due |= self.trace.exception(dram, cycles, failure, (cause, tval));
+            }
+        }
+        if is_due {
+            self.report_full(BufferType::Cm);
+        }
     }
 
     /// Judges a report and dumps what failed. Spec: §9.4, §14, §15

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
-    API_VERSION, Body, Command, CompatibilityStatus, Completion, EchoStatus, FirmwareType,
-    FirmwareVersionStatus, FwErrorType, LaunchStatus, MsgId, Times,
+    API_VERSION, Body, Command, CompatibilityStatus, Completion, DmaStatus, EchoStatus,
+    FirmwareType, FirmwareVersionStatus, FwErrorType, LaunchStatus, MsgId, Times,
 };
 use et_devapi::pci::Vector;
+use et_devapi::trace::{BufferType, CmdProgress};
 use et_hal::Endpoint;
 
 use super::cq::CompletionQueue;
@@ -73,12 +74,58 @@ pub(crate) enum Executed {
 impl Shared {
     /// Answers the command with a tag.
     pub(crate) fn respond(&mut self, tag: Tag, body: Body) {
+        self.log_answer(tag, &body);
         self.cq.respond(&self.slot, &Completion::new(tag, body));
     }
 
     /// Sends an event.
     pub(crate) fn report(&mut self, body: Body) {
         self.cq.respond(&self.slot, &Completion::event(body));
+    }
+
+    /// Logs a failure, and, if that is wanted, how a command has ended.
+    fn log_answer(&mut self, tag: Tag, body: &Body) {
+        let (id, progress) = match body {
+            Body::Launch { status, .. } => {
+                let progress = match status {
+                    LaunchStatus::KernelCompleted => CmdProgress::Succeeded,
+                    LaunchStatus::HostAborted => CmdProgress::Aborted,
+                    _ => CmdProgress::Failed,
+                };
+                (MsgId::KernelLaunchCmd, progress)
+            }
+            Body::DmaRead { status, .. } => (MsgId::DmaReadListCmd, progress_of(*status)),
+            Body::DmaWrite { status, .. } => (MsgId::DmaWriteListCmd, progress_of(*status)),
+            _ => return,
+        };
+        if progress == CmdProgress::Failed {
+            let text = match body {
+                Body::Launch { status, .. } => format!("launch {tag} failed: {status}"),
+                Body::DmaRead { status, .. } => format!("read list {tag} failed: {status}"),
+                Body::DmaWrite { status, .. } => format!("write list {tag} failed: {status}"),
+                _ => return,
+            };
+            if self.trace.failure(&self.slot.dram, self.compute.cycles(), &text) {
+                self.report_full(BufferType::Mm);
+            }
+        }
+        self.log_progress(tag, id as u16, progress);
+    }
+
+    /// Notes how far a command has come, if that is wanted.
+    fn log_progress(&mut self, tag: Tag, id: u16, progress: CmdProgress) {
+        if self.trace.has_progress() {
+            let (cycles, command) = (self.now(), (id, tag.as_u16()));
+            if self.trace.command(&self.slot.dram, cycles, command, progress) {
+                self.report_full(BufferType::Mm);
+            }
+        }
+    }
+
+    /// Sends the event of a full trace buffer. Spec: §10.4
+    pub(crate) fn report_full(&mut self, kind: BufferType) {
+        let data_size = self.trace.threshold(kind);
+        self.report(Body::TraceBufferFull { data_size, buffer_type: kind as u8 });
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -111,6 +158,7 @@ impl Shared {
         };
         let origin = Origin { queue, tag: header.tag(), start };
         let tag = origin.tag;
+        self.log_progress(tag, header.msg_id.get(), CmdProgress::Received);
         match command {
             Command::KernelLaunch(launch) => {
                 return match self.check_launch(origin, header.flags(), &launch) {
@@ -185,6 +233,14 @@ impl Shared {
     pub(crate) fn unsupported(&mut self, tag: Tag) {
         let error = FwErrorType::UnsupportedCommand;
         self.report(Body::FwError { error, payload: tag.as_u16().into() });
+    }
+}
+
+fn progress_of(status: DmaStatus) -> CmdProgress {
+    match status {
+        DmaStatus::Complete => CmdProgress::Succeeded,
+        DmaStatus::HostAborted => CmdProgress::Aborted,
+        _ => CmdProgress::Failed,
     }
 }
 

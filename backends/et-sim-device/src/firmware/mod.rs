@@ -13,6 +13,7 @@ mod exception;
 pub(crate) use exception::Dump;
 mod hpsq;
 mod kernel;
+mod log;
 mod mm;
 mod registers;
 mod sp;

@@ -6,6 +6,7 @@ use et_devapi::trace::{
 };
 use et_hal::Hal;
 use et_runtime::kernel::UserTrace;
+use et_runtime::trace::{FirmwareTraceConfig, KernelTraceConfig, Losses};
 use et_runtime::{DeviceBuffer, Kernel, Launch};
 use zerocopy::FromBytes;
 
@@ -18,6 +19,8 @@ crate::case::group! { Runtime, "runtime::traces":
     a_full_part_starts_again_behind_its_header [Need::Compute],
     strings_obey_kinds_and_levels [Need::Compute],
     a_launch_that_does_not_trace_leaves_the_last_trace_alone [Need::Compute],
+    a_trace_that_is_read_has_all_harts_and_is_empty_then [Need::Compute],
+    what_firmware_traces_can_be_decoded,
 }
 
 /// What a buffer holds before a launch.
@@ -230,5 +233,42 @@ fn a_launch_that_does_not_trace_leaves_the_last_trace_alone<H: Hal>(
     let other = Traced::new(&bench, (shires, 1 << 7), 4096, STRINGS)?;
     bench.run(&launch(&kernel, shires, 5).trace(other.config.clone()))?;
     check!(before == bench.download::<u8>(&traced.buffer)?, "the trace of another launch changed");
+    Ok(())
+}
+
+fn a_trace_that_is_read_has_all_harts_and_is_empty_then<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("trace")?;
+    let shires = bench.one_shire();
+    let traced = bench.device.kernel_trace(KernelTraceConfig::new(shires))?;
+    bench.run(&launch(&kernel, shires, 2).trace(traced.option()))?;
+    let trace = traced.read(bench.patience)?;
+    check_eq!(trace.losses(), Losses::default(), "losses");
+    let first = shires.trailing_zeros() * HARTS_PER_SHIRE;
+    let mut harts: Vec<_> = trace.entries().map(|(_, entry)| entry.hart_id).collect();
+    harts.dedup();
+    let expected: Vec<_> = (first..first + HARTS_PER_SHIRE).collect();
+    let harts: Vec<_> = harts.into_iter().map(u32::from).collect();
+    check_eq!(harts, expected, "the harts that traced");
+    check_eq!(trace.entries().count(), expected.len() * 3, "entries");
+    check_eq!(traced.read(bench.patience)?.entries().count(), 0, "entries read twice");
+    Ok(())
+}
+
+fn what_firmware_traces_can_be_decoded<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let shires = bench.device.properties().shire_mask;
+    bench.device.configure_trace(&FirmwareTraceConfig::new(shires))?;
+    let mut reader = bench.device.firmware_trace();
+    let mut last = reader.read(bench.patience)?;
+    for _ in 0..3 {
+        bench.upload(&[1u8; 64])?;
+        last = reader.read(bench.patience)?;
+        let losses = last.losses();
+        check_eq!((losses.entries, losses.bytes), (0, 0), "what was not decoded");
+    }
+    check!(last.entries().count() != 0, "commands are not traced");
     Ok(())
 }

@@ -2,6 +2,12 @@
 
 #![allow(missing_debug_implementations, reason = "types made by the derives, not by us")]
 
+mod cursor;
+mod decode;
+
+pub use cursor::{Cursor, News};
+pub use decode::{Body, Buffer, BufferError, Entries, Entry, Part, Parts};
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -1,0 +1,153 @@
+//! Traces of the firmware.
+
+use std::fmt;
+use std::time::Duration;
+
+use et_devapi::abi::{CM_TRACE_BYTES, EXCEPTION_ENTRIES, MASTER_SHIRE, MM_TRACE_BYTES};
+use et_devapi::msg::ops::{
+    Body, Command, TraceConfigStatus, TraceControl, TraceControlStatus, TraceRtConfig,
+    TraceRuntimes,
+};
+use et_devapi::trace::{Buffer, Cursor};
+use et_hal::Hal;
+
+use super::{Source, Trace};
+use crate::link::Wire;
+use crate::{Device, Error, Result, Stream};
+
+/// What firmware is to trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FirmwareTraceConfig {
+    /// Shires that trace; bit 32 is the master shire, whose lower harts dispatch commands.
+    pub shire_mask: u64,
+    /// Harts of each.
+    pub thread_mask: u64,
+    /// Kinds of entries. Spec: §16.2
+    pub event_mask: u32,
+    /// Highest level of texts: 0 critical, 1 error, 2 warning, 3 info, 4 debug.
+    pub level: u8,
+    /// Bytes of a part at which the device sends an event, which
+    /// [`Counters`](crate::Counters) count; 0 for a full part.
+    pub threshold: u32,
+}
+
+impl FirmwareTraceConfig {
+    /// Everything, on the master minion and all harts of the shires of `shire_mask`.
+    #[must_use]
+    pub const fn new(shire_mask: u64) -> Self {
+        Self {
+            shire_mask: shire_mask | 1 << MASTER_SHIRE,
+            thread_mask: u64::MAX,
+            event_mask: u32::MAX,
+            level: 4,
+            threshold: 0,
+        }
+    }
+}
+
+/// A reader of what firmware traces, who gets each entry once.
+pub struct FirmwareTrace<H: Hal> {
+    stream: Stream<H>,
+    master: Cursor,
+    compute: Vec<Cursor>,
+    frequency_mhz: Option<u32>,
+}
+
+impl<H: Hal> fmt::Debug for FirmwareTrace<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirmwareTrace").finish_non_exhaustive()
+    }
+}
+
+/// Bytes of the buffer of the master minion, and of both. Spec: §8
+const MASTER_BYTES: usize = 0x10_0000;
+pub(crate) const FIRMWARE_BYTES: usize = MASTER_BYTES + 0x82_0000;
+const _: () = assert!(MASTER_BYTES as u64 == MM_TRACE_BYTES);
+const _: () = assert!(FIRMWARE_BYTES as u64 == MM_TRACE_BYTES + CM_TRACE_BYTES);
+
+impl<H: Hal> FirmwareTrace<H> {
+    pub(crate) fn new(device: &Device<H>) -> Self {
+        Self {
+            stream: device.stream(),
+            master: Cursor::new(),
+            compute: vec![Cursor::new(); EXCEPTION_ENTRIES],
+            frequency_mhz: device.properties().boot_frequency_mhz,
+        }
+    }
+
+    /// Fetches both buffers, 9 MiB, and returns what is new.
+    ///
+    /// A part that firmware has gone through more than once since the last call has losses, which
+    /// the trace says.
+    ///
+    /// # Errors
+    /// Those of [`Stream::download`].
+    pub fn read(&mut self, timeout: Duration) -> Result<Trace> {
+        let bytes = self.stream.fetch_firmware_trace(timeout)?;
+        let mut trace = Trace::new(self.frequency_mhz);
+        let (master, compute) = bytes.split_at(MASTER_BYTES.min(bytes.len()));
+        let cursors = [std::slice::from_mut(&mut self.master), &mut self.compute];
+        let sources = [(Source::MasterMinion, master), (Source::Compute, compute)];
+        for ((source, bytes), cursors) in sources.into_iter().zip(cursors) {
+            // One that was never set up has no header.
+            let Ok(buffer) = Buffer::parse(bytes) else { continue };
+            for (part, cursor) in buffer.parts().zip(cursors) {
+                let news = cursor.advance(&part);
+                trace.add(source, &news.older);
+                trace.add(source, &news.newer);
+                trace.parts_with_losses += u64::from(news.has_losses);
+            }
+        }
+        Ok(trace)
+    }
+}
+
+impl<H: Hal> Device<H> {
+    /// Sets what firmware traces.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for shires or harts that there are not; [`Error::Timeout`].
+    ///
+    /// Spec: §7.10
+    pub fn configure_trace(&self, config: &FirmwareTraceConfig) -> Result<()> {
+        let config = TraceRtConfig {
+            shire_mask: config.shire_mask,
+            thread_mask: config.thread_mask,
+            event_mask: config.event_mask,
+            filter_mask: u32::from(config.level) | 0xffff_ff00,
+            threshold: config.threshold,
+        };
+        let op = "trace configuration";
+        match self.own_command(Command::TraceRtConfig(config), op)? {
+            Body::TraceConfig { status: TraceConfigStatus::Success } => Ok(()),
+            Body::TraceConfig { status } => {
+                Err(Error::Refused { op, status: status.to_string().into() })
+            }
+            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+        }
+    }
+
+    /// Switches the traces of firmware on, or off, and empties them.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::Timeout`].
+    ///
+    /// Spec: §7.11
+    pub fn reset_trace(&self, runtimes: TraceRuntimes, control: TraceControl) -> Result<()> {
+        let op = "trace control";
+        let control = control.with(TraceControl::RESET);
+        match self.own_command(Command::TraceRtControl { runtimes, control }, op)? {
+            Body::TraceControl { status: TraceControlStatus::Success } => Ok(()),
+            Body::TraceControl { status } => {
+                Err(Error::Refused { op, status: status.to_string().into() })
+            }
+            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+        }
+    }
+
+    fn own_command(&self, command: Command<'static>, op: &'static str) -> Result<Body> {
+        let link = self.link();
+        link.call(Wire::Plain(command), op, link.deadline(link.config.command_timeout))
+    }
+}

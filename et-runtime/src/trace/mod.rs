@@ -1,0 +1,218 @@
+//! What kernels and firmware trace: text, values, counters, exceptions. Spec: §16
+//!
+//! ```text
+//! kernel ─ et_printf, et_trace_… ─▶ its part of a buffer ─ KernelTrace::read ─┐
+//!                                                                             ├─▶ Trace ─▶ entries, tracing
+//! firmware ─ its own parts ──────────────────────────────── FirmwareTrace::read ┘
+//! ```
+
+mod firmware;
+mod kernel;
+
+use std::fmt;
+use std::time::Duration;
+
+use et_devapi::trace::{Body, Entries, Entry};
+
+pub use et_devapi::trace as layout;
+pub(crate) use firmware::FIRMWARE_BYTES;
+pub use firmware::{FirmwareTrace, FirmwareTraceConfig};
+pub use kernel::{KernelTrace, KernelTraceConfig};
+
+/// Who traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// Firmware of the master minions, which dispatches commands.
+    MasterMinion,
+    /// Firmware of the compute minions.
+    Compute,
+    /// A kernel.
+    Kernel,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MasterMinion => "mm",
+            Self::Compute => "cm",
+            Self::Kernel => "kernel",
+        })
+    }
+}
+
+/// Entries that have been read.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Whole entries, one piece behind the other.
+    bytes: Vec<u8>,
+    /// Source and end of each piece.
+    pieces: Vec<(Source, usize)>,
+    parts_with_losses: u64,
+    frequency_mhz: Option<u32>,
+}
+
+/// How many entries are not in a [`Trace`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Losses {
+    /// Harts whose part was written over before it was read; how many entries cannot be known.
+    pub harts: u64,
+    /// Entries that make no sense.
+    pub entries: u64,
+    /// Bytes that are no entries.
+    pub bytes: u64,
+}
+
+impl Trace {
+    fn new(frequency_mhz: Option<u32>) -> Self {
+        Self { frequency_mhz, ..Self::default() }
+    }
+
+    fn add(&mut self, source: Source, entries: &Entries<'_>) {
+        if !entries.bytes().is_empty() {
+            self.bytes.extend_from_slice(entries.bytes());
+            self.pieces.push((source, self.bytes.len()));
+        }
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = (Source, Entries<'_>)> {
+        let mut start = 0;
+        self.pieces.iter().map(move |&(source, end)| {
+            let bytes = self.bytes.get(std::mem::replace(&mut start, end)..end);
+            (source, Entries::new(bytes.unwrap_or_default()))
+        })
+    }
+
+    /// Returns the entries, hart by hart, those of one hart in the order in which it wrote them.
+    pub fn entries(&self) -> impl Iterator<Item = (Source, Entry<'_>)> {
+        self.pieces().flat_map(|(source, entries)| entries.map(move |entry| (source, entry)))
+    }
+
+    /// Returns what is missing.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        let mut losses = Losses { harts: self.parts_with_losses, ..Losses::default() };
+        for (_, mut entries) in self.pieces() {
+            entries.by_ref().for_each(drop);
+            losses.entries += entries.skipped();
+            losses.bytes += entries.skipped_bytes();
+        }
+        losses
+    }
+
+    /// Returns the time of an entry since the cycle counter was 0; `None` if the device does not
+    /// say how long a cycle is.
+    #[must_use]
+    pub fn time(&self, entry: &Entry<'_>) -> Option<Duration> {
+        let mhz = self.frequency_mhz.filter(|mhz| *mhz != 0)?;
+        let nanos = u128::from(entry.cycle) * 1000 / u128::from(mhz);
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Hands every entry to `tracing`, in the order of their times, with hart and device time:
+    /// texts and values of kernels as `info` with the target `et::kernel`, those of firmware as
+    /// `debug` with `et::firmware`, exceptions and failed commands as `warn`. The level at which a
+    /// text was written is not in the trace (Spec: §16.2). Losses are a `warn`, too.
+    pub fn log(&self) {
+        let mut entries: Vec<_> = self.entries().collect();
+        entries.sort_by_key(|(_, entry)| entry.cycle);
+        for (source, entry) in entries {
+            let (hart, cycle) = (entry.hart_id, entry.cycle);
+            let micros = self.time(&entry).map(|time| time.as_secs_f64() * 1e6);
+            let text = Text(&entry);
+            match (source, entry.body) {
+                (_, Body::Exception(_)) => {
+                    tracing::warn!(target: "et::firmware", hart, cycle, micros, "{text}");
+                }
+                (_, Body::CmdStatus(status)) if status.cmd_status == 4 => {
+                    tracing::warn!(target: "et::firmware", hart, cycle, micros, "{text}");
+                }
+                (Source::Kernel, _) => {
+                    tracing::info!(target: "et::kernel", hart, cycle, micros, "{text}");
+                }
+                _ => tracing::debug!(target: "et::firmware", hart, cycle, micros, "{text}"),
+            }
+        }
+        let losses = self.losses();
+        if losses != Losses::default() {
+            let Losses { harts, entries, bytes } = losses;
+            tracing::warn!(target: "et::trace", harts, entries, bytes, "trace entries are lost");
+        }
+    }
+}
+
+/// Shows what an entry says, on one line.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a>(pub &'a Entry<'a>);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use et_devapi::trace::{CmdProgress, CounterId};
+        match self.0.body {
+            // Control characters would change the terminal.
+            Body::String(text) => {
+                let text = String::from_utf8_lossy(text);
+                text.trim_end().chars().try_for_each(|c| {
+                    if c.is_control() && c != '\t' {
+                        write!(f, "{}", c.escape_default())
+                    } else {
+                        write!(f, "{c}")
+                    }
+                })
+            }
+            Body::PmcCounter(pmc) => match CounterId::from_number(pmc.counter.into()) {
+                Some(counter) => write!(f, "counter {counter:?} = {}", pmc.value),
+                None => write!(f, "counter {} = {}", pmc.counter, pmc.value),
+            },
+            Body::PmcCountersCompute(pmc) => {
+                write!(f, "counters {:?}", pmc.hpmcounter.map(u64::from))
+            }
+            Body::PmcCountersSc(pmc) => {
+                write!(f, "shire cache counters {} {}", pmc.sc_pmc0, pmc.sc_pmc1)
+            }
+            Body::PmcCountersMs(pmc) => {
+                write!(f, "memory shire {} counters {} {}", pmc.ms_id, pmc.ms_pmc0, pmc.ms_pmc1)
+            }
+            Body::ValueU64(value) => write!(f, "value {} = {:#x}", value.tag, value.value),
+            Body::ValueU32(value) => write!(f, "value {} = {:#x}", value.tag, value.value),
+            Body::ValueU16(value) => write!(f, "value {} = {:#x}", value.tag, value.value),
+            Body::ValueU8(value) => write!(f, "value {} = {:#x}", value.tag, value.value),
+            Body::ValueFloat(value) => {
+                write!(f, "value {} = {}", value.tag, f32::from_bits(value.value.get()))
+            }
+            Body::Memory(memory, bytes) => {
+                write!(f, "{} bytes at {:#x}", bytes.len(), memory.src_addr)
+            }
+            Body::Exception(state) => {
+                write!(f, "exception: cause {}, pc {:#x}", state.cause, state.epc)?;
+                write!(f, ", value {:#x}", state.tval)
+            }
+            Body::CmdStatus(status) => {
+                write!(f, "command {} of kind {}: ", status.trans_id, status.mesg_id)?;
+                match CmdProgress::from_number(status.cmd_status.into()) {
+                    Some(progress) => write!(f, "{progress:?}"),
+                    None => write!(f, "state {}", status.cmd_status),
+                }
+            }
+            Body::PowerStatus(power) => {
+                write!(
+                    f,
+                    "power {}, {} °C, {} MHz",
+                    power.current_power, power.current_temp, power.tgt_freq
+                )
+            }
+            Body::Custom(event, bytes) => {
+                write!(f, "event {} with {} bytes", event.custom_type, bytes.len())
+            }
+            Body::UserProfile(event) => {
+                write!(
+                    f,
+                    "mark {:#x}, {} instructions",
+                    event.line_region_status, event.retired_insts
+                )
+            }
+            other => write!(f, "{other:?}"),
+        }
+    }
+}

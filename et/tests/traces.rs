@@ -1,0 +1,218 @@
+//! What kernels and firmware trace, and how it gets to the host.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use common::{LONG, load, open};
+use et::trace::layout::Body;
+use et::trace::{FirmwareTraceConfig, KernelTraceConfig, Losses, Text, Trace};
+use et::{AnyHal, Device, Error, Launch};
+use et_devapi::msg::ops::{TraceControl, TraceRuntimes};
+
+const DEVICE: &str = "shires=2,dram=1GiB";
+
+fn texts(trace: &Trace) -> Vec<String> {
+    trace.entries().map(|(source, e)| format!("{source} {} {}", e.hart_id, Text(&e))).collect()
+}
+
+fn trap(device: &Device<AnyHal>, rank: u64) -> et::LaunchFailure {
+    let launch = Launch::new(&load(device, "trap_load")).u64(rank);
+    let outcome = device.default_stream().launch(&launch).unwrap().wait(LONG);
+    outcome.unwrap_err().launch_failure().unwrap().clone()
+}
+
+#[test]
+fn a_failure_is_in_the_firmwares_trace_once() {
+    let device = open(DEVICE);
+    let mut reader = device.firmware_trace();
+    assert_eq!(texts(&reader.read(LONG).unwrap()), [""; 0]);
+    let failure = trap(&device, 70);
+    let pc = failure.contexts[0].pc.unwrap();
+    let trace = reader.read(LONG).unwrap();
+    let found = texts(&trace);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(
+        found[0].starts_with("mm 2048 launch ") && found[0].ends_with("failed: kernel trapped")
+    );
+    assert_eq!(found[1], format!("cm 70 U-mode exception: cause 5, pc {pc:#x}"));
+    assert_eq!(found[2], format!("cm 70 exception: cause 5, pc {pc:#x}, value 0x0"));
+    let state = trace.entries().find_map(|(_, entry)| match entry.body {
+        Body::Exception(state) => Some(state.gpr.map(u64::from)),
+        _ => None,
+    });
+    assert_eq!(state.as_ref(), failure.contexts[0].gpr.as_deref());
+    assert_eq!(trace.losses(), Losses::default());
+    assert_eq!(texts(&reader.read(LONG).unwrap()), [""; 0]);
+    // Another reader has its own place.
+    assert_eq!(texts(&device.firmware_trace().read(LONG).unwrap()), found);
+}
+
+#[test]
+fn commands_are_traced_when_that_is_asked_for_and_until_it_is_switched_off() {
+    let device = open(DEVICE);
+    let mut reader = device.firmware_trace();
+    let buffer = device.alloc(4096).unwrap();
+    let copy = || {
+        let event = device.default_stream().copy_to_device(&[1u8; 4096], &buffer).unwrap();
+        event.wait(LONG).unwrap();
+    };
+    copy();
+    assert_eq!(texts(&reader.read(LONG).unwrap()), [""; 0]);
+    device.configure_trace(&FirmwareTraceConfig::new(0b11)).unwrap();
+    copy();
+    let is_about_write = |text: &String| text.contains(" of kind 527: ");
+    let mut found = texts(&reader.read(LONG).unwrap());
+    found.retain(is_about_write);
+    let ends: Vec<_> = found.iter().map(|text| text.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(ends, ["Received", "Succeeded"]);
+    // Off.
+    device.reset_trace(TraceRuntimes::MM, TraceControl::from_bits(0)).unwrap();
+    copy();
+    assert_eq!(texts(&reader.read(LONG).unwrap()).iter().filter(|t| is_about_write(t)).count(), 0);
+    trap(&device, 3);
+    let found = texts(&reader.read(LONG).unwrap());
+    assert!(found.iter().all(|text| text.starts_with("cm 3 ")) && found.len() == 2, "{found:?}");
+}
+
+#[test]
+fn what_firmware_refuses_is_said() {
+    let device = open(DEVICE);
+    for (config, why) in [
+        (FirmwareTraceConfig::new(0b100), "shire mask"),
+        (
+            {
+                let mut config = FirmwareTraceConfig::new(0b11);
+                config.thread_mask = 0;
+                config
+            },
+            "thread mask",
+        ),
+        (
+            {
+                let mut config = FirmwareTraceConfig::new(0b11);
+                config.threshold = 4097;
+                config
+            },
+            "trace config",
+        ),
+    ] {
+        let Err(Error::Refused { op, status }) = device.configure_trace(&config) else {
+            panic!("{config:?}")
+        };
+        assert_eq!(op, "trace configuration");
+        assert!(status.contains(why), "{status} {why}");
+    }
+    let none = TraceRuntimes::from_bits(0);
+    let refused = device.reset_trace(none, TraceControl::ENABLE);
+    assert!(matches!(refused, Err(Error::Refused { op: "trace control", .. })), "{refused:?}");
+}
+
+#[test]
+fn a_full_part_sends_an_event_and_its_losses_are_counted() {
+    let device = open(DEVICE);
+    let mut config = FirmwareTraceConfig::new(0b11);
+    config.threshold = 1000;
+    device.configure_trace(&config).unwrap();
+    let mut reader = device.firmware_trace();
+    reader.read(LONG).unwrap();
+    // Each leaves 360 bytes in the part of hart 5, which has 4096.
+    trap(&device, 5);
+    assert_eq!(reader.read(LONG).unwrap().losses(), Losses::default());
+    for _ in 0..30 {
+        trap(&device, 5);
+    }
+    // One of the part of hart 5, and one of the master minion's buffer.
+    assert_eq!(device.counters().trace_buffer_events, 2);
+    let trace = reader.read(LONG).unwrap();
+    let losses = trace.losses();
+    assert_eq!((losses.harts, losses.entries, losses.bytes), (1, 0, 0));
+    let found = texts(&trace).iter().filter(|text| text.starts_with("cm 5 ")).count();
+    assert!((2..24).contains(&found), "{found}");
+}
+
+#[test]
+fn kernels_trace_on_the_harts_that_are_asked_for() {
+    const VALUES: u64 = 3;
+    let device = open(DEVICE);
+    let kernel = load(&device, "trace");
+    let mut config = KernelTraceConfig::new(0b10);
+    config.thread_mask = 0b101;
+    let traced = device.kernel_trace(config).unwrap();
+    assert_eq!(traced.read(LONG).unwrap().entries().count(), 0);
+    let launch = Launch::new(&kernel).u64(VALUES).u64(3).trace(traced.option());
+    for _ in 0..2 {
+        device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap();
+        let trace = traced.read(LONG).unwrap();
+        let mut expected = Vec::new();
+        for hart in [64u64, 66] {
+            let value = |tag| format!("kernel {hart} value {tag} = {:#x}", (hart << 32) + tag);
+            expected.extend((0..VALUES).map(value));
+            expected.push(format!("kernel {hart} hart {hart:04} of shire 01"));
+        }
+        assert_eq!(texts(&trace), expected);
+        assert_eq!(trace.losses(), Losses::default());
+        let times: Vec<_> = trace.entries().map(|(_, entry)| trace.time(&entry)).collect();
+        assert!(times.iter().all(Option::is_some), "{times:?}");
+        // Read once.
+        assert_eq!(traced.read(LONG).unwrap().entries().count(), 0);
+    }
+
+    // One hart has room for few, and a level that is not wanted.
+    (config.thread_mask, config.bytes_per_hart, config.level) = (1, 192, 2);
+    config.event_mask = 1;
+    let small = device.kernel_trace(config).unwrap();
+    let launch = Launch::new(&kernel).u64(9).u64(3).trace(small.option());
+    device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap();
+    let trace = small.read(LONG).unwrap();
+    assert_eq!(texts(&trace), ["kernel 64 value 8 = 0x4000000008"]);
+    assert_eq!(trace.losses().harts, 1);
+}
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn traces_reach_tracing_with_hart_and_device_time() {
+    let device = open(DEVICE);
+    let mut reader = device.firmware_trace();
+    let traced = device.kernel_trace(KernelTraceConfig::new(0b1)).unwrap();
+    let launch = Launch::new(&load(&device, "trace")).u64(0).u64(3).trace(traced.option());
+    device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap();
+    trap(&device, 9);
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        traced.read(LONG).unwrap().log();
+        reader.read(LONG).unwrap().log();
+    });
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let find = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_default();
+    let kernel = find("hart 0033 of shire 00");
+    for part in ["INFO", "et::kernel", "hart=33", "cycle=", "micros="] {
+        assert!(kernel.contains(part), "{part} in {kernel}");
+    }
+    let trap = find("exception: cause 5");
+    assert!(trap.contains("WARN") && trap.contains("hart=9"), "{trap}");
+    // Texts of firmware are for debugging.
+    assert!(!text.contains("U-mode exception"), "{text}");
+    assert_eq!(text.matches("et::kernel").count(), 64, "{text}");
+}
