@@ -1,22 +1,29 @@
-//! Recording what a device did, for Perfetto.
+//! A record of what happened, for profilers.
 
-use std::io::Write;
+mod write;
+
+use std::cell::Cell;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::link::Operation;
-use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::timeline::Timeline;
 
-/// Most operations that are kept; later ones are counted only.
-const LIMIT: usize = 1_000_000;
+pub use write::{ClockFit, ProfileFormat, ProfileWriter};
+
+/// Recorders; a thread that completes operations uses one of them, mostly alone.
+const SHARDS: usize = 16;
+/// Operations that each keeps until they are taken; later ones are counted only.
+const SHARD_LIMIT: usize = 1 << 16;
 
 /// One recorded operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Record {
     /// What it was.
     pub name: &'static str,
+    /// Name of the kernel, of a launch.
+    pub kernel: Option<Arc<str>>,
     /// Number of the operation.
     pub id: u64,
     /// Its stream.
@@ -27,22 +34,53 @@ pub struct Record {
     pub failed: bool,
 }
 
+impl Record {
+    /// Returns what a profile calls it: the kernel, or else the operation.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        self.kernel.as_deref().unwrap_or(self.name)
+    }
+}
+
 /// Records the operations of a device while switched on.
+///
+/// What was recorded is kept until [`stop`](Self::stop) or [`drain`](Self::drain) takes it, up to
+/// 65 536 operations for each thread that completes some. Runs of any length are recorded by
+/// draining every now and then, into a [`ProfileWriter`].
 #[derive(Debug)]
 pub struct Profiler {
     on: AtomicBool,
-    records: Mutex<Records>,
+    shards: [Shard; SHARDS],
+    dropped: AtomicU64,
 }
 
+/// On a cache line of its own, as the next one is another thread's.
 #[derive(Debug, Default)]
-struct Records {
-    kept: Vec<Record>,
-    dropped: u64,
+#[repr(align(128))]
+struct Shard(Mutex<Vec<Record>>);
+
+/// Returns the recorder of this thread.
+fn shard() -> usize {
+    static NEXT: std::sync::LazyLock<AtomicUsize> =
+        std::sync::LazyLock::new(|| AtomicUsize::new(0));
+    thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
+    MINE.with(|mine| {
+        mine.get().unwrap_or_else(|| {
+            // Relaxed: any number will do.
+            let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            mine.set(Some(shard));
+            shard
+        })
+    })
 }
 
 impl Profiler {
     pub(crate) fn new() -> Self {
-        Self { on: AtomicBool::new(false), records: Mutex::default() }
+        Self {
+            on: AtomicBool::new(false),
+            shards: std::array::from_fn(|_| Shard::default()),
+            dropped: AtomicU64::new(0),
+        }
     }
 
     /// Starts recording.
@@ -53,31 +91,47 @@ impl Profiler {
     /// Stops recording and returns what was recorded, in the order of completion.
     pub fn stop(&self) -> Profile {
         self.on.store(false, Ordering::Release);
-        let records = std::mem::take(&mut *lock(&self.records));
-        Profile { records: records.kept, dropped: records.dropped }
+        self.drain()
+    }
+
+    /// Takes what was recorded so far, in the order of completion, and goes on.
+    pub fn drain(&self) -> Profile {
+        let mut records = Vec::new();
+        for Shard(shard) in &self.shards {
+            records.append(&mut lock(shard));
+        }
+        records.sort_by_key(|record| record.timeline.completed);
+        Profile { records, dropped: self.dropped.swap(0, Ordering::Relaxed) }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        // Relaxed: what began a moment before need not be recorded.
+        self.on.load(Ordering::Relaxed)
     }
 
     pub(crate) fn operation_done(&self, operation: &Operation, timeline: Timeline, failed: bool) {
-        if !self.on.load(Ordering::Relaxed) {
+        if !self.is_on() {
             return;
         }
         let record = Record {
             name: operation.name,
+            kernel: operation.kernel(),
             id: operation.key.id,
             stream: operation.stream,
             timeline,
             failed,
         };
-        let mut records = lock(&self.records);
-        if records.kept.len() < LIMIT {
-            records.kept.push(record);
+        let Some(Shard(shard)) = self.shards.get(shard()) else { return };
+        let mut records = lock(shard);
+        if records.len() < SHARD_LIMIT {
+            records.push(record);
         } else {
-            records.dropped += 1;
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// A finished recording.
+/// A finished recording, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The operations, in the order of completion.
@@ -87,58 +141,32 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Writes the recording as Chrome trace events, which Perfetto opens: a track for each stream
-    /// with the time from call to completion, and one for the device with the time each command
-    /// executed.
+    /// Writes the recording as Chrome trace events, which Perfetto opens. See [`ProfileWriter`].
     ///
-    /// `frequency_mhz` converts the device's cycles; the first command fixes where they are on the
-    /// host's time line. Without it, or with 0, the device's track is empty: how long a cycle is
-    /// cannot be guessed.
+    /// `frequency_mhz` converts the device's cycles. Without it, or with 0, the device's track is
+    /// empty: how long a cycle is cannot be guessed.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn write_chrome_json(
         &self,
-        out: &mut dyn Write,
+        out: &mut dyn std::io::Write,
         frequency_mhz: Option<u32>,
     ) -> std::io::Result<()> {
-        let micros = |time: Duration| time.as_secs_f64() * 1e6;
-        let mut events = vec![
-            json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "host"}}),
-            json!({"ph": "M", "pid": 2, "name": "process_name", "args": {"name": "device"}}),
-        ];
-        let mhz = frequency_mhz.filter(|&mhz| mhz != 0).map(f64::from);
-        // The earliest device time stamp is laid on the host time at which its command was sent.
-        let anchor = self
-            .records
-            .iter()
-            .filter_map(|r| r.timeline.device.map(|d| (d.start, r.timeline.sent)))
-            .min_by_key(|(start, _)| *start);
-        for record in &self.records {
-            let Timeline { queued, sent, completed, device } = record.timeline;
-            events.push(json!({
-                "ph": "X", "pid": 1, "tid": record.stream, "name": record.name,
-                "ts": micros(queued), "dur": micros(completed.saturating_sub(queued)),
-                "args": {
-                    "id": record.id,
-                    "failed": record.failed,
-                    "sent_us": micros(sent.saturating_sub(queued)),
-                },
-            }));
-            let (Some(device), Some((first, at)), Some(mhz)) = (device, anchor, mhz) else {
-                continue;
-            };
-            let begin = device.start.wrapping_sub(first).wrapping_add(device.wait);
-            #[expect(clippy::cast_precision_loss, reason = "microseconds for a picture")]
-            let to_micros = |cycles: u64| cycles as f64 / mhz;
-            events.push(json!({
-                "ph": "X", "pid": 2, "tid": record.stream, "name": record.name,
-                "ts": micros(at) + to_micros(begin), "dur": to_micros(device.execute),
-                "args": {"id": record.id, "cycles": device.execute, "wait_cycles": device.wait},
-            }));
-        }
-        let document = json!({"displayTimeUnit": "ns", "traceEvents": events});
-        serde_json::to_writer(&mut *out, &document)?;
-        out.flush()
+        let mut writer = ProfileWriter::new(out, ProfileFormat::Chrome, frequency_mhz)?;
+        writer.write(self)?;
+        writer.finish()
     }
+
+    /// Returns where the device's clock is on the host's, as far as this recording tells.
+    #[must_use]
+    pub fn clock(&self, frequency_mhz: u32) -> ClockFit {
+        let mut fit = ClockFit::new(frequency_mhz);
+        self.records.iter().for_each(|record| fit.add(&record.timeline));
+        fit
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }

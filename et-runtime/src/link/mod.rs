@@ -288,12 +288,20 @@ impl<H: Hal> Link<H> {
             }
             let operation = core.begin(stream, name, now)?;
             if let Some(command) = command {
+                self.name_kernel(&operation, &command.load);
                 // Nothing of it can have failed so soon.
                 let _ = core.append(operation.key, command);
             }
             core.close(operation.key, Ok(()), now);
             Ok(operation)
         })
+    }
+
+    /// Notes in an operation which kernel it launches, if that is to be recorded.
+    fn name_kernel(&self, operation: &Operation, load: &Load<H>) {
+        if let (Then::Launch(launched), true) = (&load.then, self.profiler.is_on()) {
+            operation.set_kernel(&launched.kernel.program.name);
+        }
     }
 
     /// Sends one of the runtime's own commands and waits for the answer.

@@ -1,11 +1,12 @@
 //! What a user waits for: one operation, of one or many commands.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::OneShot;
 use crate::Error;
 use crate::Result;
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::timeline::Timeline;
 
 pub(crate) type Outcome = Result<Timeline>;
@@ -27,6 +28,8 @@ pub(crate) struct Operation {
     pub(crate) stream: u32,
     pub(crate) result: OneShot<Outcome>,
     pub(crate) queued: Duration,
+    /// The kernel, of a launch that is recorded.
+    kernel: OnceLock<Arc<str>>,
     is_looked_at: AtomicBool,
 }
 
@@ -45,7 +48,18 @@ impl Operation {
 
     pub(super) fn new(key: OpKey, name: &'static str, stream: u32, queued: Duration) -> Self {
         let is_looked_at = AtomicBool::new(false);
-        Self { key, name, stream, result: OneShot::new(), queued, is_looked_at }
+        let (result, kernel) = (OneShot::new(), OnceLock::new());
+        Self { key, name, stream, result, queued, kernel, is_looked_at }
+    }
+
+    /// Names the kernel, for profiles.
+    pub(super) fn set_kernel(&self, kernel: &Arc<str>) {
+        // Only the first command of an operation that is a launch names it.
+        let _ = self.kernel.set(Arc::clone(kernel));
+    }
+
+    pub(crate) fn kernel(&self) -> Option<Arc<str>> {
+        self.kernel.get().cloned()
     }
 
     /// A handle has the outcome, or will get it.

@@ -46,6 +46,7 @@ impl<'a, H: Hal> Submission<'a, H> {
         if let Some(context) = fresh.and_then(FreshContext::take) {
             command.load.give_fresh_context(context);
         }
+        self.link.name_kernel(&self.operation, &command.load);
         self.send(command)
     }
 

@@ -64,3 +64,31 @@ pub(crate) fn trace() -> anyhow::Result<Figure> {
     let floor = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
     Ok(Figure::new("trace_entries_per_s", "per second", &runs, ("one load from each", floor)))
 }
+
+/// A stream of launches that do nothing, recorded and not recorded, in turns; the cost in percent.
+pub(crate) fn profile() -> anyhow::Result<Figure> {
+    const LAUNCHES: u32 = 100_000;
+    let device = et::open("sim:compute=null,dram=1GiB")?;
+    let kernel = device.load_kernel("trap_load", KERNEL)?;
+    let (stream, launch) = (device.default_stream(), Launch::new(&kernel));
+    let time = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        for _ in 0..LAUNCHES {
+            drop(stream.launch(&launch)?);
+        }
+        stream.synchronize(WAIT)?;
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let pair = || -> anyhow::Result<f64> {
+        let without = time()?;
+        device.profiler().start();
+        let with = time()?;
+        let profile = device.profiler().stop();
+        let all = profile.records.len() as u64 + profile.dropped;
+        anyhow::ensure!(all == u64::from(LAUNCHES), "{all} operations were recorded");
+        Ok((with / without - 1.0) * 100.0)
+    };
+    pair()?;
+    let runs = repeat(RUNS, pair)?;
+    Ok(Figure::new("profile_cost_percent", "%", &runs, ("the same without a recording", 0.0)))
+}

@@ -61,7 +61,7 @@ enum What {
 /// A measurement: its name, and how to make it.
 type Bench = (&'static str, fn() -> anyhow::Result<Figure>);
 
-const BENCHES: [Bench; 13] = [
+const BENCHES: [Bench; 14] = [
     ("submit_latency_us", host::submit_latency),
     ("submit_throughput_per_s", host::submit_throughput),
     ("copy_h2d_dma_ratio", copies::dma),
@@ -76,6 +76,7 @@ const BENCHES: [Bench; 13] = [
     ("mgmt_query_loaded_us", management::query_under_load),
     ("core_dump_ratio", dumps::core),
     ("trace_entries_per_s", dumps::trace),
+    ("profile_cost_percent", dumps::profile),
 ];
 
 fn main() -> anyhow::Result<()> {

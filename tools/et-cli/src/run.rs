@@ -1,12 +1,16 @@
 //! `et run`: one launch of a kernel, with arguments from the command line.
 
 use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use et::trace::{FirmwareTrace, KernelTrace, KernelTraceConfig};
-use et::{AnyHal, Device, DeviceBuffer, KernelArgs, Launch, LaunchFailure, Stream};
+use et::trace::{FirmwareTrace, KernelTrace, KernelTraceConfig, Trace};
+use et::{
+    AnyHal, Device, DeviceBuffer, KernelArgs, Launch, LaunchFailure, ProfileFormat, ProfileWriter,
+    Stream,
+};
 use serde_json::json;
 
 use crate::copy;
@@ -52,6 +56,10 @@ pub(crate) struct Args {
     /// Bytes in which each hart traces; older entries are written over.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     log_bytes: u32,
+    /// Writes when each operation was where, and with `--log` what the harts traced:
+    /// `FILE.json` for Perfetto, `FILE.jsonl`, or `FILE.csv`.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
 }
 
 /// An array on the device, and where it goes afterwards.
@@ -105,10 +113,15 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(logs) = &logs {
         launch = launch.trace(logs.kernel.option());
     }
+    if args.profile.is_some() {
+        device.profiler().start();
+    }
     let started = Instant::now();
     let outcome = execute(&device, stream, &launch, timeout);
-    if let Some(logs) = logs {
-        logs.print(outcome.is_err());
+    let traces = logs.map(|logs| logs.print(outcome.is_err())).unwrap_or_default();
+    if let Some(path) = &args.profile {
+        let written = profile(&device, &traces, path);
+        written.with_context(|| format!("writing {}", path.display()))?;
     }
     let times = outcome.map_err(|failed| {
         if let (Some(path), Some(failure)) = (&args.core, failed.error.launch_failure()) {
@@ -235,18 +248,38 @@ impl Logs {
         Ok(Self { kernel, firmware })
     }
 
-    fn print(mut self, is_failure: bool) {
+    /// Prints the traces, and returns them.
+    fn print(mut self, is_failure: bool) -> Vec<Trace> {
         let mut traces = vec![self.kernel.read(TRACE_WAIT)];
         if is_failure {
             traces.push(self.firmware.read(TRACE_WAIT));
         }
-        for trace in traces {
-            match trace {
-                Ok(trace) => trace::lines(&trace).iter().for_each(|line| eprintln!("{line}")),
-                Err(error) => eprintln!("no trace: {error}"),
+        let told = |trace: et::Result<Trace>| match trace {
+            Ok(trace) => {
+                trace::lines(&trace).iter().for_each(|line| eprintln!("{line}"));
+                Some(trace)
             }
-        }
+            Err(error) => {
+                eprintln!("no trace: {error}");
+                None
+            }
+        };
+        traces.into_iter().filter_map(told).collect()
     }
+}
+
+/// Writes what was recorded, in the format of the file's name.
+fn profile(device: &Device<AnyHal>, traces: &[Trace], path: &Path) -> anyhow::Result<()> {
+    let format = match path.extension().and_then(|name| name.to_str()) {
+        Some("jsonl") => ProfileFormat::JsonLines,
+        Some("csv") => ProfileFormat::Csv,
+        _ => ProfileFormat::Chrome,
+    };
+    let mhz = device.properties().boot_frequency_mhz;
+    let mut writer = ProfileWriter::new(BufWriter::new(File::create(path)?), format, mhz)?;
+    writer.write(&device.profiler().stop())?;
+    traces.iter().try_for_each(|trace| writer.write_trace(trace))?;
+    Ok(writer.finish()?)
 }
 
 /// Writes a core file, and says so. That it cannot be written hides nothing of the failure.

@@ -1,4 +1,4 @@
-//! Core files and traces: `et run --core`, `et core`, `et run --log`, `et trace`.
+//! Core files and traces: `et run --core`, `et core`, `et run --log`, `et trace`, profiles.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -141,4 +141,23 @@ fn traces_of_the_device_and_of_files_are_shown() {
     assert!(stdout.contains("not decoded: 1 entries, 96 bytes"), "{stdout}");
     std::fs::write(&path, &bytes[1..]).unwrap();
     assert!(text(&et(&["trace", "--file", &path]).stderr).contains("trace buffer starts with"));
+}
+
+#[test]
+fn a_profile_is_written_in_the_format_of_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, part) in [
+        ("a.json", "\"name\":\"trace\",\"ph\":\"X\""),
+        ("a.jsonl", "\"kernel\":\"trace\""),
+        ("a.csv", ",launch,\"trace\",0,false,"),
+    ] {
+        let path = folder.path().join(name);
+        let args = ["--arg", "u64:1", "--arg", "u64:3", "--log", "--profile"];
+        let file = path.display().to_string();
+        let output = et(&[&["run", &kernel("trace")][..], &args, &[&file]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(written.contains(part), "{part} in {written:.2000}");
+        assert_eq!(written.contains("hart 0127 of shire 01"), name != "a.csv");
+    }
 }

@@ -1,0 +1,320 @@
+//! Profiles as files.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Profile, Record, micros};
+use crate::timeline::Timeline;
+use crate::trace::{Text, Trace};
+use et_devapi::trace::Body;
+
+/// How a profile is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProfileFormat {
+    /// Chrome trace events, which Perfetto opens: a track for each stream with the time from call
+    /// to completion, and one with the times at which the device waited and executed.
+    Chrome,
+    /// A JSON object for each operation or entry, on a line of its own.
+    JsonLines,
+    /// Operations with a line of headings; entries of traces have no place in it.
+    Csv,
+}
+
+/// Where the device's cycle counter is on the host's clock.
+///
+/// Each command bounds it: the device took it up after the host had sent it, and had finished it
+/// before the host saw the answer. What all of them allow together is the error. Both clocks are
+/// taken to run evenly; if they do not, so that no position fits all commands, the error is half
+/// the distance by which they disagree, and [`is_consistent`](Self::is_consistent) is `false`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockFit {
+    frequency_mhz: u32,
+    /// Nanoseconds of the host minus those of the device: at least and at most.
+    bounds: Option<(i128, i128)>,
+}
+
+impl ClockFit {
+    /// Creates one that knows nothing yet.
+    #[must_use]
+    pub const fn new(frequency_mhz: u32) -> Self {
+        Self { frequency_mhz, bounds: None }
+    }
+
+    /// Takes the times of an operation into account.
+    pub fn add(&mut self, timeline: &Timeline) {
+        let Some(device) = timeline.device else { return };
+        if self.frequency_mhz == 0 {
+            return;
+        }
+        let host = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+        let end = device.start.wrapping_add(device.wait).wrapping_add(device.execute);
+        let at_least = host(timeline.sent) - self.nanos(device.start);
+        let at_most = host(timeline.completed) - self.nanos(end);
+        let (low, high) = self.bounds.unwrap_or((i128::MIN, i128::MAX));
+        self.bounds = Some((low.max(at_least), high.min(at_most)));
+    }
+
+    fn nanos(&self, cycles: u64) -> i128 {
+        i128::from(cycles) * 1000 / i128::from(self.frequency_mhz.max(1))
+    }
+
+    /// Returns the host's time of a cycle, `None` before the first command. It may be before the
+    /// host's clock began, and is 0 then.
+    #[must_use]
+    pub fn host_time(&self, cycle: u64) -> Option<Duration> {
+        let (low, high) = self.bounds?;
+        let nanos = self.nanos(cycle) + i128::midpoint(low, high);
+        Some(Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns how far [`host_time`](Self::host_time) may be off.
+    #[must_use]
+    pub fn error(&self) -> Option<Duration> {
+        let (low, high) = self.bounds?;
+        let half = high.abs_diff(low).div_ceil(2);
+        Some(Duration::from_nanos(u64::try_from(half).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns `true` if one position fits all commands.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        self.bounds.is_none_or(|(low, high)| low <= high)
+    }
+}
+
+/// Writes a profile piece by piece, so that a recording may be longer than what fits into memory.
+#[derive(Debug)]
+pub struct ProfileWriter<W: Write> {
+    out: W,
+    format: ProfileFormat,
+    clock: ClockFit,
+    has_events: bool,
+    dropped: u64,
+}
+
+impl<W: Write> ProfileWriter<W> {
+    /// Begins a file. `frequency_mhz` converts the device's cycles; without it times of the device
+    /// are given in cycles only.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn new(mut out: W, format: ProfileFormat, frequency_mhz: Option<u32>) -> io::Result<Self> {
+        match format {
+            ProfileFormat::Chrome => {
+                out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?
+            }
+            ProfileFormat::JsonLines => {}
+            ProfileFormat::Csv => writeln!(
+                out,
+                "id,name,kernel,stream,failed,queued_us,sent_us,completed_us,start_cycle,wait_cycles,execute_cycles"
+            )?,
+        }
+        let clock = ClockFit::new(frequency_mhz.unwrap_or(0));
+        let mut writer = Self { out, format, clock, has_events: false, dropped: 0 };
+        if format == ProfileFormat::Chrome {
+            for (pid, name) in [(1, "host"), (2, "device"), (3, "harts")] {
+                let args = json!({ "name": name });
+                writer
+                    .event(&json!({"ph": "M", "pid": pid, "name": "process_name", "args": args}))?;
+            }
+        }
+        Ok(writer)
+    }
+
+    /// Adds operations.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write(&mut self, profile: &Profile) -> io::Result<()> {
+        self.dropped += profile.dropped;
+        profile.records.iter().for_each(|record| self.clock.add(&record.timeline));
+        profile.records.iter().try_for_each(|record| match self.format {
+            ProfileFormat::Chrome => self.chrome(record),
+            ProfileFormat::JsonLines => self.line(&self.object(record)),
+            ProfileFormat::Csv => self.csv(record),
+        })
+    }
+
+    /// Adds what kernels or firmware have traced: counters, and everything else as marks, by hart.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_trace(&mut self, trace: &Trace) -> io::Result<()> {
+        for (source, entry) in trace.entries() {
+            let at = self.clock.host_time(entry.cycle).map(micros);
+            let (hart, text) = (entry.hart_id, Text(&entry).to_string());
+            match self.format {
+                ProfileFormat::Csv => return Ok(()),
+                ProfileFormat::JsonLines => self.line(&json!({
+                    "kind": "entry", "source": source.to_string(), "hart": hart,
+                    "cycle": entry.cycle, "us": at, "text": text,
+                }))?,
+                ProfileFormat::Chrome => {
+                    let Some(at) = at else { continue };
+                    let event = match entry.body {
+                        Body::PmcCounter(pmc) => json!({
+                            "ph": "C", "pid": 3, "tid": hart, "ts": at,
+                            "name": format!("counter {} of hart {hart}", pmc.counter),
+                            "args": {"value": pmc.value.get()},
+                        }),
+                        _ => json!({
+                            "ph": "i", "s": "t", "pid": 3, "tid": hart, "ts": at, "name": text,
+                            "args": {"source": source.to_string(), "cycle": entry.cycle},
+                        }),
+                    };
+                    self.event(&event)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where the device's clock is, as far as is known.
+    #[must_use]
+    pub fn clock(&self) -> &ClockFit {
+        &self.clock
+    }
+
+    /// Ends the file; says in it how many operations are missing, and how exact the times of the
+    /// device are.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn finish(mut self) -> io::Result<()> {
+        let error = self.clock.error().map(micros);
+        let end = json!({
+            "dropped": self.dropped,
+            "clock_error_us": error,
+            "clock_is_consistent": self.clock.is_consistent(),
+        });
+        match self.format {
+            ProfileFormat::Chrome => write!(self.out, "],\"otherData\":{end}}}")?,
+            ProfileFormat::JsonLines => self.line(&json!({ "kind": "end", "end": end }))?,
+            ProfileFormat::Csv => {}
+        }
+        self.out.flush()
+    }
+
+    fn line(&mut self, value: &Value) -> io::Result<()> {
+        writeln!(self.out, "{value}")
+    }
+
+    fn event(&mut self, value: &Value) -> io::Result<()> {
+        let comma = if std::mem::replace(&mut self.has_events, true) { "," } else { "" };
+        write!(self.out, "{comma}\n{value}")
+    }
+
+    fn object(&self, record: &Record) -> Value {
+        let Timeline { queued, sent, completed, device } = record.timeline;
+        let begin = device.and_then(|d| self.clock.host_time(d.start.wrapping_add(d.wait)));
+        json!({
+            "kind": "operation", "id": record.id, "name": record.name, "kernel": record.kernel.as_deref(),
+            "stream": record.stream, "failed": record.failed,
+            "queued_us": micros(queued), "sent_us": micros(sent), "completed_us": micros(completed),
+            "device_begin_us": begin.map(micros),
+            "start_cycle": device.map(|d| d.start), "wait_cycles": device.map(|d| d.wait),
+            "execute_cycles": device.map(|d| d.execute),
+        })
+    }
+
+    fn chrome(&mut self, record: &Record) -> io::Result<()> {
+        let Timeline { queued, sent, completed, device } = record.timeline;
+        let (title, id) = (record.title(), record.id);
+        // Operations of a stream overlap, which tracks of plain slices cannot show.
+        let span = |phase: &str, at: Duration| {
+            json!({
+                "ph": phase, "cat": "operation", "pid": 1, "tid": record.stream, "id": id,
+                "name": title, "ts": micros(at),
+                "args": {
+                    "operation": record.name, "failed": record.failed,
+                    "sent_us": micros(sent.saturating_sub(queued)),
+                },
+            })
+        };
+        let (begin, end) = (span("b", queued), span("e", completed));
+        self.event(&begin)?;
+        self.event(&end)?;
+        let Some(device) = device else { return Ok(()) };
+        let start = device.start.wrapping_add(device.wait);
+        let stop = start.wrapping_add(device.execute);
+        let times = self.clock.host_time(start).zip(self.clock.host_time(stop));
+        let Some((start, stop)) = times else { return Ok(()) };
+        self.event(&json!({
+            "ph": "X", "pid": 2, "tid": record.stream, "name": title,
+            "ts": micros(start), "dur": micros(stop.saturating_sub(start)),
+            "args": {"id": id, "cycles": device.execute, "wait_cycles": device.wait},
+        }))
+    }
+
+    fn csv(&mut self, record: &Record) -> io::Result<()> {
+        let Timeline { queued, sent, completed, device } = record.timeline;
+        let kernel = record.kernel.as_deref().unwrap_or_default().replace('"', "\"\"");
+        write!(
+            self.out,
+            "{},{},\"{kernel}\",{},{},{},{},{}",
+            record.id,
+            record.name,
+            record.stream,
+            record.failed,
+            micros(queued),
+            micros(sent),
+            micros(completed)
+        )?;
+        match device {
+            Some(d) => writeln!(self.out, ",{},{},{}", d.start, d.wait, d.execute),
+            None => writeln!(self.out, ",,,"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use et_devapi::msg::ops::Times;
+
+    use super::*;
+
+    fn timeline(sent: u64, completed: u64, start: u64, execute: u64) -> Timeline {
+        let time = Duration::from_nanos;
+        let device = Some(Times { start, wait: 0, execute });
+        Timeline { queued: time(sent), sent: time(sent), completed: time(completed), device }
+    }
+
+    #[test]
+    fn each_command_narrows_the_position_of_the_clock() {
+        // 1 GHz: a cycle is a nanosecond. The device is 1000 ahead of the host.
+        let mut fit = ClockFit::new(1000);
+        assert_eq!((fit.host_time(5), fit.error()), (None, None));
+        fit.add(&timeline(100, 400, 1150, 50));
+        // The start was at 100 or later, the end at 1200 at 400 or earlier.
+        assert_eq!(fit.error(), Some(Duration::from_nanos(125)));
+        fit.add(&timeline(500, 620, 1510, 100));
+        assert_eq!(fit.error(), Some(Duration::from_nanos(10)));
+        let at = fit.host_time(1600).unwrap();
+        assert!(at.abs_diff(Duration::from_nanos(600)) <= Duration::from_nanos(10), "{at:?}");
+        assert!(fit.is_consistent());
+        // A clock that jumps fits no more.
+        fit.add(&timeline(1000, 1100, 3000, 10));
+        assert!(!fit.is_consistent());
+    }
+
+    #[test]
+    fn names_with_quotes_stay_one_field() {
+        let record = Record {
+            name: "launch",
+            kernel: Some("a,\"b\"".into()),
+            id: 7,
+            stream: 1,
+            timeline: timeline(1000, 3000, 5, 6),
+            failed: false,
+        };
+        let mut out = Vec::new();
+        let mut writer = ProfileWriter::new(&mut out, ProfileFormat::Csv, None).unwrap();
+        writer.write(&Profile { records: vec![record], dropped: 0 }).unwrap();
+        writer.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.lines().nth(1).unwrap(), "7,launch,\"a,\"\"b\"\"\",1,false,1,1,3,5,0,6");
+    }
+}

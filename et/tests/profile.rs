@@ -1,0 +1,134 @@
+//! Profiles: names, times, formats, and recordings that are longer than memory.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{LONG, load, open};
+use et::trace::KernelTraceConfig;
+use et::{Launch, Profile, ProfileFormat, ProfileWriter};
+use serde_json::Value;
+
+const DEVICE: &str = "shires=1,dram=1GiB";
+
+fn written(profile: &Profile, format: ProfileFormat) -> String {
+    let mut out = Vec::new();
+    let mut writer = ProfileWriter::new(&mut out, format, Some(600)).unwrap();
+    writer.write(profile).unwrap();
+    writer.finish().unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn launches_have_the_names_of_their_kernels_in_every_format() {
+    let device = open(DEVICE);
+    // Without a trace to write to, the second does nothing.
+    let (nop, other) = (load(&device, "task_nop"), load(&device, "trace"));
+    let stream = device.default_stream();
+    // Before the start nothing is recorded.
+    stream.launch(&Launch::new(&nop)).unwrap().wait(LONG).unwrap();
+    device.profiler().start();
+    for kernel in [&nop, &other, &nop] {
+        stream.launch(&Launch::new(kernel).u64(1).u64(0)).unwrap().wait(LONG).unwrap();
+    }
+    stream.fill(&device.alloc(64).unwrap(), 1).unwrap().wait(LONG).unwrap();
+    let profile = device.profiler().stop();
+    let titles: Vec<_> = profile.records.iter().map(et::Record::title).collect();
+    assert_eq!(titles, ["task_nop", "trace", "task_nop", "fill"]);
+    assert_eq!(profile.dropped, 0);
+
+    let chrome: Value = serde_json::from_str(&written(&profile, ProfileFormat::Chrome)).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    let named = |phase: &str| {
+        let of = events.iter().filter(|event| event["ph"] == phase);
+        of.map(|event| event["name"].as_str().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(named("b"), titles);
+    assert_eq!(named("e"), titles);
+    assert_eq!(named("X"), titles, "on the device");
+    // On the device each ran within the time in which the host waited for it, but for the error.
+    let error = chrome["otherData"]["clock_error_us"].as_f64().unwrap();
+    assert_eq!(chrome["otherData"]["clock_is_consistent"], true);
+    let time = |phase: &str, id: &Value, of: fn(&Value) -> &Value| {
+        events.iter().find(|e| e["ph"] == phase && of(e) == id).unwrap()["ts"].as_f64().unwrap()
+    };
+    for slice in events.iter().filter(|event| event["ph"] == "X") {
+        let id = &slice["args"]["id"];
+        let (begin, end) = (time("b", id, |e| &e["id"]), time("e", id, |e| &e["id"]));
+        let (start, dur) = (slice["ts"].as_f64().unwrap(), slice["dur"].as_f64().unwrap());
+        assert!(start >= begin - error && start + dur <= end + error, "{slice} {begin} {end}");
+    }
+
+    let lines = written(&profile, ProfileFormat::JsonLines);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kernels: Vec<_> = lines.iter().map(|line| line["kernel"].as_str()).collect();
+    assert_eq!(kernels, [Some("task_nop"), Some("trace"), Some("task_nop"), None, None]);
+    assert_eq!(lines[4]["end"]["dropped"], 0);
+    let csv = written(&profile, ProfileFormat::Csv);
+    let rows: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert_eq!(rows, [11; 5], "{csv}");
+    assert!(csv.contains(",launch,\"trace\","), "{csv}");
+}
+
+#[test]
+fn a_drained_recording_has_every_operation_once() {
+    const ROUNDS: usize = 20;
+    const EACH: usize = 500;
+    let device = open("compute=null,dram=1GiB");
+    let kernel = load(&device, "task_nop");
+    let (mut ids, mut submitted) = (BTreeSet::new(), BTreeSet::new());
+    let mut count = 0;
+    device.profiler().start();
+    for _ in 0..ROUNDS {
+        let streams = [device.stream(), device.stream()];
+        std::thread::scope(|scope| {
+            let work = |stream: &et::Stream<et::AnyHal>| {
+                let launch = Launch::new(&kernel);
+                let ids: Vec<_> = (0..EACH).map(|_| stream.launch(&launch).unwrap().id()).collect();
+                stream.synchronize(LONG).unwrap();
+                ids
+            };
+            let threads = streams.each_ref().map(|stream| scope.spawn(move || work(stream)));
+            threads.into_iter().for_each(|thread| submitted.extend(thread.join().unwrap()));
+        });
+        let part = device.profiler().drain();
+        assert_eq!(part.dropped, 0);
+        count += part.records.len();
+        let is_sorted = part.records.is_sorted_by_key(|record| record.timeline.completed);
+        assert!(is_sorted);
+        ids.extend(part.records.iter().map(|record| record.id));
+    }
+    assert!(device.profiler().stop().records.is_empty());
+    assert_eq!(count, ROUNDS * EACH * 2);
+    assert_eq!(ids, submitted);
+}
+
+#[test]
+fn what_kernels_trace_is_on_the_track_of_its_hart() {
+    let device = open(DEVICE);
+    let traced = device.kernel_trace(KernelTraceConfig::new(1)).unwrap();
+    let launch = Launch::new(&load(&device, "trace")).u64(1).u64(3).trace(traced.option());
+    device.profiler().start();
+    device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap();
+    let profile = device.profiler().stop();
+    let trace = traced.read(LONG).unwrap();
+    let mhz = device.properties().boot_frequency_mhz;
+    let mut out = Vec::new();
+    let mut writer = ProfileWriter::new(&mut out, ProfileFormat::Chrome, mhz).unwrap();
+    writer.write(&profile).unwrap();
+    writer.write_trace(&trace).unwrap();
+    let clock = *writer.clock();
+    writer.finish().unwrap();
+    let document: Value = serde_json::from_slice(&out).unwrap();
+    let events = document["traceEvents"].as_array().unwrap();
+    let marks: Vec<_> = events.iter().filter(|event| event["ph"] == "i").collect();
+    assert_eq!(marks.len(), 128);
+    for mark in marks {
+        assert_eq!(mark["pid"], 3);
+        let cycle = mark["args"]["cycle"].as_u64().unwrap();
+        let at = clock.host_time(cycle).unwrap().as_secs_f64() * 1e6;
+        assert!((mark["ts"].as_f64().unwrap() - at).abs() < 1e-3, "{mark} {at}");
+    }
+}
