@@ -44,7 +44,7 @@ impl Writer {
     fn new(part_bytes: usize) -> Self {
         let mut buffer = header(1, part_bytes as u32, 64);
         buffer.resize(part_bytes, 0);
-        // Times look like nothing else in the entries, as those of a device that has run for a while.
+        // Times look like nothing else in the entries, as those of a device that has run a while.
         Self { buffer, at: 64, cycle: 1 << 40 }
     }
 

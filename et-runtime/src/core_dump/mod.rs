@@ -2,13 +2,14 @@
 //!
 //! | Part | Content |
 //! |---|---|
-//! | `NT_PRSTATUS` | program counter and registers of one failed hart: thread *n* is hart *n*, and thread 65536 is hart 0, since debuggers have no thread 0 |
+//! | `NT_PRSTATUS` | program counter and registers of one failed hart |
 //! | `NT_PRPSINFO` | name of the kernel |
-//! | load segments | the kernel's code and data, arguments, stacks, buffers, and regions that the caller names |
-//! | [`NOTE_NAME`], type [`NOTE_LAUNCH`] | the launch and the names of the regions, as JSON |
-//! | [`NOTE_NAME`], type [`NOTE_HARTS`] | the entries of the exception buffer, 320 bytes for each failed hart. Spec: §15 |
+//! | load segments | kernel, arguments, stacks, buffers, and regions that the caller names |
+//! | [`NOTE_NAME`], type [`NOTE_LAUNCH`] | the launch and the regions, as JSON |
+//! | [`NOTE_NAME`], type [`NOTE_HARTS`] | the entries of the exception buffer. Spec: §15 |
 //! | [`NOTE_NAME`], type [`NOTE_KERNEL`] | the kernel's file |
 //!
+//! Thread *n* is hart *n*, and thread 65536 is hart 0, since debuggers have no thread 0.
 //! Floating-point registers are not part of what firmware saves.
 
 mod elf;

@@ -1,9 +1,9 @@
 //! What kernels and firmware trace: text, values, counters, exceptions. Spec: §16
 //!
 //! ```text
-//! kernel ─ et_printf, et_trace_… ─▶ its part of a buffer ─ KernelTrace::read ─┐
-//!                                                                             ├─▶ Trace ─▶ entries, tracing
-//! firmware ─ its own parts ──────────────────────────────── FirmwareTrace::read ┘
+//! kernel: et_printf, et_trace_… ─▶ its part of a buffer ─▶ KernelTrace::read ──┐
+//!                                                                              ├─▶ Trace
+//! firmware ─▶ its own parts ─────────────────────────────▶ FirmwareTrace::read ┘
 //! ```
 
 mod firmware;
