@@ -83,8 +83,8 @@ fn main() -> ExitCode {
     if name == OsStr::new("as") {
         return et_as::run(arguments.collect());
     }
-    if let Some(language) = cc::language(name) {
-        return cc::driver(language, arguments.collect()).unwrap_or_else(|error| {
+    if let Some(language) = et_cc::language(name) {
+        return et_cc::driver(language, arguments.collect()).unwrap_or_else(|error| {
             output::error(&error, Format::Text);
             ExitCode::FAILURE
         });

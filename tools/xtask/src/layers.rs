@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{capture, cargo};
 
 /// The layer of each crate; a crate may depend on those with smaller numbers only.
-const LAYERS: [(&str, u32); 25] = [
+const LAYERS: &[(&str, u32)] = &[
     ("et-hal", 0),
     ("et-isa", 0),
     ("et-devapi", 1),
@@ -23,8 +23,10 @@ const LAYERS: [(&str, u32); 25] = [
     ("et-runtime", 3),
     ("et", 4),
     ("et-as", 4),
+    ("et-cc", 5),
     ("et-capi", 5),
-    ("et-cli", 5),
+    ("et-python", 6),
+    ("et-cli", 6),
     ("et-simd", 5),
     ("et-vm-edu", 5),
     ("et-bench", 6),
@@ -38,7 +40,7 @@ const LAYERS: [(&str, u32); 25] = [
 
 /// Checks the dependency graph of the workspace; tests may depend on anything.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let layers = BTreeMap::from(LAYERS);
+    let layers: BTreeMap<_, _> = LAYERS.iter().copied().collect();
     let output = capture(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
     for package in metadata["packages"].as_array().into_iter().flatten() {

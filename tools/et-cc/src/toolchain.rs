@@ -13,7 +13,7 @@ const PREFIXES: [&str; 3] = ["riscv64-unknown-elf-", "riscv64-elf-", "riscv-none
 const INSTALLED: &str = "lib/et/device";
 
 /// Finds the compiler of a language, `gcc` or `g++`.
-pub(super) fn compiler(prefix: Option<&str>, language: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn compiler(prefix: Option<&str>, language: &str) -> anyhow::Result<PathBuf> {
     let prefixes = prefix.map_or(PREFIXES.to_vec(), |prefix| vec![prefix]);
     for prefix in &prefixes {
         let gcc = PathBuf::from(format!("{prefix}{language}"));
@@ -36,7 +36,7 @@ fn ask(gcc: &Path, question: &str) -> anyhow::Result<Option<PathBuf>> {
 }
 
 /// The assembler that the compiler would call.
-pub(super) fn assembler(gcc: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn assembler(gcc: &Path) -> anyhow::Result<PathBuf> {
     if let Some(path) = ask(gcc, "-print-prog-name=as")?.or_else(et_as::assembler) {
         return Ok(path);
     }
@@ -48,12 +48,12 @@ pub(super) fn assembler(gcc: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The file that makes the compiler use picolibc; none if it is not installed.
-pub(super) fn has_picolibc(gcc: &Path) -> anyhow::Result<Option<PathBuf>> {
+pub(crate) fn has_picolibc(gcc: &Path) -> anyhow::Result<Option<PathBuf>> {
     ask(gcc, "-print-file-name=picolibc.specs")
 }
 
 /// The same where it has been asked for.
-pub(super) fn picolibc(gcc: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn picolibc(gcc: &Path) -> anyhow::Result<PathBuf> {
     has_picolibc(gcc)?.with_context(|| {
         format!(
             "{} does not know picolibc: install the package picolibc-riscv64-unknown-elf (Debian, \
@@ -65,7 +65,7 @@ pub(super) fn picolibc(gcc: &Path) -> anyhow::Result<PathBuf> {
 
 /// Headers, start-up code and linker script for kernels.
 #[derive(Debug)]
-pub(super) struct Sdk {
+pub(crate) struct Sdk {
     folder: PathBuf,
     /// Where `as` is, if the SDK has none of its own.
     front: Option<tempfile::TempDir>,
@@ -73,7 +73,7 @@ pub(super) struct Sdk {
 
 impl Sdk {
     /// Finds the SDK: in this folder, or in the prefix or the source tree of this program.
-    pub(super) fn find(folder: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn find(folder: Option<&Path>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let folder = match folder {
             Some(folder) => folder.to_owned(),
@@ -111,12 +111,12 @@ impl Sdk {
     }
 
     /// A file of the SDK.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Makes a command of the compiler use the assembler and the headers.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         &self,
         command: &mut Command,
         gcc: &Path,
@@ -139,7 +139,8 @@ impl Sdk {
 
 /// The compiler that a program's name asks for: `et-gcc` and `et-g++` are compilers that know the
 /// vendor's instructions, for build systems.
-pub(crate) fn language(program: &OsStr) -> Option<&'static str> {
+#[must_use]
+pub fn language(program: &OsStr) -> Option<&'static str> {
     match program.to_str()? {
         "et-gcc" => Some("gcc"),
         "et-g++" => Some("g++"),

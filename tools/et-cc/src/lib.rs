@@ -1,0 +1,7 @@
+//! Compiling kernels for the ET-SoC-1 with a stock RISC-V compiler and the device SDK.
+
+mod compile;
+mod toolchain;
+
+pub use compile::{Call, Compiler, Library, driver, has_extension, links, result};
+pub use toolchain::language;
