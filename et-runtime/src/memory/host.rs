@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// A pinned host buffer. Copies from and to it need no staging.
 pub struct HostBuffer<H: Hal> {
-    buffer: <H::Dma as Dma>::Buffer,
+    buffer: Arc<<H::Dma as Dma>::Buffer>,
     len_bytes: usize,
 }
 
@@ -26,7 +26,7 @@ impl<H: Hal> fmt::Debug for HostBuffer<H> {
 
 impl<H: Hal> HostBuffer<H> {
     pub(crate) fn new(buffer: <H::Dma as Dma>::Buffer, len_bytes: usize) -> Self {
-        Self { buffer, len_bytes }
+        Self { buffer: Arc::new(buffer), len_bytes }
     }
 
     /// Returns the length in bytes, as asked for.
@@ -41,6 +41,20 @@ impl<H: Hal> HostBuffer<H> {
         self.len_bytes == 0
     }
 
+    /// Returns the memory itself, which exists, at the same address, as long as the longest lived of
+    /// buffer and handles: whatever becomes of copies and of the device. For those that show it to
+    /// other code, by address.
+    #[must_use]
+    pub fn memory(&self) -> Arc<<H::Dma as Dma>::Buffer> {
+        Arc::clone(&self.buffer)
+    }
+
+    /// Returns the memory to be written, unless it is shared.
+    fn own(&mut self) -> Result<&mut <H::Dma as Dma>::Buffer> {
+        let why = "its memory is shown to other code";
+        Arc::get_mut(&mut self.buffer).ok_or(Error::Unsupported { op: "writing a buffer", why })
+    }
+
     pub(crate) fn bus_addr(&self) -> BusAddr {
         self.buffer.bus_addr()
     }
@@ -48,11 +62,12 @@ impl<H: Hal> HostBuffer<H> {
     /// Copies `from` into the buffer at byte `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], with nothing copied.
+    /// [`Error::OutOfRange`] or, while others hold its [memory](Self::memory),
+    /// [`Error::Unsupported`]; with nothing copied.
     pub fn copy_in<T: IntoBytes + Immutable>(&mut self, offset: usize, from: &[T]) -> Result<()> {
         let bytes = from.as_bytes();
         self.check(offset, bytes.len())?;
-        self.buffer.copy_in(offset, bytes).map_err(|e| Error::range(&e))
+        self.own()?.copy_in(offset, bytes).map_err(|e| Error::range(&e))
     }
 
     /// Copies out of the buffer at byte `offset`.
@@ -68,10 +83,10 @@ impl<H: Hal> HostBuffer<H> {
     /// Sets `len` bytes at `offset` to `byte`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], with nothing written.
+    /// As [`copy_in`](Self::copy_in), with nothing written.
     pub fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<()> {
         self.check(offset, len)?;
-        self.buffer.fill(offset, len, byte).map_err(|e| Error::range(&e))
+        self.own()?.fill(offset, len, byte).map_err(|e| Error::range(&e))
     }
 
     /// Makes what the host wrote visible to the device.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
-use crate::{layers, llama, loom, sdk, vm, wording};
+use crate::{layers, llama, loom, python, sdk, vm, wording};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -75,6 +75,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     bare_metal(&mut counts)?;
     kernels(&mut counts)?;
     counts.try_check("prefix", sdk::check);
+    counts.try_check("python", python::check);
     counts.try_check("llama", llama::check);
     counts.check("campaign", || execute(&mut crate::campaign("campaign")));
     counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));

@@ -8,6 +8,7 @@ mod generate;
 mod layers;
 mod llama;
 mod loom;
+mod python;
 mod sdk;
 mod shell;
 mod tools;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use shell::{cargo, execute};
+use tools::Done;
 
 #[derive(Debug, Parser)]
 #[command(about)]
@@ -68,6 +70,12 @@ enum Command {
     Sdk(sdk::Options),
     /// Runs llama.cpp's own backend, unmodified, on a simulated card.
     Llama(llama::Options),
+    /// Builds the Python package `et`, with the device SDK.
+    Wheel {
+        /// Where the wheel is written.
+        #[arg(long, value_name = "DIR", default_value = "target/wheels")]
+        out: PathBuf,
+    },
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
 }
@@ -86,6 +94,12 @@ fn main() -> anyhow::Result<()> {
         Command::Generate => generate::run(),
         Command::Sdk(options) => sdk::run(&options),
         Command::Llama(options) => llama::run(&options),
+        Command::Wheel { out } => {
+            if let Done::Skipped(why) = python::wheel(&out)? {
+                println!("wheel: skipped, because {why}");
+            }
+            Ok(())
+        }
         Command::Vm(options) => vm::run(&options),
     }
 }

@@ -225,6 +225,20 @@ fn install(to: &Path, built: &Path) -> anyhow::Result<usize> {
     Ok(files.len())
 }
 
+/// Installs what is for the device, with the assembler, so that it stands alone.
+pub(crate) fn install_device(to: &Path, built: &Path) -> anyhow::Result<()> {
+    for (name, origin, from) in files()? {
+        let Ok(name) = name.strip_prefix("lib/et/device") else { continue };
+        let (origin, from) = match origin {
+            Link => (Built, PathBuf::from("et-as")),
+            origin => (origin, from),
+        };
+        place(&to.join(name), origin, &from, built)
+            .with_context(|| format!("installing {}", to.join(name).display()))?;
+    }
+    Ok(())
+}
+
 /// A file to install: its name in the prefix, and where it comes from, which is no folder.
 type Single = (PathBuf, Origin, PathBuf);
 

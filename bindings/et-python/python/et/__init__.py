@@ -1,0 +1,79 @@
+"""Host stack for ET-SoC-1 accelerators.
+
+>>> import et, numpy
+>>> device = et.open("sim:shires=1,dram=64MiB")
+>>> x = device.array(numpy.arange(4, dtype="f4"))
+>>> x.to_numpy()
+array([0., 1., 2., 3.], dtype=float32)
+>>> device.close()
+"""
+
+import atexit as _atexit
+import sysconfig as _sysconfig
+
+if _sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("et does not support free-threaded builds of Python; use one with the GIL")
+
+from ._et import (
+    Buffer,
+    Device,
+    Event,
+    Executor,
+    Graph,
+    Grid,
+    HostBuffer,
+    HostData,
+    Kernel,
+    MemoryStats,
+    Profile,
+    Properties,
+    Record,
+    Run,
+    Stream,
+    devices,
+    open,
+)
+from ._et import _end, version as __version__
+from ._compile import Binary, clear_cache, compile
+from ._errors import (
+    AbortedError,
+    ArgumentError,
+    BackendError,
+    BusyError,
+    CancelledError,
+    ClosedError,
+    CompileError,
+    DeadlineError,
+    Diagnostic,
+    Error,
+    ForkError,
+    FreedError,
+    GraphError,
+    Hart,
+    KernelError,
+    LoadError,
+    LocatorError,
+    LostError,
+    NeedsResetError,
+    OpenError,
+    OutOfMemoryError,
+    RefusedError,
+    RunError,
+    StaleError,
+    TaskError,
+    TimeoutError,
+    UnsupportedError,
+)
+from ._kernel import KernelFunction, kernel
+from ._types import In, InOut, Out, Scalar, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+
+# Before the interpreter ends, not while: no thread may enter it any more then.
+_atexit.register(_end)
+
+
+def from_dlpack(source, device, *, stream=None):
+    """Copies an array of a library that speaks DLPack to new memory of a device."""
+    return device.from_dlpack(source, stream=stream)
+
+
+__all__ = [name for name in dir() if not name.startswith("_")]

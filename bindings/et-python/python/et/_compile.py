@@ -1,0 +1,158 @@
+"""Compiling kernels at run time, and keeping what was compiled."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import typing
+
+from . import _et
+from ._errors import CompileError, Diagnostic
+
+_MESSAGE = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?:(?P<line>\d+):)?(?:(?P<column>\d+):)? ?"
+    r"(?P<severity>fatal error|error|warning|note): (?P<message>.*)$", re.M)
+# Of the linker and the assembler front end.
+_OTHER = re.compile(r"^.*(?:ld|collect2|as): (?:error: )?(?P<message>.*)$", re.M)
+_SUFFIXES = {"c": ".c", "asm": ".S"}
+
+
+class Binary(bytes):
+    """A compiled kernel: the bytes of an ELF file, for `Device.load`."""
+
+    name: str
+    """Name of the kernel."""
+    warnings: list[Diagnostic]
+    """What the compiler said; nothing if it was compiled before."""
+    cached: bool
+    """It was compiled before."""
+
+    def save(self, path: typing.Union[str, os.PathLike[str]]) -> None:
+        """Writes the file."""
+        pathlib.Path(path).write_bytes(self)
+
+
+def sdk() -> pathlib.Path:
+    """The device SDK: that of the variable ET_KERNEL_FILES, or that of this package."""
+    given = os.environ.get("ET_KERNEL_FILES")
+    folder = pathlib.Path(given) if given else pathlib.Path(__file__).parent / "_sdk"
+    if not (folder / "bin" / "as").exists():
+        raise CompileError(f"no device SDK in {folder}: there is no bin/as")
+    return folder
+
+
+def cache_folder() -> pathlib.Path:
+    """Where compiled kernels are kept: ET_CACHE_DIR, or `et/kernels` in the user's cache."""
+    given = os.environ.get("ET_CACHE_DIR")
+    if given:
+        return pathlib.Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "et" / "kernels"
+
+
+def clear_cache() -> None:
+    """Forgets the kernels that were compiled before."""
+    shutil.rmtree(cache_folder(), ignore_errors=True)
+
+
+def compile(source: str, *, name: str = "kernel", language: str = "c",
+            options: typing.Sequence[str] = ("-O2",), libc: typing.Optional[str] = None,
+            cache: bool = True) -> Binary:
+    """Compiles a kernel in C, or with `language="asm"` in assembly, with the instructions of the
+    card by their names.
+
+    `options` go to the compiler, `libc` is `None` or "picolibc". What was compiled before with the
+    same options, compiler and device SDK is taken from a cache on disk (`ET_CACHE_DIR`).
+    """
+    if language not in _SUFFIXES:
+        raise ValueError(f"language {language!r}: there are 'c' and 'asm'")
+    files = sdk()
+    key = hashlib.sha256()
+    for part in (source, language, repr(list(options)), str(libc), _toolchain(str(files))):
+        key.update(hashlib.sha256(part.encode()).digest())
+    kept = cache_folder() / f"{key.hexdigest()}.elf"
+    if cache:
+        try:
+            return _binary(kept.read_bytes(), name, [], True)
+        except OSError:
+            pass
+    made, warnings = _compile(source, name, language, options, libc, files)
+    if cache:
+        _keep(kept, made)
+    return _binary(made, name, warnings, False)
+
+
+def _binary(content, name, warnings, cached):
+    binary = Binary(content)
+    binary.name, binary.warnings, binary.cached = name, warnings, cached
+    return binary
+
+
+def _compile(source, name, language, options, libc, files):
+    with tempfile.TemporaryDirectory(prefix="et-") as folder:
+        # What debuggers and messages show.
+        path = os.path.join(folder, (re.sub(r"\W", "_", name) or "kernel") + _SUFFIXES[language])
+        result = os.path.join(folder, "kernel.elf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(source)
+        short = [f"-ffile-prefix-map={folder}/="]
+        done, output = _et.run_compiler(files, libc, [*short, *options, path, "-o", result])
+        output = output.replace(folder + os.sep, "")
+        found = list(_diagnostics(output))
+        if not done:
+            first = next((one for one in found if "error" in one.severity), None)
+            text = str(first) if first else output.strip() or "the compiler was stopped"
+            raise CompileError(text, found, output)
+        with open(result, "rb") as file:
+            return file.read(), found
+
+
+def _diagnostics(output):
+    for match in _MESSAGE.finditer(output):
+        line, column = match["line"], match["column"]
+        yield Diagnostic(match["file"], int(line) if line else None,
+                         int(column) if column else None, match["severity"], match["message"])
+
+
+def _keep(path, content):
+    """Writes a file in one step: other processes see all of it, or nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError:
+        # A cache that cannot be written is none.
+        pass
+
+
+@functools.lru_cache(maxsize=None)
+def _toolchain(files: str) -> str:
+    """What the result depends on besides the source: compiler, device SDK, this package."""
+    key = hashlib.sha256(_et.version.encode())
+    for path in sorted(pathlib.Path(files).rglob("*")):
+        if path.is_file():
+            key.update(str(path.relative_to(files)).encode() + b"\0")
+            key.update(hashlib.sha256(path.read_bytes()).digest())
+    gcc = str(_et.compiler(pathlib.Path(files)))
+    said = subprocess.run([gcc, "-v"], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    key.update(said.stderr)
+    for program in (gcc, "as", "ld"):
+        where = shutil.which(gcc) if program == gcc else subprocess.run(
+            [gcc, f"-print-prog-name={program}"], capture_output=True, text=True,
+            check=False).stdout.strip()
+        if where and os.path.exists(where):
+            state = os.stat(where)
+            key.update(f"{where} {state.st_size} {state.st_mtime_ns}".encode())
+    return key.hexdigest()

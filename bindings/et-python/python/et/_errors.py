@@ -1,0 +1,240 @@
+"""What goes wrong, as exceptions."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import typing
+
+
+class Error(Exception):
+    """Anything that this package raises of its own."""
+
+
+class OpenError(Error):
+    """The device could not be opened."""
+
+
+class LocatorError(OpenError, ValueError):
+    """The text names no device."""
+
+
+class BackendError(Error):
+    """What is between this program and the device failed."""
+
+
+class ClosedError(Error):
+    """The device or the executor is closed."""
+
+
+class StaleError(Error):
+    """The handle is older than the last reset of the device."""
+
+
+class FreedError(Error):
+    """The memory was freed."""
+
+
+class ForkError(Error):
+    """The device was opened in the process of which this one is a copy."""
+
+
+class LostError(Error):
+    """The device has gone, or does not speak its protocol any more."""
+
+
+class NeedsResetError(Error):
+    """The compute cores are of no use before a reset."""
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """A wait has taken too long; what was waited for goes on."""
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """The device has no memory left for this."""
+
+
+class ArgumentError(Error, ValueError):
+    """A value that is not possible here."""
+
+
+class BusyError(Error):
+    """It is in use."""
+
+
+class AbortedError(Error):
+    """The operation was aborted."""
+
+
+class RefusedError(Error):
+    """The device refused a command."""
+
+
+class UnsupportedError(Error):
+    """The device cannot do this."""
+
+
+class LoadError(Error, ValueError):
+    """The kernel's file is no use."""
+
+
+class GraphError(Error, ValueError):
+    """The graph is wrong."""
+
+
+class RunError(Error):
+    """A graph did not run, or not to its end."""
+
+
+class TaskError(RunError):
+    """A task of a graph failed: its cause is in `__cause__`, its number in `task`."""
+
+    task: int
+
+    def __init__(self, message: str, task: int = -1) -> None:
+        super().__init__(message)
+        self.task = task
+
+
+class CancelledError(RunError):
+    """The run was cancelled."""
+
+
+class DeadlineError(RunError, builtins.TimeoutError):
+    """The run had a deadline, and was not complete then."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hart:
+    """What a hart left behind that stopped a kernel; `None` is what is not known."""
+
+    hart: int
+    shire: int
+    minion: int
+    thread: int
+    what: str
+    """What happened."""
+    cause: typing.Optional[int]
+    """Value of the register `scause`, of a trap."""
+    value: typing.Optional[int]
+    """Address or instruction of a trap, or what the kernel returned."""
+    pc: typing.Optional[int]
+    function: typing.Optional[str]
+    offset: typing.Optional[int]
+    """Bytes from the start of the function."""
+    file: typing.Optional[str]
+    line: typing.Optional[int]
+    registers: typing.Optional[list[int]]
+    """x1 to x31."""
+    code: list[str]
+    """The instruction and its neighbours."""
+
+
+class KernelError(Error):
+    """A kernel failed. What is known of the first hart is in `hart`, `cause`, `pc`, `function`,
+    `file` and `line`, of all in `harts`; `report` is a text of several lines."""
+
+    kernel: str
+    harts: list[Hart]
+    report: str
+
+    def __init__(self, message: str, kernel: str = "", harts: typing.Iterable[typing.Any] = (),
+                 report: str = "") -> None:
+        super().__init__(message)
+        self.kernel = kernel
+        self.harts = [Hart(**hart) for hart in harts]
+        self.report = report or message
+
+    @property
+    def _first(self) -> typing.Optional[Hart]:
+        return self.harts[0] if self.harts else None
+
+    @property
+    def hart(self) -> typing.Optional[int]:
+        """Number of the first hart that failed."""
+        return self._first.hart if self._first else None
+
+    @property
+    def cause(self) -> typing.Optional[int]:
+        """Why it trapped."""
+        return self._first.cause if self._first else None
+
+    @property
+    def pc(self) -> typing.Optional[int]:
+        """Where it was."""
+        return self._first.pc if self._first else None
+
+    @property
+    def function(self) -> typing.Optional[str]:
+        """The function in which it was."""
+        return self._first.function if self._first else None
+
+    @property
+    def file(self) -> typing.Optional[str]:
+        """The source file in which it was."""
+        return self._first.file if self._first else None
+
+    @property
+    def line(self) -> typing.Optional[int]:
+        """The line at which it was."""
+        return self._first.line if self._first else None
+
+    def _repr_html_(self) -> str:
+        from . import _html
+
+        return _html.failure(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnostic:
+    """A message of the compiler."""
+
+    file: typing.Optional[str]
+    line: typing.Optional[int]
+    column: typing.Optional[int]
+    severity: str
+    message: str
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return f"{place}: {self.severity}: {self.message}" if place else self.message
+
+
+class CompileError(Error):
+    """The source does not compile. What the compiler says is in `diagnostics`; `file`, `line` and
+    `column` are those of the first error, `output` is all of it."""
+
+    diagnostics: list[Diagnostic]
+    output: str
+
+    def __init__(self, message: str, diagnostics: typing.Iterable[Diagnostic] = (),
+                 output: str = "") -> None:
+        super().__init__(message)
+        self.diagnostics = list(diagnostics)
+        self.output = output or message
+
+    @property
+    def _first(self) -> typing.Optional[Diagnostic]:
+        errors = [found for found in self.diagnostics if "error" in found.severity]
+        return (errors or self.diagnostics or [None])[0]
+
+    @property
+    def file(self) -> typing.Optional[str]:
+        """The file of the first error."""
+        return self._first.file if self._first else None
+
+    @property
+    def line(self) -> typing.Optional[int]:
+        """The line of the first error."""
+        return self._first.line if self._first else None
+
+    @property
+    def column(self) -> typing.Optional[int]:
+        """The column of the first error."""
+        return self._first.column if self._first else None
+
+    def _repr_html_(self) -> str:
+        from . import _html
+
+        return _html.text(self.output)

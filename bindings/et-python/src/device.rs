@@ -1,0 +1,375 @@
+//! Devices.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use et::executor::{ExecutorConfig, Place};
+use et::{Config, FirmwareType, Locator};
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::args::Param;
+use crate::card::Card;
+use crate::dlpack;
+use crate::dtype::{DType, Shape};
+use crate::error::{self, Raise};
+use crate::executor::Executor;
+use crate::host::HostBuffer;
+use crate::kernel::Kernel;
+use crate::memory::Buffer;
+use crate::profile::Profile;
+use crate::properties::{MemoryStats, Properties};
+use crate::raw::Source;
+use crate::stream::Stream;
+use crate::wait;
+
+/// An open device.
+///
+/// As a context manager it is closed at the end of the block; else when it is closed, or the last
+/// thing that belongs to it is gone, or the interpreter ends.
+#[pyclass(frozen, module = "et", eq, hash)]
+#[derive(Debug)]
+pub(crate) struct Device {
+    card: Arc<Card>,
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.card, &other.card)
+    }
+}
+
+impl std::hash::Hash for Device {
+    fn hash<S: std::hash::Hasher>(&self, state: &mut S) {
+        Arc::as_ptr(&self.card).hash(state);
+    }
+}
+
+impl Device {
+    pub(crate) fn of(card: &Arc<Card>) -> Self {
+        Self { card: Arc::clone(card) }
+    }
+}
+
+/// Opens a device by its locator.
+#[pyfunction]
+#[pyo3(signature = (locator = "sim:", **options))]
+pub(crate) fn open(
+    py: Python<'_>,
+    locator: &str,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Device> {
+    let parsed: Locator = locator.parse().map_err(|error| et::OpenError::Locator(error).raise())?;
+    let config = config(options)?;
+    // A thread of its own: booting may take long, and Ctrl-C should not have to wait for it. What
+    // it opens then is closed at once.
+    let (done, result) = channel();
+    let thread = std::thread::Builder::new().name("et-open".into());
+    thread.spawn(move || done.send(et::open_with(parsed, config)).map_or_else(drop, drop))?;
+    let opened = wait::wait(py, None, move |slice| match result.recv_timeout(slice) {
+        Ok(opened) => Some(Ok(opened)),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => Some(Err("opening the device panicked")),
+    })?;
+    let opened = opened.unwrap_or(Err("the device was not opened"));
+    let device = opened.map_err(|why| error::raise("OpenError", why))?.map_err(Raise::raise)?;
+    let card = py.detach(|| Card::new(locator.to_owned(), device));
+    let ends = || error::raise("ClosedError", "the interpreter ends");
+    Ok(Device { card: card.ok_or_else(ends)? })
+}
+
+fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
+    let mut config = Config::new();
+    for (name, value) in options.into_iter().flatten() {
+        let name: String = name.extract()?;
+        let seconds = || -> PyResult<Duration> {
+            Ok(wait::timeout(Some(value.extract()?))?.unwrap_or(Duration::MAX))
+        };
+        config = match name.as_str() {
+            "boot_timeout" => config.boot_timeout(seconds()?),
+            "command_timeout" => config.command_timeout(seconds()?),
+            "shutdown_timeout" => config.shutdown_timeout(seconds()?),
+            "watchdog" => config.watchdog(seconds()?),
+            "spin" => config.spin(seconds()?),
+            "staging_bytes" => config.staging_bytes(value.extract()?),
+            "in_flight" => config.in_flight(value.extract()?),
+            "byte_copies" => config.byte_copies(value.extract()?),
+            _ => {
+                let text = format!("open() got an unexpected keyword argument {name:?}");
+                return Err(pyo3::exceptions::PyTypeError::new_err(text));
+            }
+        };
+    }
+    Ok(config)
+}
+
+/// Locators and descriptions of the devices that can be opened.
+#[pyfunction]
+pub(crate) fn devices(py: Python<'_>) -> Vec<(String, String)> {
+    let found = py.detach(et::list);
+    found.into_iter().map(|device| (device.locator, device.description)).collect()
+}
+
+#[pymethods]
+impl Device {
+    /// The name it was opened by.
+    #[getter]
+    fn locator(&self) -> &str {
+        &self.card.locator
+    }
+
+    /// `True` if it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.card.is_closed()
+    }
+
+    /// What the device says about itself.
+    #[getter]
+    fn properties(&self) -> PyResult<Properties> {
+        self.card.look(|device| Properties::from(device.properties()))
+    }
+
+    /// How much of its memory is used.
+    fn memory_stats(&self) -> PyResult<MemoryStats> {
+        self.card.look(|device| MemoryStats::from(device.memory_stats()))
+    }
+
+    /// Version of a firmware: "master", "machine" or "worker" minion.
+    #[pyo3(signature = (firmware = "master"))]
+    fn firmware_version(&self, py: Python<'_>, firmware: &str) -> PyResult<(u16, u16, u16)> {
+        let all = [
+            ("master", FirmwareType::MasterMinion),
+            ("machine", FirmwareType::MachineMinion),
+            ("worker", FirmwareType::WorkerMinion),
+        ];
+        let found = all.into_iter().find(|(name, _)| *name == firmware);
+        let unknown = || error::raise("ArgumentError", format!("no firmware {firmware:?}"));
+        let (_, firmware) = found.ok_or_else(unknown)?;
+        let version = self.card.with(py, |device| device.firmware_version(firmware))?;
+        Ok((version.major, version.minor, version.patch))
+    }
+
+    /// Allocates bytes, at a multiple of 64. Their values are undefined.
+    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Buffer> {
+        Buffer::alloc(py, &self.card, vec![nbytes], None)
+    }
+
+    /// Allocates an array. Its values are undefined.
+    #[pyo3(signature = (shape, dtype = None))]
+    fn empty(&self, py: Python<'_>, shape: Shape, dtype: Option<DType>) -> PyResult<Buffer> {
+        let dtype = dtype.or_else(|| DType::of_name("f4"));
+        Buffer::alloc(py, &self.card, shape.0, dtype)
+    }
+
+    /// Allocates an array of zeros.
+    #[pyo3(signature = (shape, dtype = None))]
+    fn zeros(&self, py: Python<'_>, shape: Shape, dtype: Option<DType>) -> PyResult<Py<Buffer>> {
+        let buffer = Py::new(py, self.empty(py, shape, dtype)?)?;
+        // A stream of its own waits for no other, so there is nothing to wait for later.
+        buffer.call_method1(py, "fill", (0,))?.call_method0(py, "wait")?;
+        Ok(buffer)
+    }
+
+    /// Copies an array to new device memory, of the same shape and type: NumPy's, or anything with
+    /// the buffer protocol.
+    #[pyo3(signature = (source, *, stream = None))]
+    fn array(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Stream>,
+    ) -> PyResult<Buffer> {
+        let source = Source::of(source)?;
+        let Some(dtype) = source.dtype() else {
+            let text = format!("no data type for elements of format {:?}", source.format());
+            return Err(error::raise("ArgumentError", text));
+        };
+        let buffer = Buffer::alloc(py, &self.card, source.shape().to_vec(), Some(dtype))?;
+        // Later operations of the stream come after it; its failure is in the list of the stream.
+        buffer.write(py, source.bytes(), stream)?;
+        Ok(buffer)
+    }
+
+    /// As `array`, by PyTorch's name.
+    #[pyo3(name = "from_numpy", signature = (source, *, stream = None))]
+    fn copy_numpy(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Stream>,
+    ) -> PyResult<Buffer> {
+        self.array(py, source, stream)
+    }
+
+    /// Copies an array of a library that speaks DLPack to new device memory.
+    #[pyo3(name = "from_dlpack", signature = (source, *, stream = None))]
+    fn copy_dlpack(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Stream>,
+    ) -> PyResult<Buffer> {
+        dlpack::import(source, |dtype, shape, bytes| {
+            let buffer = Buffer::alloc(py, &self.card, shape.to_vec(), Some(dtype))?;
+            buffer.write(py, bytes, stream)?;
+            Ok(buffer)
+        })
+    }
+
+    /// Allocates an array of zeros on the host that the device reads and writes directly.
+    #[pyo3(signature = (shape, dtype = None))]
+    fn host_empty(
+        &self,
+        py: Python<'_>,
+        shape: Shape,
+        dtype: Option<DType>,
+    ) -> PyResult<HostBuffer> {
+        let dtype = dtype.or_else(|| DType::of_name("f4")).unwrap_or(DType::U8);
+        HostBuffer::alloc(py, &self.card, shape, dtype)
+    }
+
+    /// Loads a kernel: the path of an ELF file, its bytes, or what `et.compile` returns.
+    ///
+    /// `entry` is a function to start at instead of the file's own, `signature` what it takes.
+    #[pyo3(signature = (kernel, *, name = None, entry = None, signature = None, _keep = None))]
+    fn load(
+        &self,
+        py: Python<'_>,
+        kernel: &Bound<'_, PyAny>,
+        name: Option<String>,
+        entry: Option<&str>,
+        signature: Option<&Bound<'_, PyAny>>,
+        _keep: Option<u64>,
+    ) -> PyResult<Kernel> {
+        let keep = _keep;
+        let own: Option<String> = kernel.getattr("name").ok().and_then(|name| name.extract().ok());
+        let (bytes, own) = if let Ok(bytes) = kernel.cast::<PyBytes>() {
+            (bytes.as_bytes().to_vec(), own)
+        } else if let Ok(path) = kernel.extract::<PathBuf>() {
+            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            let read = py.detach(|| fs::read(&path));
+            let failed = |error: std::io::Error| -> PyErr {
+                let text = format!("{}: {error}", path.display());
+                error.raw_os_error().map_or_else(
+                    || PyOSError::new_err(text.clone()),
+                    |number| PyOSError::new_err((number, error.to_string(), path.clone())),
+                )
+            };
+            (read.map_err(failed)?, stem)
+        } else {
+            (Source::of(kernel)?.bytes().to_vec(), own)
+        };
+        let signature = match signature {
+            Some(signature) => {
+                let parse = py.import("et._types")?.getattr("parameters")?;
+                let params: Vec<Param> = parse.call1((signature,))?.extract()?;
+                Some(Arc::from(params))
+            }
+            None => None,
+        };
+        let name = name.or(own).unwrap_or_else(|| "kernel".to_owned());
+        let loaded = self.card.with(py, |device| device.load_kernel_entry(&name, &bytes, entry))?;
+        if let Some(number) = keep {
+            self.card.keep(number, (loaded.clone(), signature.clone()));
+        }
+        Ok(Kernel::new(&self.card, loaded, signature))
+    }
+
+    /// The kernel that was loaded with this number, until the device was reset.
+    fn _kept(&self, number: u64) -> PyResult<Option<Kernel>> {
+        let kept = self.card.kernel(number)?;
+        Ok(kept.map(|(kernel, signature)| Kernel::new(&self.card, kernel, signature)))
+    }
+
+    /// Makes a stream.
+    fn stream(&self) -> PyResult<Stream> {
+        let stream = self.card.look(|device| device.stream())?;
+        Ok(Stream::new(&self.card, stream))
+    }
+
+    /// The stream that is used where none is named.
+    #[getter]
+    fn default_stream(&self) -> PyResult<Stream> {
+        let stream = self.card.look(|device| device.default_stream().clone())?;
+        Ok(Stream::new(&self.card, stream))
+    }
+
+    /// Makes an executor for graphs. `place` is "auto", "cores", "resident" or "streams", `workers`
+    /// the threads for host functions, `cores` the harts that run tasks, of the shires in the mask.
+    #[pyo3(signature = (place = "auto", *, workers = None, cores = None, shires = None))]
+    fn executor(
+        &self,
+        py: Python<'_>,
+        place: &str,
+        workers: Option<u32>,
+        cores: Option<u32>,
+        shires: Option<u64>,
+    ) -> PyResult<Executor> {
+        let place: Place =
+            place.parse().map_err(|error| error::raise("ArgumentError", error::message(&error)))?;
+        let mut config = ExecutorConfig::new().place(place);
+        if let Some(workers) = workers {
+            config = config.workers(workers);
+        }
+        if let Some(cores) = cores {
+            config = config.cores(cores);
+        }
+        if let Some(shires) = shires {
+            config = config.shires(shires);
+        }
+        Ok(Executor::new(&self.card, self.card.executor(py, &config)?))
+    }
+
+    /// Records what the device does in a `with` block.
+    fn profile(&self) -> Profile {
+        Profile::new(&self.card)
+    }
+
+    /// Resets the compute cores: what runs is aborted; memory and kernels stay.
+    #[pyo3(signature = (timeout = 10.0))]
+    fn reset_compute(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = wait::timeout(Some(timeout))?.unwrap_or(Duration::MAX);
+        self.card.with(py, |device| device.reset_compute(timeout))
+    }
+
+    /// Resets the whole device; everything that was made of it is stale then.
+    #[pyo3(signature = (timeout = 100.0))]
+    fn reset(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = wait::timeout(Some(timeout))?.unwrap_or(Duration::MAX);
+        self.card.reset(py, timeout)
+    }
+
+    /// Closes the device: work in flight may end for a while, then it is aborted.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.card.born.check()?;
+        py.detach(|| self.card.close());
+        Ok(())
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _exception: &Bound<'_, pyo3::types::PyTuple>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let closed = if self.card.is_closed() { " (closed)" } else { "" };
+        format!("<et.Device {}{closed}>", self.card.locator)
+    }
+
+    fn _repr_html_<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        this.py().import("et._html")?.call_method1("device", (this,))
+    }
+}

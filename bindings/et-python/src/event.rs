@@ -1,0 +1,138 @@
+//! The ends of operations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use crate::callbacks;
+use crate::card::Card;
+use crate::error::{self, Raise};
+use crate::host::HostBuffer;
+use crate::life::Here;
+use crate::wait;
+
+/// The end of an operation. Dropping it cancels nothing.
+///
+/// It can be waited for by threads (`wait`), awaited under asyncio and trio (`await event`), and told
+/// whom to call (`add_done_callback`).
+#[pyclass(frozen, module = "et")]
+#[derive(Debug)]
+pub(crate) struct Event {
+    card: Arc<Card>,
+    event: Here<et::Event>,
+    /// What comes back with the end.
+    host: Option<Py<HostBuffer>>,
+}
+
+impl Event {
+    pub(crate) fn new(card: &Arc<Card>, event: et::Event) -> Self {
+        Self { card: Arc::clone(card), event: Here::new(event), host: None }
+    }
+
+    /// The event of a copy that uses a host buffer.
+    pub(crate) fn of_host(card: &Arc<Card>, event: et::Event, host: Py<HostBuffer>) -> Self {
+        Self { host: Some(host), ..Self::new(card, event) }
+    }
+
+    pub(crate) fn get(&self) -> PyResult<&et::Event> {
+        self.event.get()
+    }
+
+    /// Takes what comes back with the end.
+    fn settle(&self) -> PyResult<()> {
+        self.host.as_ref().map_or(Ok(()), |host| host.get().settle())
+    }
+
+    fn late(timeout: Option<f64>) -> PyErr {
+        let seconds = timeout.unwrap_or_default();
+        error::raise("TimeoutError", format!("the operation did not end within {seconds} s"))
+    }
+}
+
+#[pymethods]
+impl Event {
+    /// Number of the operation.
+    #[getter]
+    fn id(&self) -> PyResult<u64> {
+        Ok(self.get()?.id())
+    }
+
+    /// `True` if the operation has ended, well or not.
+    #[getter]
+    fn done(&self) -> PyResult<bool> {
+        Ok(self.get()?.is_done())
+    }
+
+    /// Seconds of the device's clock on the host at which the operation was queued, sent and
+    /// completed; `None` until then.
+    #[getter]
+    fn times(&self) -> PyResult<Option<(f64, f64, f64)>> {
+        let Some(Ok(times)) = self.get()?.outcome() else { return Ok(None) };
+        let seconds = Duration::as_secs_f64;
+        Ok(Some((seconds(&times.queued), seconds(&times.sent), seconds(&times.completed))))
+    }
+
+    /// Waits for the end, for at most `timeout` seconds. Raises what the operation failed with.
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let event = self.get()?;
+        let limit = wait::timeout(timeout)?;
+        let outcome = wait::wait(py, limit, |slice| match event.wait(slice) {
+            // A kernel may have failed with a time-out of its own.
+            Err(et::Error::Timeout { .. }) if !event.is_done() => None,
+            outcome => Some(outcome),
+        })?;
+        let outcome = outcome.ok_or_else(|| Self::late(timeout))?;
+        self.settle()?;
+        outcome.map(drop).map_err(Raise::raise)
+    }
+
+    /// What the operation failed with, `None` if it went well; waits as `wait`.
+    #[pyo3(signature = (timeout = None))]
+    fn exception<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.wait(py, timeout) {
+            Ok(()) => Ok(None),
+            // Not an outcome: time ran out, or a signal came.
+            Err(error) if !self.get()?.is_done() => Err(error),
+            Err(error) => Ok(Some(error.into_value(py).into_bound(py).into_any())),
+        }
+    }
+
+    /// Has a function called with the event when the operation has ended, soon if it has. A thread
+    /// of its own calls all such functions, one after the other.
+    fn add_done_callback(this: &Bound<'_, Self>, function: Py<PyAny>) -> PyResult<()> {
+        let itself = this.clone().unbind();
+        this.get().get()?.on_done(move |_| {
+            callbacks::post(move |py| callbacks::call(py, &function, itself.into_any()));
+        });
+        Ok(())
+    }
+
+    /// Aborts the operation, and waits until it has ended.
+    #[pyo3(signature = (timeout = Some(10.0)))]
+    fn abort(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let event = self.get()?;
+        let limit = wait::timeout(timeout)?;
+        self.card.look(|device| device.request_abort(event))?.map_err(Raise::raise)?;
+        let ended = wait::wait(py, limit, |slice| match event.wait(slice) {
+            Err(et::Error::Timeout { .. }) if !event.is_done() => None,
+            _ => Some(()),
+        })?;
+        ended.ok_or_else(|| Self::late(timeout))
+    }
+
+    fn __await__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let wait = this.py().import("et._await")?.getattr("wait")?;
+        wait.call1((this,))?.call_method0("__await__")
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let state = if self.done()? { "done" } else { "pending" };
+        Ok(format!("<et.Event {} {state}>", self.id()?))
+    }
+}

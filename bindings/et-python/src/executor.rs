@@ -1,0 +1,179 @@
+//! Running graphs.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use et::executor::{RunError, RunOptions};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::callbacks;
+use crate::card::{Card, Crew};
+use crate::error::{self, Raise};
+use crate::graph::{Graph, Raised};
+use crate::life::Here;
+use crate::wait;
+
+/// Runs graphs on a device.
+#[pyclass(frozen, module = "et")]
+pub(crate) struct Executor {
+    card: Arc<Card>,
+    crew: Here<Arc<Crew>>,
+}
+
+impl Executor {
+    pub(crate) fn new(card: &Arc<Card>, crew: Arc<Crew>) -> Self {
+        Self { card: Arc::clone(card), crew: Here::new(crew) }
+    }
+}
+
+#[pymethods]
+impl Executor {
+    /// Launches a graph, and returns at once. `deadline` ends the run so many seconds later, `trace`
+    /// records when tasks run.
+    #[pyo3(signature = (graph, *, deadline = None, trace = false))]
+    pub(crate) fn launch(
+        &self,
+        py: Python<'_>,
+        graph: &Graph,
+        deadline: Option<f64>,
+        trace: bool,
+    ) -> PyResult<Run> {
+        let mut options = RunOptions::new();
+        if let Some(after) = wait::timeout(deadline)? {
+            options = options.deadline(after);
+        }
+        if trace {
+            options = options.traced();
+        }
+        let built = graph.build()?;
+        let crew = self.crew.get()?;
+        let run = crew.with(py, |executor| executor.launch_with(&built, options))?;
+        Ok(Run {
+            run: Here::new(run),
+            raised: Arc::clone(graph.raised()),
+            crew: Here::new(Arc::clone(crew)),
+            _card: Arc::clone(&self.card),
+        })
+    }
+
+    /// Closes it: what has not started is cancelled, what runs is stopped after a while.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let crew = self.crew.get()?;
+        py.detach(|| crew.close());
+        Ok(())
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+/// A launched graph. Dropping it leaves the run alone.
+#[pyclass(frozen, module = "et")]
+pub(crate) struct Run {
+    run: Here<et::executor::Run>,
+    raised: Raised,
+    /// Would the executor be closed, the run would end.
+    crew: Here<Arc<Crew>>,
+    _card: Arc<Card>,
+}
+
+impl Run {
+    /// The exception of a run, with what a host function raised as its cause.
+    fn failed(&self, py: Python<'_>, failure: RunError) -> PyErr {
+        let task = match &failure {
+            RunError::TaskFailed { task, .. } => Some(task.index()),
+            _ => None,
+        };
+        let error = failure.raise();
+        let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cause) = task.and_then(|task| raised.get(&task)) {
+            error.set_cause(py, Some(cause.clone_ref(py)));
+        }
+        error
+    }
+}
+
+#[pymethods]
+impl Run {
+    /// `True` if the run has ended, well or not.
+    #[getter]
+    fn done(&self) -> PyResult<bool> {
+        Ok(self.run.get()?.is_done())
+    }
+
+    /// How many tasks have ended, and how many there are.
+    #[getter]
+    fn progress(&self) -> PyResult<(usize, usize)> {
+        Ok(self.run.get()?.progress())
+    }
+
+    /// Seconds from the launch to the end of the last task; `None` until then.
+    #[getter]
+    fn elapsed(&self) -> PyResult<Option<f64>> {
+        let outcome = self.run.get()?.outcome();
+        Ok(outcome.map(|outcome| outcome.elapsed().as_secs_f64()))
+    }
+
+    /// Name of the place where the tasks ran; `None` until then.
+    #[getter]
+    fn place(&self) -> PyResult<Option<&'static str>> {
+        Ok(self.run.get()?.outcome().map(|outcome| outcome.place()))
+    }
+
+    /// When each task ran, if the launch asked for that: task, worker, and seconds since the launch.
+    #[getter]
+    fn spans(&self) -> PyResult<Vec<(usize, u32, f64, f64)>> {
+        let outcome = self.run.get()?.outcome();
+        let trace = outcome.as_ref().and_then(|outcome| outcome.trace());
+        let seconds = |time: Duration| time.as_secs_f64();
+        let spans = trace.map(|trace| trace.spans()).unwrap_or_default().iter();
+        let spans = spans
+            .map(|span| (span.task.index(), span.worker, seconds(span.start), seconds(span.end)));
+        Ok(spans.collect())
+    }
+
+    /// Waits for the end, for at most `timeout` seconds. Raises what went wrong.
+    #[pyo3(signature = (timeout = None))]
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let run = self.run.get()?;
+        let outcome = wait::wait(py, wait::timeout(timeout)?, |slice| match run.wait(slice) {
+            Err(RunError::Timeout { .. }) => None,
+            outcome => Some(outcome),
+        })?;
+        let late = || {
+            let (finished, tasks) = run.progress();
+            let text = format!("{finished} of {tasks} tasks have ended in time");
+            error::raise("TimeoutError", text)
+        };
+        let outcome = outcome.ok_or_else(late)?.and_then(|outcome| outcome.check());
+        outcome.map_err(|failure| self.failed(py, failure))
+    }
+
+    /// Cancels what has not started.
+    fn cancel(&self) -> PyResult<()> {
+        self.run.get()?.cancel();
+        Ok(())
+    }
+
+    /// Has a function called with the run when it has ended, soon if it has.
+    fn add_done_callback(this: &Bound<'_, Self>, function: Py<PyAny>) -> PyResult<()> {
+        let itself = this.clone().unbind();
+        this.get().crew.get()?;
+        this.get().run.get()?.on_done(move |_| {
+            callbacks::post(move |py| callbacks::call(py, &function, itself.into_any()));
+        });
+        Ok(())
+    }
+
+    fn __await__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let wait = this.py().import("et._await")?.getattr("wait")?;
+        wait.call1((this,))?.call_method0("__await__")
+    }
+}

@@ -1,0 +1,55 @@
+//! What is known of a launch that failed.
+
+use et::LaunchFailure;
+use et::kernel::{ExceptionKind, HartContext};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::error;
+
+/// Makes the exception of a failed launch.
+pub(crate) fn exception(py: Python<'_>, failure: &LaunchFailure) -> PyErr {
+    let harts = failure.contexts.iter().map(|context| hart(py, failure, context));
+    let harts = harts.collect::<PyResult<Vec<_>>>().and_then(|harts| PyList::new(py, harts));
+    match harts {
+        Ok(harts) => {
+            let args = (failure.to_string(), failure.kernel(), harts, format!("{failure:#}"));
+            error::raise_with(py, "KernelError", args)
+        }
+        Err(error) => error,
+    }
+}
+
+fn hart<'py>(
+    py: Python<'py>,
+    failure: &LaunchFailure,
+    context: &HartContext,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (cause, value) = match context.kind {
+        ExceptionKind::Trap { cause, tval } => (Some(cause.as_u64()), Some(i128::from(tval))),
+        ExceptionKind::KernelError(value) | ExceptionKind::BusError(value) => {
+            (None, Some(i128::from(value)))
+        }
+        _ => (None, None),
+    };
+    let location = failure.location(context).unwrap_or_default();
+    let (function, offset) = location.symbol.unzip();
+    let (file, line) = location.source.unzip();
+    let code: Vec<_> = failure.code(context).iter().map(ToString::to_string).collect();
+    let dict = PyDict::new(py);
+    dict.set_item("hart", context.hart_id)?;
+    dict.set_item("shire", context.shire())?;
+    dict.set_item("minion", context.minion())?;
+    dict.set_item("thread", context.thread())?;
+    dict.set_item("what", context.kind.to_string())?;
+    dict.set_item("cause", cause)?;
+    dict.set_item("value", value)?;
+    dict.set_item("pc", context.pc)?;
+    dict.set_item("function", function)?;
+    dict.set_item("offset", offset)?;
+    dict.set_item("file", file)?;
+    dict.set_item("line", line)?;
+    dict.set_item("registers", context.gpr.as_deref().map(|registers| registers.to_vec()))?;
+    dict.set_item("code", code)?;
+    Ok(dict)
+}

@@ -1,0 +1,53 @@
+//! The native part of the Python package `et`: handles over the same runtime that Rust programs
+//! use. What needs no speed is in Python, in `python/et`.
+
+mod args;
+mod callbacks;
+mod card;
+mod cc;
+mod device;
+mod dlpack;
+mod dtype;
+mod error;
+mod event;
+mod executor;
+mod failure;
+mod graph;
+mod host;
+mod host_data;
+mod kernel;
+mod life;
+mod memory;
+mod profile;
+mod properties;
+mod raw;
+mod stream;
+mod wait;
+
+/// The native module.
+#[pyo3::pymodule(name = "_et", gil_used = true)]
+mod native {
+    #[pymodule_export]
+    use crate::{
+        cc::{compiler, run_compiler},
+        device::{Device, devices, open},
+        event::Event,
+        executor::{Executor, Run},
+        graph::Graph,
+        host::HostBuffer,
+        host_data::HostData,
+        kernel::{Grid, Kernel},
+        life::end,
+        memory::Buffer,
+        profile::{Profile, Record},
+        properties::{MemoryStats, Properties},
+        stream::Stream,
+    };
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn start(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::life::watch_forks()?;
+        module.add("version", env!("CARGO_PKG_VERSION"))
+    }
+}

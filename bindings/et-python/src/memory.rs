@@ -1,0 +1,447 @@
+//! Memory of a device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use et::{AnyHal, DeviceSlice};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PySlice, PyTuple};
+
+use crate::card::Card;
+use crate::device::Device;
+use crate::dtype::{self, DType, Shape};
+use crate::error::{self, Raise};
+use crate::event::Event;
+use crate::host::HostBuffer;
+use crate::life::Here;
+use crate::raw::{Source, Target};
+use crate::stream::Stream;
+use crate::wait;
+
+/// An array in the memory of a device; rows are in the order of C.
+///
+/// Made by `Device.alloc`, `empty`, `zeros`, `array` and `from_dlpack`. The memory is freed with the
+/// last array that uses it, once the last operation that uses it has ended.
+#[pyclass(frozen, module = "et")]
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(crate) card: Arc<Card>,
+    slice: Here<DeviceSlice>,
+    /// Relaxed: it publishes nothing.
+    is_freed: Arc<AtomicBool>,
+    /// `None` of bytes, which any kernel may take for what it wants.
+    dtype: Option<DType>,
+    shape: Vec<usize>,
+}
+
+impl Buffer {
+    /// Allocates an array; one of no bytes has the address of a byte.
+    pub(crate) fn alloc(
+        py: Python<'_>,
+        card: &Arc<Card>,
+        shape: Vec<usize>,
+        dtype: Option<DType>,
+    ) -> PyResult<Self> {
+        let len = dtype::len_bytes(&shape, dtype.unwrap_or(DType::U8))? as u64;
+        let memory = card.with(py, |device| device.alloc(len.max(1)))?;
+        let slice = memory.slice(..len).map_err(Raise::raise)?;
+        Ok(Self {
+            card: Arc::clone(card),
+            slice: Here::new(slice),
+            is_freed: Arc::default(),
+            dtype,
+            shape,
+        })
+    }
+
+    /// Returns where it is, unless it was freed.
+    pub(crate) fn slice(&self) -> PyResult<&DeviceSlice> {
+        if self.is_freed.load(Ordering::Relaxed) {
+            return Err(error::raise("FreedError", "the buffer was freed"));
+        }
+        self.slice.get()
+    }
+
+    /// Returns the type of the elements; bytes have none.
+    pub(crate) fn type_of(&self) -> Option<DType> {
+        self.dtype
+    }
+
+    fn dtype_or_bytes(&self) -> DType {
+        self.dtype.unwrap_or(DType::U8)
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype_or_bytes().size
+    }
+
+    /// Another view of the same memory.
+    fn view_of(&self, slice: DeviceSlice, shape: Vec<usize>, dtype: Option<DType>) -> Self {
+        Self {
+            card: Arc::clone(&self.card),
+            slice: Here::new(slice),
+            is_freed: Arc::clone(&self.is_freed),
+            dtype,
+            shape,
+        }
+    }
+
+    /// Returns the stream to use, which must be of the same device.
+    fn stream(&self, given: Option<&Stream>) -> PyResult<et::Stream<AnyHal>> {
+        match given {
+            Some(stream) => Ok(stream.get()?.clone()),
+            None => self.card.look(|device| device.default_stream().clone()),
+        }
+    }
+
+    /// Refuses a copy of elements of another type or number. Bytes go with anything.
+    fn check(&self, what: &Source) -> PyResult<()> {
+        let len = what.bytes().len();
+        if len != self.len_bytes() {
+            let (shape, other) = (&self.shape, what.shape());
+            let text = format!(
+                "{len} bytes of shape {other:?} do not fit a buffer of {} bytes of shape {shape:?}",
+                self.len_bytes()
+            );
+            return Err(error::raise("ArgumentError", text));
+        }
+        let of_bytes = |dtype: Option<DType>| dtype.is_none_or(|dtype| dtype == DType::U8);
+        let (own, other) = (self.dtype, what.dtype());
+        if of_bytes(own) || of_bytes(other) && other.is_some() || own == other {
+            return Ok(());
+        }
+        let text = format!(
+            "elements of type {} do not go with a buffer of {}",
+            other.map_or_else(|| what.format(), |dtype| dtype.name().to_owned()),
+            self.dtype_or_bytes().name()
+        );
+        Err(error::raise("ArgumentError", text))
+    }
+
+    /// Waits, so that Ctrl-C ends it, for what is before in a stream.
+    fn settle(
+        py: Python<'_>,
+        stream: &et::Stream<AnyHal>,
+        timeout: Option<std::time::Duration>,
+    ) -> PyResult<()> {
+        if stream.is_idle() {
+            return Ok(());
+        }
+        let end = stream.barrier().map_err(Raise::raise)?;
+        let outcome = wait::wait(py, timeout, |slice| match end.wait(slice) {
+            Err(et::Error::Timeout { .. }) if !end.is_done() => None,
+            outcome => Some(outcome),
+        })?;
+        let late = || error::raise("TimeoutError", "the stream did not come to the copy in time");
+        outcome.ok_or_else(late)?.map(drop).map_err(Raise::raise)
+    }
+
+    /// Copies to memory of the host, and waits.
+    pub(crate) fn read(
+        &self,
+        py: Python<'_>,
+        into: &mut [u8],
+        stream: Option<&Stream>,
+        timeout: Option<std::time::Duration>,
+    ) -> PyResult<()> {
+        // Longer than this no copy takes that makes progress.
+        const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600);
+        let slice = self.slice()?;
+        let stream = self.stream(stream)?;
+        Self::settle(py, &stream, timeout)?;
+        let limit = timeout.unwrap_or(LIMIT);
+        py.detach(|| stream.read(slice, into, limit)).map_err(Raise::raise)
+    }
+
+    /// Copies from memory of the host, which is free again when this returns.
+    pub(crate) fn write(
+        &self,
+        py: Python<'_>,
+        from: &[u8],
+        stream: Option<&Stream>,
+    ) -> PyResult<Event> {
+        // What fits in here goes to staging memory at once, unless others use it up.
+        const SMALL: usize = 1 << 20;
+        let slice = self.slice()?;
+        let stream = self.stream(stream)?;
+        if from.len() > SMALL {
+            Self::settle(py, &stream, None)?;
+        }
+        let event = py.detach(|| stream.copy_to_device(from, slice)).map_err(Raise::raise)?;
+        Ok(Event::new(&self.card, event))
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    /// Extents of the array.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        dtype::tuple(py, &self.shape)
+    }
+
+    /// Name of the type of the elements, as NumPy has it.
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        self.dtype_or_bytes().name()
+    }
+
+    /// Bytes of an element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.dtype_or_bytes().size
+    }
+
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Number of dimensions.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.len_bytes()
+    }
+
+    /// Device address of the first element.
+    #[getter]
+    fn address(&self) -> PyResult<u64> {
+        Ok(self.slice()?.addr().as_u64())
+    }
+
+    /// The device.
+    #[getter]
+    fn device(&self) -> Device {
+        Device::of(&self.card)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.shape.first().copied();
+        first.ok_or_else(|| pyo3::exceptions::PyTypeError::new_err("an array of no dimensions"))
+    }
+
+    fn __repr__(&self) -> String {
+        let freed = if self.is_freed.load(Ordering::Relaxed) { ", freed" } else { "" };
+        format!(
+            "<et.Buffer shape={:?} dtype={} on {}{freed}>",
+            self.shape,
+            self.dtype_or_bytes().name(),
+            self.card.locator
+        )
+    }
+
+    /// A part along the first axis, of the same memory: `buffer[10:20]`.
+    fn __getitem__(&self, index: &Bound<'_, PySlice>) -> PyResult<Self> {
+        let slice = self.slice()?;
+        let rows = self.__len__()?;
+        let range = index.indices(rows.try_into()?)?;
+        if range.step != 1 {
+            return Err(error::raise("ArgumentError", "only slices of step 1 lie in one piece"));
+        }
+        let start = usize::try_from(range.start)?;
+        let end = start + range.slicelength;
+        let row = self.len_bytes().checked_div(rows).unwrap_or(0) as u64;
+        let part = slice.slice(start as u64 * row..end as u64 * row).map_err(Raise::raise)?;
+        let mut shape = self.shape.clone();
+        shape[0] = range.slicelength;
+        Ok(self.view_of(part, shape, self.dtype))
+    }
+
+    /// The same elements in another shape; -1 stands for what is left.
+    #[pyo3(signature = (*shape))]
+    fn reshape(&self, shape: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let given: Vec<isize> = match shape.len() {
+            1 => shape.get_item(0)?.extract().or_else(|_| shape.extract())?,
+            _ => shape.extract()?,
+        };
+        let known: usize =
+            given.iter().filter_map(|&extent| usize::try_from(extent).ok()).product();
+        let rest = self.size().checked_div(known).unwrap_or(0);
+        let shape: Vec<usize> =
+            given.iter().map(|&extent| usize::try_from(extent).unwrap_or(rest)).collect();
+        let open = given.iter().filter(|&&extent| extent < 0).count();
+        if open > 1 || shape.iter().product::<usize>() != self.size() {
+            let text = format!("{} elements have no shape {given:?}", self.size());
+            return Err(error::raise("ArgumentError", text));
+        }
+        Ok(self.view_of(self.slice()?.clone(), shape, self.dtype))
+    }
+
+    /// The same bytes as elements of another type, in one dimension.
+    fn view(&self, dtype: DType) -> PyResult<Self> {
+        if !self.len_bytes().is_multiple_of(dtype.size) {
+            let text = format!("{} bytes are no elements of {}", self.len_bytes(), dtype.name());
+            return Err(error::raise("ArgumentError", text));
+        }
+        let shape = vec![self.len_bytes() / dtype.size];
+        Ok(self.view_of(self.slice()?.clone(), shape, Some(dtype)))
+    }
+
+    /// Copies an array, or anything with the buffer protocol, to the device. When this returns,
+    /// the source may be changed; the copy has ended when the event has.
+    ///
+    /// A `HostBuffer` is not copied first: the device reads it, so it must not be changed before the
+    /// event is done.
+    #[pyo3(signature = (source, *, stream = None))]
+    fn copy_from(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        stream: Option<&Stream>,
+    ) -> PyResult<Event> {
+        if let Ok(host) = source.cast::<HostBuffer>() {
+            let source = Source::of(source)?;
+            self.check(&source)?;
+            return HostBuffer::upload(host, &self.stream(stream)?, self.slice()?, &self.card);
+        }
+        let source = Source::of(source)?;
+        self.check(&source)?;
+        self.write(py, source.bytes(), stream)
+    }
+
+    /// Copies the array into anything that can be written by the buffer protocol, and waits.
+    ///
+    /// To a `HostBuffer` use `copy_to_host`, which does not wait.
+    #[pyo3(signature = (target, *, stream = None, timeout = None))]
+    fn copy_to(
+        &self,
+        py: Python<'_>,
+        target: &Bound<'_, PyAny>,
+        stream: Option<&Stream>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let mut target = Target::of(target)?;
+        self.check(target.as_source())?;
+        self.read(py, target.bytes_mut(), stream, wait::timeout(timeout)?)
+    }
+
+    /// Has the device write into a host buffer of the same length, without waiting.
+    #[pyo3(signature = (target, *, stream = None))]
+    fn copy_to_host(
+        &self,
+        target: &Bound<'_, HostBuffer>,
+        stream: Option<&Stream>,
+    ) -> PyResult<Event> {
+        self.check(&Source::of(target.as_any())?)?;
+        HostBuffer::download(target, &self.stream(stream)?, self.slice()?, &self.card)
+    }
+
+    /// Copies within the device.
+    #[pyo3(signature = (source, *, stream = None))]
+    fn copy_from_buffer(
+        &self,
+        py: Python<'_>,
+        source: &Self,
+        stream: Option<&Stream>,
+    ) -> PyResult<Event> {
+        let (from, to) = (source.slice()?, self.slice()?);
+        let stream = self.stream(stream)?;
+        Self::settle(py, &stream, None)?;
+        let event = py.detach(|| stream.copy_on_device(from, to)).map_err(Raise::raise)?;
+        Ok(Event::new(&self.card, event))
+    }
+
+    /// Sets every byte.
+    #[pyo3(signature = (byte, *, stream = None))]
+    fn fill(&self, py: Python<'_>, byte: u8, stream: Option<&Stream>) -> PyResult<Event> {
+        let slice = self.slice()?;
+        let stream = self.stream(stream)?;
+        Self::settle(py, &stream, None)?;
+        let event = py.detach(|| stream.fill(slice, byte)).map_err(Raise::raise)?;
+        Ok(Event::new(&self.card, event))
+    }
+
+    /// A new NumPy array with the elements.
+    #[pyo3(signature = (*, stream = None, timeout = None))]
+    fn to_numpy<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Stream>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // First: an error should not need NumPy.
+        self.slice()?;
+        let shape = dtype::tuple(py, &self.shape)?;
+        let array = py.import("numpy")?.call_method1("empty", (shape, self.dtype()))?;
+        let mut target = Target::of(&array)?;
+        self.read(py, target.bytes_mut(), stream, wait::timeout(timeout)?)?;
+        Ok(array)
+    }
+
+    /// For `numpy.asarray`.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            return Err(error::raise(
+                "ArgumentError",
+                "device memory cannot be had without a copy",
+            ));
+        }
+        let array = self.to_numpy(py, None, None)?;
+        match dtype {
+            Some(dtype) => array.call_method1("astype", (dtype,)),
+            None => Ok(array),
+        }
+    }
+
+    /// The bytes of all elements.
+    #[pyo3(signature = (*, stream = None, timeout = None))]
+    fn to_bytes<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Stream>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let timeout = wait::timeout(timeout)?;
+        PyBytes::new_with(py, self.len_bytes(), |bytes| self.read(py, bytes, stream, timeout))
+    }
+
+    /// An extension device: only producers and consumers that know it take its memory.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (crate::dlpack::EXTENSION, 0)
+    }
+
+    /// A copy on the host, if that is asked for; device memory cannot be addressed from there.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<Bound<'py, PyAny>>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = stream;
+        if dl_device != Some((crate::dlpack::CPU, 0)) || copy == Some(false) {
+            return Err(pyo3::exceptions::PyBufferError::new_err(
+                "device memory goes to other libraries as a copy on the host only: \
+                 ask for the device \"cpu\", or use to_numpy()",
+            ));
+        }
+        let shape = Shape(self.shape.clone());
+        let host =
+            Bound::new(py, HostBuffer::alloc(py, &self.card, shape, self.dtype_or_bytes())?)?;
+        let mut target = Target::of(host.as_any())?;
+        self.read(py, target.bytes_mut(), None, None)?;
+        drop(target);
+        crate::dlpack::export(&host, max_version.as_ref())
+    }
+
+    /// Frees the memory now, of all arrays that share it: using them is an error then. Operations in
+    /// flight keep it until they have ended.
+    fn free(&self) {
+        self.is_freed.store(true, Ordering::Relaxed);
+    }
+}

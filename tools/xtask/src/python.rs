@@ -1,0 +1,154 @@
+//! `cargo xtask wheel`: the Python package, and its tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::sdk;
+use crate::shell::{capture, cargo, execute, root};
+use crate::tools::Done;
+
+const PACKAGE: &str = "bindings/et-python";
+/// What the tests need; PyTorch is used where it is.
+const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "hypothesis", "mypy", "trio"];
+/// Examples that check their own results.
+const EXAMPLES: [&str; 4] = ["formula.py", "saxpy.py", "matmul.py", "softmax.py"];
+
+/// Builds the wheel into a folder.
+pub(crate) fn wheel(out: &Path) -> anyhow::Result<Done> {
+    match build(out)? {
+        Ok(wheel) => {
+            println!("{}", wheel.display());
+            Ok(Done::Checked)
+        }
+        Err(why) => Ok(Done::Skipped(why)),
+    }
+}
+
+/// Builds the wheel and returns its name, or why that cannot be done here.
+fn build(out: &Path) -> anyhow::Result<Result<PathBuf, String>> {
+    let maturin = match maturin()? {
+        Ok(maturin) => maturin,
+        Err(why) => return Ok(Err(why)),
+    };
+    execute(&mut cargo(&["build", "--locked", "--release", "-p", "et-as"]))?;
+    let built = sdk::built("release")?;
+    let stage = stage(&built)?;
+    // Only this one is there afterwards.
+    let fresh = stage.join("dist");
+    let mut command = Command::new(maturin);
+    command.args(["build", "--release", "--locked", "--out"]).arg(&fresh).current_dir(&stage);
+    execute(&mut command)?;
+    let wheels = fs::read_dir(&fresh)?.collect::<std::io::Result<Vec<_>>>()?;
+    let [wheel] = &wheels[..] else { bail!("{} wheels were built", wheels.len()) };
+    fs::create_dir_all(out)?;
+    let path = out.join(wheel.file_name());
+    fs::copy(wheel.path(), &path)?;
+    Ok(Ok(path))
+}
+
+/// Puts the sources of the package together: with the device SDK, which is not copied in the source
+/// tree.
+fn stage(built: &Path) -> anyhow::Result<PathBuf> {
+    let from = root().canonicalize()?.join(PACKAGE);
+    let stage = built.join("et-python");
+    if stage.exists() {
+        fs::remove_dir_all(&stage)?;
+    }
+    copy(&from.join("python"), &stage.join("python"))?;
+    sdk::install_device(&stage.join("python/et/_sdk"), built)?;
+    fs::copy(from.join("README.md"), stage.join("README.md"))?;
+    let project = fs::read_to_string(from.join("pyproject.toml"))?;
+    let manifest = format!("manifest-path = {:?}\n", from.join("Cargo.toml"));
+    let section = "[tool.maturin]\n";
+    let project = project.replace(section, &(section.to_owned() + &manifest));
+    fs::write(stage.join("pyproject.toml"), project)?;
+    Ok(stage)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        match entry.file_type()?.is_dir() {
+            true if name == "__pycache__" => {}
+            true => copy(&entry.path(), &to.join(name))?,
+            false => drop(fs::copy(entry.path(), to.join(name))?),
+        }
+    }
+    Ok(())
+}
+
+/// Finds maturin, or installs it where nothing else is; else says why there is none.
+fn maturin() -> anyhow::Result<Result<PathBuf, String>> {
+    let installed = Command::new("maturin").arg("--version").output();
+    if installed.is_ok_and(|output| output.status.success()) {
+        return Ok(Ok("maturin".into()));
+    }
+    let folder = sdk::built("release")?.with_file_name("python-tools");
+    if folder.join("bin/maturin").exists() {
+        return Ok(Ok(folder.join("bin/maturin")));
+    }
+    Ok(environment(&folder, &["maturin>=1.9,<2"])?.map(|()| folder.join("bin/maturin")))
+}
+
+/// Makes a virtual environment with packages; else says why it cannot be made.
+fn environment(folder: &Path, packages: &[&str]) -> anyhow::Result<Result<(), String>> {
+    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let version = Command::new(&python)
+        .args(["-c", "import sys; sys.exit(sys.version_info < (3, 11))"])
+        .output();
+    match version {
+        Err(_) => return Ok(Err("python3 is not installed".to_owned())),
+        Ok(output) if !output.status.success() => {
+            return Ok(Err("python3 is older than 3.11".to_owned()));
+        }
+        Ok(_) => {}
+    }
+    if !capture(Command::new(&python).args(["-m", "venv"]).arg(folder))?.status.success() {
+        return Ok(Err("python3 has no module venv".to_owned()));
+    }
+    let mut pip = Command::new(folder.join("bin/pip"));
+    let pip = pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
+    println!("$ {pip:?}");
+    let output = capture(pip)?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last = text.lines().rfind(|line| line.starts_with("ERROR")).unwrap_or_default();
+        return Ok(Err(format!("pip cannot install {}: {last}", packages.join(" "))));
+    }
+    Ok(Ok(()))
+}
+
+/// Builds the wheel, installs it into an environment of its own, and runs tests and examples.
+pub(crate) fn check() -> anyhow::Result<Done> {
+    let folder = tempfile::tempdir()?;
+    let wheel = match build(folder.path())? {
+        Ok(wheel) => wheel,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let environment_folder = folder.path().join("environment");
+    if let Err(why) = environment(&environment_folder, &TEST_PACKAGES)? {
+        return Ok(Done::Skipped(why));
+    }
+    let bin = environment_folder.join("bin");
+    let mut pip = Command::new(bin.join("pip"));
+    // The wheel needs nothing else: an error here is one of the wheel.
+    execute(pip.args(["install", "--quiet", "--no-index", "--no-deps"]).arg(&wheel))?;
+    let package = root().canonicalize()?.join(PACKAGE);
+    let cache = folder.path().join("kernels");
+    let run = |args: &[&str]| {
+        let mut command = Command::new(bin.join("python"));
+        // Not in the folder of the package, whose sources have no native part.
+        command.args(args).env("ET_CACHE_DIR", &cache).current_dir(package.join("tests"));
+        execute(&mut command)
+    };
+    run(&["-m", "pytest", "-q", "-p", "no:cacheprovider", "."])?;
+    for example in EXAMPLES {
+        run(&[&format!("../examples/{example}")])?;
+    }
+    Ok(Done::Checked)
+}
