@@ -2,46 +2,68 @@
 
 #![expect(unsafe_code, reason = "memory that other code of Python uses too")]
 
+use std::ffi::{CStr, CString};
+
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 use crate::dtype::DType;
 use crate::error;
 
 /// The bytes of an object, which exist as long as this does.
 #[derive(Debug)]
-pub(crate) struct Source(PyUntypedBuffer);
+pub(crate) struct Source {
+    buffer: PyUntypedBuffer,
+    /// Type and extents of an array without dimensions, whose buffer is a view of its bytes.
+    single: Option<CString>,
+}
 
 impl Source {
     /// Takes what lies in one piece, in the order of C.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyUntypedBuffer::get(object)?;
+        let view = PyMemoryView::from(object)?;
+        let (buffer, single) = match view.getattr("ndim")?.extract()? {
+            // PyO3 takes the missing extents of such arrays for a mistake.
+            0 => {
+                let format: String = view.getattr("format")?.extract()?;
+                let bytes = view.call_method1("cast", ("B",))?;
+                (PyUntypedBuffer::get(&bytes)?, Some(CString::new(format)?))
+            }
+            1_u32.. => (PyUntypedBuffer::get(object)?, None),
+        };
         if !buffer.is_c_contiguous() {
             return Err(error::raise(
                 "ArgumentError",
                 "the array is not C-contiguous; copy it with numpy.ascontiguousarray",
             ));
         }
-        Ok(Self(buffer))
+        Ok(Self { buffer, single })
     }
 
     /// Returns the type of the elements, if it has a name here.
     pub(crate) fn dtype(&self) -> Option<DType> {
-        DType::of_format(self.0.format()).filter(|dtype| dtype.size == self.0.item_size())
+        let size =
+            self.single.as_ref().map_or(self.buffer.item_size(), |_| self.buffer.len_bytes());
+        DType::of_format(self.code()).filter(|dtype| dtype.size == size)
+    }
+
+    fn code(&self) -> &CStr {
+        self.single.as_deref().unwrap_or_else(|| self.buffer.format())
     }
 
     /// Returns the format of the elements.
     pub(crate) fn format(&self) -> String {
-        self.0.format().to_string_lossy().into_owned()
+        self.code().to_string_lossy().into_owned()
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
-        self.0.shape()
+        if self.single.is_some() { &[] } else { self.buffer.shape() }
     }
 
     /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let len = self.0.len_bytes();
+        let len = self.buffer.len_bytes();
         if len == 0 {
             return &[];
         }
@@ -49,7 +71,7 @@ impl Source {
         // as the buffer is not released, which it is by `drop`. They are bytes, which need no
         // alignment, and an object is not longer than `isize::MAX`. A thread of Python that writes
         // meanwhile can only change which bytes are copied: they are only ever copied from.
-        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), len) }
+        unsafe { std::slice::from_raw_parts(self.buffer.buf_ptr().cast(), len) }
     }
 }
 
@@ -61,7 +83,7 @@ impl Target {
     /// Takes what can be written and lies in one piece.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let source = Source::of(object)?;
-        if source.0.readonly() {
+        if source.buffer.readonly() {
             return Err(error::raise("ArgumentError", "the array is read-only"));
         }
         Ok(Self(source))
@@ -74,12 +96,12 @@ impl Target {
 
     /// Returns the bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.0.0.len_bytes();
+        let len = self.0.buffer.len_bytes();
         if len == 0 {
             return &mut [];
         }
         // SAFETY: as in `Source::bytes`; the object says that they may be written. The exclusive
         // borrow is of the only Rust value that reaches them.
-        unsafe { std::slice::from_raw_parts_mut(self.0.0.buf_ptr().cast(), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.buffer.buf_ptr().cast(), len) }
     }
 }

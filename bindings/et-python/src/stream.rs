@@ -106,7 +106,7 @@ impl Stream {
     /// Takes what went wrong without anyone hearing of it, as texts.
     fn take_errors(&self) -> PyResult<Vec<String>> {
         let list = self.get()?.take_errors();
-        let mut texts: Vec<_> = list.errors.iter().map(ToString::to_string).collect();
+        let mut texts: Vec<_> = list.errors.iter().map(|error| error::message(error)).collect();
         if list.dropped != 0 {
             texts.push(format!("and {} more", list.dropped));
         }

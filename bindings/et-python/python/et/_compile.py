@@ -17,9 +17,10 @@ from ._errors import CompileError, Diagnostic
 
 _MESSAGE = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?:(?P<line>\d+):)?(?:(?P<column>\d+):)? ?"
-    r"(?P<severity>fatal error|error|warning|note): (?P<message>.*)$", re.M)
-# Of the linker and the assembler front end.
-_OTHER = re.compile(r"^.*(?:ld|collect2|as): (?:error: )?(?P<message>.*)$", re.M)
+    r"(?P<severity>fatal error|error|warning|note): (?P<message>.*)$"
+    # Of the linker; the file is an object file where there are no lines.
+    r"|^(?:\S*ld: )?(?P<at>[^\s:]+):(?:(?P<number>\d+):)?(?:\(\.[^)]*\):)? "
+    r"(?P<why>(?:undefined reference|multiple definition).*)$", re.M | re.I)
 _SUFFIXES = {"c": ".c", "asm": ".S"}
 
 
@@ -101,7 +102,8 @@ def _compile(source, name, language, options, libc, files):
         result = os.path.join(folder, "kernel.elf")
         with open(path, "w", encoding="utf-8") as file:
             file.write(source)
-        short = [f"-ffile-prefix-map={folder}/="]
+        # The result does not depend on where this is.
+        short = [f"-ffile-prefix-map={folder}/=", f"-ffile-prefix-map={os.getcwd()}=."]
         done, output = _et.run_compiler(files, libc, [*short, *options, path, "-o", result])
         output = output.replace(folder + os.sep, "")
         found = list(_diagnostics(output))
@@ -115,9 +117,17 @@ def _compile(source, name, language, options, libc, files):
 
 def _diagnostics(output):
     for match in _MESSAGE.finditer(output):
+        if match["at"]:
+            number = match["number"]
+            yield Diagnostic(match["at"], int(number) if number else None, None, "error",
+                             match["why"])
+            continue
+        if match["file"] == "collect2":
+            # Says again that there was an error.
+            continue
         line, column = match["line"], match["column"]
         yield Diagnostic(match["file"], int(line) if line else None,
-                         int(column) if column else None, match["severity"], match["message"])
+                         int(column) if column else None, match["severity"].lower(), match["message"])
 
 
 def _keep(path, content):

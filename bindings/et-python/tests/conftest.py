@@ -1,0 +1,52 @@
+"""Devices and kernels that the tests share."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import et
+
+KERNELS = pathlib.Path(__file__).parents[3] / "testing/kernels/elf"
+SIM = "sim:shires=1,dram=128MiB"
+
+needs_compiler = pytest.mark.skipif(
+    not any(shutil.which(f"{prefix}gcc") for prefix in
+            ("riscv64-unknown-elf-", "riscv64-elf-", "riscv-none-elf-")),
+    reason="no compiler for bare RISC-V is installed")
+
+
+@pytest.fixture
+def device():
+    with et.open(SIM, shutdown_timeout=1.0) as device:
+        yield device
+
+
+@pytest.fixture
+def saxpy(device):
+    """y = a x + y"""
+    return device.load(KERNELS / "saxpy.elf",
+                       signature=[et.In[et.f32], et.InOut[et.f32], et.f32, et.u64])
+
+
+@pytest.fixture
+def hang(device):
+    """Never ends."""
+    return device.load(KERNELS / "hang.elf")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of compiled kernels for this test alone."""
+    monkeypatch.setenv("ET_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def run_python(code, *, check=True, timeout=60, env=None):
+    """Runs a program in a process of its own."""
+    prelude = f"import et, sys\nSIM, KERNELS = {SIM!r}, {str(KERNELS)!r}\n"
+    return subprocess.run([sys.executable, "-c", prelude + textwrap.dedent(code)],
+                          capture_output=True, text=True, check=check, timeout=timeout, env=env)

@@ -1,0 +1,177 @@
+"""Compiling at run time, and the cache."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import et
+
+from conftest import SIM, needs_compiler
+
+pytestmark = needs_compiler
+
+SCALE = """
+#include <et/device.h>
+struct args { float *x; float factor; uint64_t n; };
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
+{
+    struct et_range mine = et_part(args->x, sizeof(float), args->n, part, parts);
+    for (uint64_t i = mine.begin; i < mine.end; i++)
+        args->x[i] *= args->factor;
+    return 0;
+}
+ET_TASK_ENTRY;
+"""
+
+
+def test_c(device, cache):
+    kernel = device.load(et.compile(SCALE, name="scale"),
+                         signature=[et.InOut[et.f32], et.f32, et.u64])
+    assert kernel.name == "scale"
+    x = device.array(np.arange(100, dtype="f4"))
+    kernel.launch(x, 2.0, 100).wait(10)
+    np.testing.assert_array_equal(x.to_numpy(), 2 * np.arange(100, dtype="f4"))
+
+
+def test_assembly_with_the_instructions_of_the_card(device, cache):
+    source = """
+    .globl entry_point
+entry_point:
+    ld      t0, 0(a0)
+    mov.m.x m0, zero, 255
+    csrr    t1, hartid
+    bnez    t1, 1f
+    flw.ps  f0, 0(t0)
+    fadd.ps f0, f0, f0
+    fsw.ps  f0, 0(t0)
+1:  li      a0, 0
+    ret
+"""
+    kernel = device.load(et.compile(source, language="asm"))
+    x = device.array(np.arange(8, dtype="f4"))
+    kernel.launch(x).wait(10)
+    np.testing.assert_array_equal(x.to_numpy(), 2 * np.arange(8, dtype="f4"))
+
+
+def test_mistakes_have_places(cache):
+    with pytest.raises(et.CompileError) as caught:
+        et.compile("int f(void)\n{\n    return nothing;\n}\n", name="wrong")
+    error = caught.value
+    assert (error.file, error.line, error.column) == ("wrong.c", 3, 12)
+    assert "nothing" in str(error) and error.diagnostics[0].severity in ("error", "note")
+    assert "wrong.c:3:12" in error.output and "nothing" in error._repr_html_()
+    with pytest.raises(et.CompileError) as caught:
+        et.compile("nonsense.ps f0\n", language="asm", name="wrong")
+    assert caught.value.line == 1 and caught.value.file == "wrong.S"
+    with pytest.raises(et.CompileError, match="no_such_function"):
+        et.compile("void no_such_function(void); long entry_point(void)"
+                   "{ no_such_function(); return 0; }")
+    with pytest.raises(ValueError):
+        et.compile("", language="fortran")
+    with pytest.raises(et.ArgumentError):
+        et.compile(SCALE, libc="glibc")
+    assert not list(cache.glob("*.elf")) and not list(cache.glob("*.tmp"))
+
+
+def test_warnings_are_kept(cache):
+    binary = et.compile(SCALE + "static int unused;\n", options=["-O2", "-Wall"])
+    assert [found.severity for found in binary.warnings] == ["warning"]
+
+
+def test_the_cache_knows_source_options_and_compiler(cache, monkeypatch):
+    first = et.compile(SCALE)
+    again = et.compile(SCALE)
+    assert not first.cached and again.cached and first == again
+    assert not et.compile(SCALE + "\n").cached
+    assert not et.compile(SCALE, options=["-O1"]).cached
+    assert not et.compile(SCALE, cache=False).cached
+    from et import _compile
+    monkeypatch.setattr(_compile, "_toolchain", lambda _: "another compiler")
+    assert not et.compile(SCALE).cached
+    et.clear_cache()
+    assert not et.compile(SCALE).cached
+
+
+def test_what_does_not_depend_on_the_folder_is_the_same(cache):
+    assert et.compile(SCALE, cache=False) == et.compile(SCALE, cache=False)
+
+
+def test_a_cache_that_cannot_be_written_is_none(cache, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ET_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert not et.compile(SCALE).cached
+
+
+def test_another_device_sdk(cache, monkeypatch, tmp_path):
+    monkeypatch.setenv("ET_KERNEL_FILES", str(tmp_path))
+    with pytest.raises(et.CompileError, match="no device SDK"):
+        et.compile(SCALE)
+
+
+def compile_many(folder):
+    os.environ["ET_CACHE_DIR"] = folder
+    return [bytes(et.compile(SCALE, options=[f"-DX={number}"])) for number in range(4)]
+
+
+def test_processes_share_the_cache(cache):
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        results = pool.map(compile_many, [str(cache)] * 4)
+    assert all(result == results[0] for result in results)
+    assert len(list(cache.iterdir())) == 4
+    assert all(path.read_bytes() in results[0] for path in cache.iterdir())
+
+
+@et.kernel("""
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
+{
+    struct et_range mine = et_part(args->z, sizeof(float), args->n, part, parts);
+    for (uint64_t i = mine.begin; i < mine.end; i++)
+        args->z[i] = args->x[i] + args->y;
+    return 0;
+}
+ET_TASK_ENTRY;
+""")
+def shift(x: et.In[et.f32], z: et.Out[et.f32], y: et.f32, n: et.u64):
+    """z = x + y"""
+
+
+def test_kernels_beside_their_signature(device, cache):
+    x, z = device.array(np.arange(64, dtype="f4")), device.empty(64)
+    for launch in (shift, shift[1], shift[..., device.stream()], shift.launch):
+        launch(x, z, 1, 64).wait(10)
+        np.testing.assert_array_equal(z.to_numpy(), np.arange(64, dtype="f4") + 1)
+    assert shift.__doc__ == "z = x + y" and len(list(cache.iterdir())) == 1
+    graph = et.Graph()
+    graph.add(shift.on(device), x, z, 1.0, 64)
+    graph.add(shift.on(device), z, x, 1.0, 64)
+    graph.run(timeout=20)
+    assert x.to_numpy()[0] == 2
+    with et.open(SIM) as other:
+        shift(other.array(np.zeros(8, "f4")), other.empty(8), 1.0, 8).wait(10)
+    device.reset()
+    shift(device.array(np.zeros(8, "f4")), device.empty(8), 1.0, 8).wait(10)
+    with pytest.raises(TypeError, match="which device"):
+        shift(1, 2, 3, 4)
+
+
+def test_signatures_need_types():
+    with pytest.raises(TypeError, match="x of wrong has no type"):
+        @et.kernel("")
+        def wrong(x): ...
+    with pytest.raises(TypeError, match="no parameter"):
+        @et.kernel("")
+        def worse(x: int): ...
+
+
+def test_without_a_compiler_the_message_says_what_to_install(cache):
+    code = f"import os, et; os.environ['PATH'] = ''\ntry: et.compile({SCALE!r})\n" \
+        "except et.CompileError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          env={**os.environ, "CROSS_COMPILE": ""} | {"PATH": ""})
+    assert "gcc" in done.stdout and "install" in done.stdout

@@ -1,0 +1,182 @@
+"""Graphs: order by use of memory, host functions, failures."""
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import et
+
+from conftest import KERNELS
+
+
+@pytest.fixture
+def add(device):
+    return device.load(KERNELS / "add.elf",
+                       signature=[et.In[et.f32], et.In[et.f32], et.Out[et.f32], et.u64])
+
+
+def test_tasks_are_ordered_by_what_they_use(device, add):
+    n = 64
+    a, b = device.array(np.full(n, 1, "f4")), device.array(np.full(n, 2, "f4"))
+    s, d = device.empty(n), device.empty(n)
+    seen = []
+    graph = et.Graph()
+    graph.add(add, a, b, s, n, name="s = a + b")
+    graph.add(add, s, s, d, n, name="d = s + s")
+    graph.host(lambda: seen.append(d.to_numpy()[0]), reads=[d], name="look")
+    graph.add(add, a, a, s, n)
+    assert len(graph) == 4 and graph.edges == 3 and "s = a + b" in graph.to_dot()
+    run = graph.run(timeout=20)
+    assert seen == [6] and (d.to_numpy() == 6).all() and (s.to_numpy() == 2).all()
+    assert run.done and run.progress == (4, 4) and run.elapsed > 0
+    graph.run(timeout=20)
+    assert seen == [6, 6]
+    with pytest.raises(et.GraphError):
+        graph.add(add, a, b, s, n)
+
+
+@pytest.mark.parametrize("place", ["resident", "streams"])
+def test_places(device, add, place):
+    a, b, s = device.array(np.ones(64, "f4")), device.array(np.ones(64, "f4")), device.empty(64)
+    with device.executor(place, cores=4, workers=1) as executor:
+        graph = et.Graph()
+        graph.add(add, a, b, s, 64)
+        run = graph.launch(executor, trace=True, deadline=20)
+        run.wait(20)
+        assert run.place == place
+        [(task, _, start, end)] = run.spans
+        assert task == 0 and 0 <= start <= end
+    assert (s.to_numpy() == 2).all()
+    with pytest.raises(et.ClosedError):
+        executor.launch(graph)
+    with pytest.raises(et.ArgumentError):
+        device.executor("nowhere")
+
+
+@settings(max_examples=25, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12))
+def test_any_program_computes_what_numpy_does(device, add, program):
+    values = [np.full(16, 1 << index, "f4") for index in range(4)]
+    buffers = [device.array(value) for value in values]
+    graph = et.Graph()
+    for x, y, z in program:
+        graph.add(add, buffers[x], buffers[y], buffers[z], 16)
+        values[z] = values[x] + values[y]
+    if program:
+        graph.run(timeout=20)
+    for buffer, value in zip(buffers, values):
+        np.testing.assert_array_equal(buffer.to_numpy(), value)
+
+
+def test_copies(device, add):
+    source, target = et.HostData(np.arange(64, dtype="f4")), et.HostData(np.zeros(64, "f4"))
+    a, s = device.empty(64), device.empty(64)
+    graph = et.Graph()
+    graph.copy_in(source, a)
+    graph.add(add, a, a, s, 64)
+    graph.copy_out(s, target)
+    graph.run(timeout=20)
+    np.testing.assert_array_equal(target.to_numpy(), 2 * np.arange(64, dtype="f4"))
+    source.write(np.ones(64, "f4"))
+    graph.run(timeout=20)
+    assert (target.to_numpy() == 2).all() and target.nbytes == 256
+    with pytest.raises(et.ArgumentError):
+        source.write(np.ones(63, "f4"))
+    with pytest.raises(et.GraphError):
+        et.Graph().copy_in(source, device.empty(63))
+
+
+def test_what_host_functions_raise_is_the_cause(device):
+    graph, seen = et.Graph(), []
+    buffer = device.zeros(4)
+
+    def fail():
+        raise KeyError("mine")
+
+    task = graph.host(fail, writes=[buffer], name="fails")
+    graph.host(lambda: seen.append(1), reads=[buffer])
+    with pytest.raises(et.TaskError, match="fails") as caught:
+        graph.run(timeout=10)
+    assert caught.value.task == task and isinstance(caught.value.__cause__, KeyError)
+    assert seen == []
+
+
+def test_a_kernel_that_fails_is_the_cause(device):
+    trap = device.load(KERNELS / "task_trap.elf")
+    graph = et.Graph()
+    graph.add(trap, et.u64(1), name="trap")
+    with pytest.raises(et.TaskError) as caught:
+        graph.run(timeout=20)
+    assert isinstance(caught.value.__cause__, et.KernelError)
+    assert caught.value.__cause__.cause is not None
+
+
+def test_circles_and_strangers_are_refused(device):
+    graph = et.Graph()
+    first, second = graph.host(lambda: None), graph.host(lambda: None)
+    graph.edge(first, second)
+    graph.edge(second, first)
+    with device.executor() as executor:
+        with pytest.raises(et.GraphError):
+            graph.launch(executor)
+    graph = et.Graph()
+    graph.host(lambda: None)
+    for wrong in [(0, 0), (0, 7)]:
+        with pytest.raises(et.GraphError):
+            graph.edge(*wrong)
+    with pytest.raises(et.GraphError, match="executor"):
+        graph.launch()
+
+
+def test_runs_are_cancelled_and_have_deadlines(device):
+    free, order = threading.Event(), []
+    graph = et.Graph()
+    first = graph.host(lambda: free.wait(30))
+    graph.host(lambda: order.append(1), after=[first])
+    with device.executor(workers=1) as executor:
+        run = graph.launch(executor)
+        with pytest.raises(et.TimeoutError):
+            run.wait(0.1)
+        run.cancel()
+        free.set()
+        with pytest.raises(et.CancelledError):
+            run.wait(10)
+        assert order == []
+        free.clear()
+        late = graph.launch(executor, deadline=0.2)
+        threading.Timer(0.6, free.set).start()
+        with pytest.raises(et.DeadlineError) as caught:
+            late.wait(10)
+        assert isinstance(caught.value, TimeoutError)
+
+
+def test_an_executor_that_is_closed_waits_for_python(device):
+    """Its threads need the interpreter, which whoever closes it must not keep."""
+    started, ended = threading.Event(), []
+
+    def work():
+        started.set()
+        time.sleep(0.3)
+        ended.append(1)
+
+    graph = et.Graph()
+    graph.host(work)
+    executor = device.executor()
+    run = graph.launch(executor)
+    assert started.wait(10)
+    del executor
+    run.wait(10)
+    del run
+    gc.collect()
+    executor = device.executor()
+    started.clear()
+    run = graph.launch(executor)
+    assert started.wait(10)
+    executor.close()
+    assert ended == [1, 1] and run.done

@@ -1,0 +1,278 @@
+"""Launches, arguments, failures, waits."""
+
+import ctypes
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import et
+
+from conftest import KERNELS, SIM, run_python
+
+
+@pytest.fixture
+def xy(device):
+    return device.array(np.arange(1000, dtype="f4")), device.array(np.ones(1000, "f4"))
+
+
+def expected(factor=3.0):
+    return np.arange(1000, dtype="f4") * np.float32(factor) + np.float32(1)
+
+
+@pytest.mark.parametrize("launch", [
+    lambda kernel, stream, args: kernel.launch(*args),
+    lambda kernel, stream, args: kernel[...](*args),
+    lambda kernel, stream, args: kernel[1](*args),
+    lambda kernel, stream, args: kernel[[0]](*args),
+    lambda kernel, stream, args: kernel[1, stream](*args),
+    lambda kernel, stream, args: kernel.launch(*args, shires=[0], stream=stream, stack=8192),
+    lambda kernel, stream, args: stream.launch(kernel, *args, flush_l3=True),
+])
+def test_ways_to_launch(device, saxpy, xy, launch):
+    x, y = xy
+    launch(saxpy, device.stream(), (x, y, 3.0, 1000)).wait(10)
+    np.testing.assert_array_equal(y.to_numpy(), expected())
+
+
+@pytest.mark.parametrize("factor, count", [
+    (et.f32(3), et.u64(1000)), (np.float32(3), np.uint64(1000)),
+    (ctypes.c_float(3), ctypes.c_uint64(1000)),
+])
+def test_numbers_that_say_their_type(device, saxpy, xy, factor, count):
+    x, y = xy
+    plain = device.load((KERNELS / "saxpy.elf").read_bytes(), name="plain")
+    assert plain.name == "plain" and saxpy.name == "saxpy"
+    plain.launch(x, y, factor, count).wait(10)
+    np.testing.assert_array_equal(y.to_numpy(), expected())
+    saxpy.launch(x, y, factor, count).wait(10)
+
+
+def test_arguments_that_are_wrong(device, saxpy, xy):
+    x, y = xy
+    plain = device.load(KERNELS / "saxpy.elf")
+    with pytest.raises(TypeError, match="argument 2: C has many types"):
+        plain.launch(x, y, 3.0, 1000)
+    with pytest.raises(TypeError, match="takes 4 arguments, not 3"):
+        saxpy.launch(x, y, 3.0)
+    with pytest.raises(TypeError, match="argument 0: an et.Buffer"):
+        saxpy.launch(np.zeros(3), y, 3.0, 3)
+    with pytest.raises(TypeError, match="argument 2: a buffer for a float32"):
+        saxpy.launch(x, y, x, 3)
+    with pytest.raises(OverflowError, match="argument 3"):
+        saxpy.launch(x, y, 3.0, -1)
+    with pytest.raises(OverflowError, match="argument 2"):
+        saxpy.launch(x, y, 1e300, 3)
+    with pytest.raises(TypeError, match="argument 3"):
+        saxpy.launch(x, y, 3.0, 1.5)
+    with pytest.raises(TypeError, match="float32, not of int32"):
+        saxpy.launch(x, device.zeros(3, "i4"), 3.0, 3)
+    for grid in (0, 2, [0, 1], [99], "x", 1.5):
+        with pytest.raises((et.ArgumentError, TypeError)):
+            saxpy[grid](x, y, 3.0, 1000)
+
+
+def test_files_that_are_no_kernels(device, tmp_path):
+    with pytest.raises(et.LoadError, match="bad"):
+        device.load(b"no ELF file", name="bad")
+    with pytest.raises(FileNotFoundError):
+        device.load(tmp_path / "nothing.elf")
+    with pytest.raises(et.LoadError, match="nothing"):
+        device.load(KERNELS / "saxpy.elf", entry="nothing")
+    with pytest.raises(TypeError):
+        device.load(KERNELS / "saxpy.elf", signature=[int])
+
+
+def test_a_trap_says_where(device):
+    kernel = device.load(KERNELS / "trap_load.elf")
+    with pytest.raises(et.KernelError) as caught:
+        kernel.launch(et.u64(0)).wait(10)
+    error = caught.value
+    assert error.kernel == "trap_load" and error.cause == 5 and error.hart is not None
+    assert error.file.endswith("trap_load.c") and error.line > 0
+    assert error.pc and error.function and str(error.hart) in str(error)
+    first = error.harts[0]
+    assert len(first.registers) == 31 and any(line.startswith(">") for line in first.code)
+    assert first.function in error._repr_html_() and "<script" not in error._repr_html_()
+    assert len(error.report) > len(str(error))
+
+
+def test_a_failure_is_an_exception_for_everyone(device):
+    event = device.load(KERNELS / "trap_load.elf").launch(et.u64(0))
+    assert isinstance(event.exception(10), et.KernelError)
+    with pytest.raises(et.KernelError):
+        event.wait()
+    event = device.load(KERNELS / "negative_return.elf").launch(et.u64(0))
+    error = event.exception(10)
+    assert error.cause is None and error.harts[0].value < 0 and error.pc is None
+
+
+def test_errors_of_dropped_events_are_kept(device):
+    stream = device.stream()
+    device.load(KERNELS / "trap_load.elf").launch(et.u64(0), stream=stream)
+    stream.synchronize(10)
+    [text] = stream.take_errors()
+    assert "trap_load" in text and stream.take_errors() == []
+
+
+def test_waits_have_an_end(device, hang):
+    event = hang.launch()
+    start = time.monotonic()
+    for wait in (event.wait, device.default_stream.synchronize, event.exception):
+        with pytest.raises(et.TimeoutError):
+            wait(0.2)
+    with pytest.raises(TimeoutError):
+        event.wait(0)
+    assert time.monotonic() - start < 5 and not event.done
+    assert not device.default_stream.idle
+    for wrong in (-1, float("nan")):
+        with pytest.raises(et.ArgumentError):
+            event.wait(wrong)
+    buffer = device.alloc(64)
+    with pytest.raises(et.TimeoutError):
+        buffer.to_bytes(timeout=0.1)
+    event.abort()
+    assert isinstance(event.exception(), et.KernelError)
+
+
+def test_other_threads_run_during_waits(device, hang):
+    event, ticks = hang.launch(), []
+    over = threading.Event()
+
+    def tick():
+        while not over.is_set():
+            ticks.append(time.monotonic())
+            over.wait(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    with pytest.raises(et.TimeoutError):
+        event.wait(0.5)
+    over.set()
+    thread.join()
+    # A wait that held the interpreter would leave a gap of its whole length.
+    assert len(ticks) > 20 and max(np.diff(ticks)) < 0.4
+    event.abort()
+
+
+@pytest.mark.parametrize("wait", [
+    "event.wait()", "stream.synchronize()", "buffer.to_bytes(stream=stream)",
+    "buffer.fill(1, stream=stream); stream.record().wait()", "bytes(event.exception() or b'')",
+    "device.alloc(32 << 20).copy_from(bytes(32 << 20), stream=stream)",
+])
+def test_ctrl_c_ends_waits(wait):
+    done = run_python(f"""
+        import os, signal, threading, time
+        device = et.open(SIM, shutdown_timeout=0.1)
+        buffer, stream = device.alloc(64), device.stream()
+        event = device.load(KERNELS + "/hang.elf").launch(stream=stream)
+        def strike():
+            time.sleep(0.5)
+            global struck
+            struck = time.monotonic()
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=strike).start()
+        try:
+            {wait}
+        except KeyboardInterrupt:
+            assert time.monotonic() - struck < 0.15, time.monotonic() - struck
+            print("ended")
+        """)
+    assert done.stdout == "ended\n", done.stderr
+
+
+def test_streams_are_ordered_by_events(device, saxpy, xy):
+    x, y = xy
+    first, second = device.stream(), device.stream()
+    event = saxpy.launch(x, y, 3.0, 1000, stream=first)
+    second.wait_event(event)
+    result = np.empty(1000, "f4")
+    y.copy_to(result, stream=second)
+    np.testing.assert_array_equal(result, expected())
+    assert first.id != second.id and first.record().exception() is None
+    assert event.times[0] <= event.times[1] <= event.times[2]
+
+
+def test_callbacks_are_called_once_and_may_fail(device, saxpy, xy, monkeypatch):
+    x, y = xy
+    failed, called = [], threading.Semaphore(0)
+    monkeypatch.setattr("sys.unraisablehook", lambda what: failed.append(what.exc_value))
+    event = saxpy.launch(x, y, 3.0, 1000)
+
+    def fail(_):
+        raise ValueError("mine")
+
+    seen = []
+    event.add_done_callback(fail)
+    event.add_done_callback(lambda ended: (seen.append(ended), called.release()))
+    assert called.acquire(timeout=10)
+    event.add_done_callback(lambda ended: (seen.append(ended), called.release()))
+    assert called.acquire(timeout=10)
+    assert seen == [event, event] and [str(error) for error in failed] == ["mine"]
+    # A callback may use the device, which waits for no callback.
+    event.add_done_callback(lambda _: (y.to_numpy(), called.release()))
+    assert called.acquire(timeout=10)
+
+
+def test_recordings(device, saxpy, xy, tmp_path):
+    x, y = xy
+    profile, trap = device.profile(), device.load(KERNELS / "trap_load.elf")
+    with pytest.raises(et.Error):
+        profile.records
+    device.default_stream.synchronize()
+    with profile:
+        saxpy.launch(x, y, 3.0, 1000).wait(10)
+        trap.launch(et.u64(0)).exception(10)
+    names = [record.name for record in profile.records]
+    assert "launch" in names[0] and len(profile) == len(names) and profile.dropped == 0
+    assert profile.records[-1].failed and not profile.records[0].failed
+    profile.save(tmp_path / "trace.json")
+    import json
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" and event["pid"] == 1 for event in events) == len(names)
+    shown = profile._repr_html_()
+    assert shown.startswith("<svg") and shown.count("<rect") == len(names)
+
+
+def test_many_threads_use_one_device(device, saxpy):
+    wrong = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        stream = device.stream()
+        for _ in range(10):
+            x = rng.random(256, dtype="f4")
+            on_device, y = device.array(x, stream=stream), device.array(x, stream=stream)
+            saxpy.launch(on_device, y, 1.0, 256, stream=stream)
+            if not (y.to_numpy(stream=stream) == x + x).all():
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_device_is_closed_under_other_threads():
+    device = et.open(SIM, shutdown_timeout=0.1)
+    event = device.load(KERNELS / "hang.elf").launch()
+    threading.Timer(0.2, device.close).start()
+    with pytest.raises(et.Error):
+        event.wait(30)
+
+
+def test_signals_other_than_ctrl_c_run_their_handlers(device, hang):
+    event, seen = hang.launch(), []
+    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(et.TimeoutError):
+            event.wait(0.5)
+        assert seen == [1]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        event.abort()

@@ -1,0 +1,112 @@
+"""The ends of processes, and copies of them."""
+
+import os
+import sys
+
+import pytest
+
+from conftest import run_python
+
+WORK = """
+device = et.open(SIM, shutdown_timeout=0.2)
+buffer, stream = device.array(bytes(64)), device.stream()
+host, event = device.host_empty(64), device.load(KERNELS + "/hang.elf").launch(stream=stream)
+event.add_done_callback(lambda _: None)
+"""
+
+
+@pytest.mark.parametrize("work", [
+    "sys.exit(3)",
+    "del device, stream, buffer; sys.exit(3)",
+    "import builtins; builtins.kept = [device, buffer, stream, event, host]; sys.exit(3)",
+    "import threading; threading.Thread(target=event.exception, daemon=True).start(); sys.exit(3)",
+    "g = et.Graph(); g.host(lambda: __import__('time').sleep(0.5)); "
+    "run = g.launch(device.executor()); sys.exit(3)",
+    "import atexit; atexit.register(lambda: buffer.to_bytes()); sys.exit(3)",
+    "import weakref; view = memoryview(host); copy = buffer.view('u1'); del host; sys.exit(3)",
+    "import faulthandler; faulthandler.enable(); 1 / 0",
+])
+def test_the_interpreter_ends_with_work_in_flight(work):
+    done = run_python(WORK + work, check=False)
+    expected = 1 if "1 / 0" in work else 3
+    assert done.returncode == expected, done.stderr
+    assert "panicked" not in done.stderr and "Fatal" not in done.stderr
+
+
+def test_devices_cannot_be_used_after_the_end():
+    done = run_python(WORK + """
+import atexit
+def late():
+    try:
+        device.alloc(8)
+    except et.ClosedError:
+        print("closed")
+et._et._end()
+late()
+try:
+    et.open(SIM)
+except et.ClosedError:
+    print("closed")
+""")
+    assert done.stdout == "closed\nclosed\n", done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize("use", [
+    "device.alloc(8)", "buffer.to_bytes()", "event.wait(1)", "event.done", "stream.synchronize(1)",
+    "memoryview(host)", "device.properties", "device.close()", "graph.run()", "executor.close()",
+    "kernel.launch()", "kernel.name", "buffer.address", "host.busy", "event.add_done_callback(print)",
+    "run.wait(1)", "with_profile()",
+])
+def test_a_child_of_a_fork_is_told(use):
+    done = run_python(WORK + f"""
+import os, warnings
+warnings.simplefilter("ignore")
+kernel = device.load(KERNELS + "/saxpy.elf")
+graph, executor = et.Graph(), device.executor()
+graph.host(lambda: None)
+run = graph.launch(executor)
+def with_profile():
+    with device.profile():
+        pass
+child = os.fork()
+if child == 0:
+    try:
+        {use}
+    except et.ForkError:
+        # What belongs to the parent goes, and the child ends as usual.
+        del device, buffer, stream, event, host, kernel, graph, executor, run
+        sys.exit(5)
+    os._exit(6)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), buffer.to_bytes(stream=device.stream()) == bytes(64))
+event.abort()
+""")
+    assert done.stdout == "5 True\n", done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_can_open_a_device_of_its_own():
+    done = run_python(WORK + """
+import os, threading, warnings
+warnings.simplefilter("ignore")
+if os.fork() == 0:
+    with et.open(SIM) as own:
+        called = threading.Event()
+        ended = own.stream().record()
+        ended.add_done_callback(lambda _: called.set())
+        assert called.wait(10) and own.array(b"x" * 8).to_bytes() == b"x" * 8
+    sys.exit(5)
+_, status = os.wait()
+print(os.waitstatus_to_exitcode(status))
+""")
+    assert done.stdout == "5\n", done.stderr
+
+
+def test_free_threaded_builds_are_refused():
+    done = run_python("", check=False)
+    assert done.returncode == 0
+    code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1; import et"
+    import subprocess
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ImportError" in done.stderr and "free-threaded" in done.stderr

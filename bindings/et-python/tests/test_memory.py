@@ -1,0 +1,179 @@
+"""Device memory, and what goes to and from it."""
+
+import array
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import et
+
+from conftest import SIM
+
+DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+          "float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arrays_come_back_as_they_went(device, dtype):
+    values = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    buffer = device.array(values)
+    assert buffer.shape == (2, 3, 4) and buffer.dtype == dtype
+    assert buffer.nbytes == values.nbytes and buffer.size == 24 and buffer.ndim == 3
+    back = buffer.to_numpy()
+    assert back.dtype == dtype
+    np.testing.assert_array_equal(back, values)
+    np.testing.assert_array_equal(np.asarray(buffer), values)
+
+
+@settings(max_examples=50, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=hnp.arrays(st.sampled_from(DTYPES), hnp.array_shapes(min_dims=0, max_dims=4,
+                                                                   min_side=0, max_side=9)))
+def test_any_array_comes_back(device, values):
+    back = device.array(values).to_numpy()
+    assert back.shape == values.shape and back.dtype == values.dtype
+    assert back.tobytes() == values.tobytes()
+
+
+@settings(max_examples=50, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.integers(0, 50), start=st.integers(-60, 60), stop=st.integers(-60, 60))
+def test_slices_are_those_of_python(device, rows, start, stop):
+    # Copies begin at multiples of 8 bytes.
+    values = np.arange(8 * rows, dtype="u8").reshape(rows, 8)
+    part = device.array(values)[start:stop]
+    np.testing.assert_array_equal(part.to_numpy(), values[start:stop])
+
+
+def test_slices_share_memory(device):
+    buffer = device.zeros(64, "u1")
+    buffer[16:32].copy_from(bytes(range(16))).wait()
+    assert buffer.to_bytes() == bytes(16) + bytes(range(16)) + bytes(32)
+    assert buffer[8:].address == buffer.address + 8
+    with pytest.raises(et.ArgumentError):
+        buffer[::2]
+
+
+def test_shapes_and_types_can_be_looked_at_otherwise(device):
+    buffer = device.array(np.arange(12, dtype="f4"))
+    assert buffer.reshape(3, -1).shape == (3, 4) and buffer.reshape((2, 6)).shape == (2, 6)
+    np.testing.assert_array_equal(buffer.view("u4").to_numpy(), np.arange(12, dtype="f4").view("u4"))
+    for wrong in [(5, 5), (-1, -1), (7, -1)]:
+        with pytest.raises(et.ArgumentError):
+            buffer.reshape(wrong)
+    with pytest.raises(et.ArgumentError):
+        device.alloc(7).view("f4")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "<f4", "float32", np.float32, np.dtype("f4"), et.f32])
+def test_types_have_many_names(device, dtype):
+    assert device.empty(3, dtype).dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["f3", ">f4", "complex64", "U1", object()])
+def test_types_that_memory_does_not_have(device, dtype):
+    with pytest.raises(et.ArgumentError):
+        device.empty(3, dtype)
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -3), "x", 1.5, (1 << 40, 1 << 40)])
+def test_shapes_that_arrays_do_not_have(device, shape):
+    with pytest.raises((et.ArgumentError, TypeError)):
+        device.empty(shape, "u1")
+
+
+def test_arrays_in_pieces_are_refused(device):
+    values = np.arange(16, dtype="f4").reshape(4, 4)
+    for pieces in (values[:, ::2], values.T):
+        with pytest.raises(et.ArgumentError, match="contiguous"):
+            device.array(pieces)
+        with pytest.raises(et.ArgumentError, match="contiguous"):
+            device.empty(pieces.shape).copy_to(pieces)
+
+
+def test_read_only_arrays_can_be_read_only(device):
+    values = np.arange(4, dtype="f4")
+    values.flags.writeable = False
+    buffer = device.array(values)
+    with pytest.raises(et.ArgumentError, match="read-only"):
+        buffer.copy_to(values)
+    with pytest.raises(et.ArgumentError, match="read-only"):
+        buffer.copy_to(bytes(16))
+
+
+def test_other_lengths_and_types_are_refused(device):
+    buffer = device.zeros(4, "f4")
+    with pytest.raises(et.ArgumentError, match="shape"):
+        buffer.copy_from(np.zeros(5, "f4"))
+    with pytest.raises(et.ArgumentError, match="int32"):
+        buffer.copy_from(np.zeros(4, "i4"))
+    with pytest.raises(et.ArgumentError, match="float64"):
+        buffer.copy_to(np.zeros(2, "f8"))
+    buffer.copy_from(bytes(16)).wait()
+    with pytest.raises(et.ArgumentError):
+        device.array(np.zeros(3, "c8"))
+    with pytest.raises(TypeError):
+        device.array([1, 2, 3])
+
+
+def test_anything_with_a_buffer_will_do(device):
+    buffer = device.array(array.array("i", [1, -2, 3]))
+    assert buffer.dtype == "int32"
+    into = bytearray(12)
+    buffer.copy_to(into)
+    assert into == array.array("i", [1, -2, 3]).tobytes()
+    with pytest.raises(BufferError):
+        # Nothing may resize what a copy writes to.
+        view = memoryview(into)
+        into.append(1)
+    del view
+
+
+def test_freed_memory_is_not_used(device, saxpy):
+    before = device.memory_stats().used
+    buffer = device.zeros(16)
+    part = buffer[:8]
+    buffer.free()
+    uses = [buffer.to_numpy, buffer.to_bytes, part.to_bytes, lambda: buffer.fill(0),
+            lambda: buffer.copy_from(bytes(64)), lambda: buffer[2:4], lambda: buffer.address,
+            lambda: saxpy.launch(buffer, buffer, 1.0, 16), lambda: buffer.view("u4")]
+    for use in uses:
+        with pytest.raises(et.FreedError):
+            use()
+    buffer.free()
+    assert "freed" in repr(buffer)
+    del buffer, part, uses, use
+    gc.collect()
+    assert device.memory_stats().used == before
+
+
+def test_memory_of_another_device_is_refused(device, saxpy):
+    with et.open(SIM) as other:
+        foreign = other.zeros(16)
+        with pytest.raises(et.ArgumentError, match="another device"):
+            saxpy.launch(foreign, foreign, 1.0, 16)
+        with pytest.raises(et.ArgumentError):
+            foreign.copy_from(bytes(64), stream=device.stream())
+        with pytest.raises(et.ArgumentError):
+            device.zeros(16).copy_from_buffer(foreign)
+        with pytest.raises(et.ArgumentError):
+            foreign.copy_from(device.host_empty(16))
+
+
+def test_copies_within_the_device(device):
+    source, target = device.array(np.arange(64, dtype="u1")), device.zeros(64, "u1")
+    target.copy_from_buffer(source).wait()
+    assert target.to_bytes() == bytes(range(64))
+    target.fill(7).wait()
+    assert target.to_bytes() == bytes([7]) * 64
+    with pytest.raises(et.ArgumentError, match="overlap"):
+        source[8:].copy_from_buffer(source[:56])
+
+
+def test_large_arrays_come_back(device):
+    values = np.random.default_rng(0).integers(0, 255, 24 << 20, dtype="u1")
+    np.testing.assert_array_equal(device.array(values).to_numpy(), values)
