@@ -1,5 +1,5 @@
-//! Functions of the user at the end of something. They have a thread of their own, so that no thread
-//! of the runtime ever waits for the interpreter.
+//! Functions of the user at the end of something. They have a thread of their own, so that no
+//! thread of the runtime ever waits for the interpreter.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -198,8 +198,8 @@ impl Drop for Crew {
     }
 }
 
-/// Does what may wait for threads that need the interpreter. Whoever drops the last handle holds it,
-/// or there is none any more.
+/// Does what may wait for threads that need the interpreter. Whoever drops the last handle holds
+/// it, or there is none any more.
 fn without_interpreter(what: impl Fn() + Sync) {
     let what = &what;
     if Python::try_attach(|py| py.detach(what)).is_none() {

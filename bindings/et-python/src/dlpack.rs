@@ -253,8 +253,9 @@ pub(crate) fn import<R>(
         0 => &[][..],
         _ => {
             let start = tensor.data.wrapping_byte_add(usize::try_from(tensor.byte_offset)?);
-            // SAFETY: `len` bytes in one piece from there, by type, shape and strides, which live as
-            // long as the capsule; what another thread writes meanwhile only changes what is copied.
+            // SAFETY: `len` bytes in one piece from there, by type, shape and strides, which live
+            // as long as the capsule; what another thread writes meanwhile only changes what is
+            // copied.
             unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }
         }
     };

@@ -14,8 +14,8 @@ use crate::wait;
 
 /// The end of an operation. Dropping it cancels nothing.
 ///
-/// It can be waited for by threads (`wait`), awaited under asyncio and trio (`await event`), and told
-/// whom to call (`add_done_callback`).
+/// It can be waited for by threads (`wait`), awaited under asyncio and trio (`await event`), and
+/// told whom to call (`add_done_callback`).
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Event {
@@ -114,7 +114,7 @@ impl Event {
     }
 
     /// Aborts the operation, and waits until it has ended.
-    #[pyo3(signature = (timeout = Some(10.0)))]
+    #[pyo3(signature = (timeout = Some(10.0)), text_signature = "($self, timeout=10.0)")]
     fn abort(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let event = self.get()?;
         let limit = wait::timeout(timeout)?;

@@ -29,8 +29,8 @@ impl Executor {
 
 #[pymethods]
 impl Executor {
-    /// Launches a graph, and returns at once. `deadline` ends the run so many seconds later, `trace`
-    /// records when tasks run.
+    /// Launches a graph, and returns at once. `deadline` ends the run so many seconds later,
+    /// `trace` records when tasks run.
     #[pyo3(signature = (graph, *, deadline = None, trace = false))]
     pub(crate) fn launch(
         &self,
@@ -127,7 +127,8 @@ impl Run {
         Ok(self.run.get()?.outcome().map(|outcome| outcome.place()))
     }
 
-    /// When each task ran, if the launch asked for that: task, worker, and seconds since the launch.
+    /// When each task ran, if the launch asked for that: task, worker, and seconds since the
+    /// launch.
     #[getter]
     fn spans(&self) -> PyResult<Vec<(usize, u32, f64, f64)>> {
         let outcome = self.run.get()?.outcome();

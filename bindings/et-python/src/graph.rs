@@ -112,7 +112,10 @@ impl Graph {
     /// Adds a task that runs a kernel, and returns its number. The kernel's signature says which
     /// arguments it reads and writes; without one it is taken to do both with all. `shires` is as
     /// for `Kernel.launch`, where tasks become launches.
-    #[pyo3(signature = (kernel, *args, name = None, after = vec![], shires = None))]
+    #[pyo3(
+        signature = (kernel, *args, name = None, after = vec![], shires = None),
+        text_signature = "($self, kernel, *args, name=None, after=(), shires=None)"
+    )]
     fn add(
         &self,
         kernel: &Bound<'_, Kernel>,
@@ -154,9 +157,13 @@ impl Graph {
 
     /// Adds a task that calls a function without arguments on a thread of the host, and returns its
     /// number. `reads`, `writes` and `updates` are buffers that order it.
-    #[pyo3(signature = (
-        function, *, reads = vec![], writes = vec![], updates = vec![], name = None, after = vec![]
-    ))]
+    #[pyo3(
+        signature = (
+            function, *, reads = vec![], writes = vec![], updates = vec![], name = None,
+            after = vec![]
+        ),
+        text_signature = "($self, function, *, reads=(), writes=(), updates=(), name=None, after=())"
+    )]
     fn host(
         &self,
         function: Py<PyAny>,

@@ -22,8 +22,9 @@ use crate::life::Here;
 
 /// An array in memory of the host that a device reads and writes directly, without staging.
 ///
-/// `numpy.asarray(buffer)`, `memoryview` and `numpy.from_dlpack` show the memory itself. While a copy
-/// uses it, that is until its event is done, do not change it, nor read what the device writes.
+/// `numpy.asarray(buffer)`, `memoryview` and `numpy.from_dlpack` show the memory itself. While a
+/// copy uses it, that is until its event is done, do not change it, nor read what the device
+/// writes.
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct HostBuffer {

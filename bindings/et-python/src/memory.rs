@@ -20,8 +20,8 @@ use crate::wait;
 
 /// An array in the memory of a device; rows are in the order of C.
 ///
-/// Made by `Device.alloc`, `empty`, `zeros`, `array` and `from_dlpack`. The memory is freed with the
-/// last array that uses it, once the last operation that uses it has ended.
+/// Made by `Device.alloc`, `empty`, `zeros`, `array` and `from_dlpack`. The memory is freed with
+/// the last array that uses it, once the last operation that uses it has ended.
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Buffer {
@@ -287,8 +287,8 @@ impl Buffer {
     /// Copies an array, or anything with the buffer protocol, to the device. When this returns,
     /// the source may be changed; the copy has ended when the event has.
     ///
-    /// A `HostBuffer` is not copied first: the device reads it, so it must not be changed before the
-    /// event is done.
+    /// A `HostBuffer` is not copied first: the device reads it, so it must not be changed before
+    /// the event is done.
     #[pyo3(signature = (source, *, stream = None))]
     fn copy_from(
         &self,
@@ -439,8 +439,8 @@ impl Buffer {
         crate::dlpack::export(&host, max_version.as_ref())
     }
 
-    /// Frees the memory now, of all arrays that share it: using them is an error then. Operations in
-    /// flight keep it until they have ended.
+    /// Frees the memory now, of all arrays that share it: using them is an error then. Operations
+    /// in flight keep it until they have ended.
     fn free(&self) {
         self.is_freed.store(true, Ordering::Relaxed);
     }

@@ -93,7 +93,7 @@ impl Stream {
     }
 
     /// Aborts the operations of this stream, and waits until they have ended.
-    #[pyo3(signature = (timeout = Some(10.0)))]
+    #[pyo3(signature = (timeout = Some(10.0)), text_signature = "($self, timeout=10.0)")]
     fn abort(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let stream = self.get()?;
         match py.detach(|| stream.abort(Duration::ZERO)) {

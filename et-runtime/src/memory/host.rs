@@ -41,9 +41,9 @@ impl<H: Hal> HostBuffer<H> {
         self.len_bytes == 0
     }
 
-    /// Returns the memory itself, which exists, at the same address, as long as the longest lived of
-    /// buffer and handles: whatever becomes of copies and of the device. For those that show it to
-    /// other code, by address.
+    /// Returns the memory itself, which exists, at the same address, as long as the longest lived
+    /// of buffer and handles: whatever becomes of copies and of the device. For those that show it
+    /// to other code, by address.
     #[must_use]
     pub fn memory(&self) -> Arc<<H::Dma as Dma>::Buffer> {
         Arc::clone(&self.buffer)

@@ -75,6 +75,9 @@ enum Command {
         /// Where the wheel is written.
         #[arg(long, value_name = "DIR", default_value = "target/wheels")]
         out: PathBuf,
+        /// Installs it into an environment of its own instead, and runs its tests and examples.
+        #[arg(long)]
+        check: bool,
     },
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
@@ -94,8 +97,9 @@ fn main() -> anyhow::Result<()> {
         Command::Generate => generate::run(),
         Command::Sdk(options) => sdk::run(&options),
         Command::Llama(options) => llama::run(&options),
-        Command::Wheel { out } => {
-            if let Done::Skipped(why) = python::wheel(&out)? {
+        Command::Wheel { out, check } => {
+            let done = if check { python::check() } else { python::wheel(&out) };
+            if let Done::Skipped(why) = done? {
                 println!("wheel: skipped, because {why}");
             }
             Ok(())

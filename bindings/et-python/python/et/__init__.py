@@ -1,7 +1,7 @@
 """Host stack for ET-SoC-1 accelerators.
 
 >>> import et, numpy
->>> device = et.open("sim:shires=1,dram=64MiB")
+>>> device = et.open("sim:shires=1,dram=128MiB")
 >>> x = device.array(numpy.arange(4, dtype="f4"))
 >>> x.to_numpy()
 array([0., 1., 2., 3.], dtype=float32)

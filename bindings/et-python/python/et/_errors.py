@@ -217,7 +217,7 @@ class CompileError(Error):
     @property
     def _first(self) -> typing.Optional[Diagnostic]:
         errors = [found for found in self.diagnostics if "error" in found.severity]
-        return (errors or self.diagnostics or [None])[0]
+        return next(iter(errors or self.diagnostics), None)
 
     @property
     def file(self) -> typing.Optional[str]:

@@ -70,11 +70,11 @@ def parameter(annotation):
 def parameters(signature):
     """The parameters of a signature: a list of annotations, or a function with them."""
     if callable(signature) and not isinstance(signature, type):
-        return [parameter(annotation) for _, annotation in annotations(signature)]
+        return [parameter(annotation) for _, annotation in of_function(signature)]
     return [parameter(annotation) for annotation in signature]
 
 
-def annotations(function):
+def of_function(function):
     """Names and annotations of the parameters of a function."""
     hints = typing.get_type_hints(function)
     names = inspect.signature(function).parameters

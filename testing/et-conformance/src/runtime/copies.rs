@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use et_hal::Hal;
+use et_hal::{DmaBuffer, Hal};
 use et_runtime::{Error, Launch, ListedCopy, Remains};
 
 use super::bench::{Bench, pattern};
@@ -19,6 +19,7 @@ crate::case::group! { Runtime, "runtime::copies":
     a_list_with_a_mistake_copies_nothing,
     a_host_buffer_is_copied_directly_and_comes_back,
     parts_of_host_buffers_stay_untouched,
+    shown_memory_outlives_a_refused_copy,
     a_transfer_that_runs_out_of_time_can_be_waited_for_again [Need::Compute, Need::Abort],
     copies_of_nothing_succeed,
 }
@@ -174,6 +175,25 @@ fn parts_of_host_buffers_stay_untouched<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     let outcome = bench.stream().download(&source, bench.device.host_buffer(100)?);
     check_matches!(outcome, Err(Error::LengthMismatch { from: 4096, .. }), "a small buffer");
     Ok(())
+}
+
+fn shown_memory_outlives_a_refused_copy<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let mut host = bench.device.host_buffer(64)?;
+    host.fill(0, 64, 7)?;
+    let shown = host.memory();
+    let outcome = host.fill(0, 1, 8);
+    check_matches!(outcome, Err(Error::Unsupported { .. }), "a write while others look");
+    let large = bench.device.alloc(4096)?;
+    let outcome = bench.stream().upload(host, &large);
+    check_matches!(
+        outcome,
+        Err(Error::LengthMismatch { .. }),
+        "a copy that takes the buffer along"
+    );
+    let mut back = [0u8; 64];
+    shown.copy_out(0, &mut back)?;
+    same("what is shown", &back, &[7; 64])
 }
 
 fn a_transfer_that_runs_out_of_time_can_be_waited_for_again<H: Hal>(

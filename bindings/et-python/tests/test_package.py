@@ -1,0 +1,69 @@
+"""Types, docstrings, and what importing costs."""
+
+import doctest
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import et
+from et import _await, _compile, _errors, _html, _kernel, _types
+
+
+def mypy(*args):
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    return subprocess.run([sys.executable, "-m", *args], capture_output=True, text=True)
+
+
+def test_types_are_what_the_stubs_say():
+    """Signatures, names and classes of the running package."""
+    done = mypy("mypy.stubtest", "et", "--ignore-missing-stub", "--concise", "--ignore-unused-allowlist",
+                "--allowlist", str(pathlib.Path(__file__).with_name("stubtest.txt")))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_programs_are_checked_by_the_stubs(tmp_path):
+    """`typed.py` has lines that are right, and such that must be refused."""
+    source = pathlib.Path(__file__).with_name("typed.py")
+    done = mypy("mypy", "--strict", "--warn-unused-ignores", "--cache-dir", str(tmp_path), source)
+    assert done.returncode == 0, done.stdout
+
+
+def test_everything_public_is_described():
+    missing = []
+    for name in et.__all__:
+        value = getattr(et, name)
+        if isinstance(value, type(pathlib)):
+            continue
+        if not value.__doc__:
+            missing.append(name)
+        if isinstance(value, type):
+            members = vars(value).items()
+            missing += [f"{name}.{member}" for member, part in members
+                        if not member.startswith("_") and (callable(part) or hasattr(part, "fget")
+                        or type(part).__name__ == "getset_descriptor") and not part.__doc__]
+    assert not missing
+
+
+@pytest.mark.parametrize("module", [et, _await, _compile, _errors, _html, _kernel, _types])
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_the_guide_is_true(tmp_path):
+    """The examples of the book's chapter, one after the other."""
+    book = pathlib.Path(__file__).parents[3] / "docs/src/python.md"
+    parts = book.read_text().split("```python\n")[1:]
+    program = "\n".join(part.split("```")[0] for part in parts)
+    assert len(parts) > 8
+    path = tmp_path / "book.py"
+    path.write_text(program)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_brings_no_large_modules():
+    code = "import sys, et; print(sorted({'numpy', 'asyncio', 'trio'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

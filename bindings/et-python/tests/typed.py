@@ -1,0 +1,45 @@
+"""What users write, for mypy: what is right, and what is not."""
+
+import asyncio
+
+import et
+
+
+@et.kernel("")
+def scale(x: et.InOut[et.f32], factor: et.f32, n: et.u64) -> None: ...
+
+
+def right(device: et.Device) -> float:
+    x = device.array(memoryview(b"1234").cast("f"))
+    event: et.Event = scale[2, device.stream()](x, 2.0, x.size)
+    event.wait(timeout=1)
+    event.add_done_callback(lambda ended: print(ended.done))
+    kernel = device.load(et.compile("", options=["-O2"]), signature=[et.In[et.f32], et.u64])
+    kernel[...](x, et.u64(5)).wait()
+    graph = et.Graph()
+    task: int = graph.add(kernel, x, 5, name="t", after=[graph.host(lambda: None, reads=[x])])
+    graph.run(timeout=task).wait()
+    try:
+        kernel.launch(x, 5, shires=[0, 1])
+    except et.KernelError as error:
+        print(error.hart, error.harts[0].registers, error.line)
+    with device.profile() as profile:
+        first = profile.records[0]
+    return first.completed - first.queued
+
+
+async def awaited(device: et.Device) -> None:
+    await asyncio.gather(*[wait(device.stream().record())])
+
+
+async def wait(event: et.Event) -> None:
+    await event
+
+
+def wrong(device: et.Device) -> None:
+    device.array([1, 2])  # type: ignore[arg-type]
+    device.empty(3).wait()  # type: ignore[attr-defined]
+    et.compile(b"source")  # type: ignore[arg-type]
+    device.default_stream.synchronize("soon")  # type: ignore[arg-type]
+    device.stream().wait_event(device)  # type: ignore[arg-type]
+    et.Graph().edge("a", "b")  # type: ignore[arg-type]
