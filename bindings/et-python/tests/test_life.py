@@ -1,11 +1,12 @@
 """The ends of processes, and copies of them."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
-from conftest import run_python
+from conftest import SIM, run_python
 
 WORK = """
 device = et.open(SIM, shutdown_timeout=0.2)
@@ -107,6 +108,13 @@ def test_free_threaded_builds_are_refused():
     done = run_python("", check=False)
     assert done.returncode == 0
     code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1; import et"
-    import subprocess
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ImportError" in done.stderr and "free-threaded" in done.stderr
+
+
+def test_devices_are_closed_when_the_interpreter_ends():
+    """Before it does: what was registered earlier is called later, and sees it."""
+    code = ("import atexit\natexit.register(lambda: print(device.closed))\n"
+            f"import et\ndevice = et.open({SIM!r})")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr
