@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use serde::Serialize;
 
+use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
 use crate::{layers, llama, loom, python, sdk, vm, wording};
@@ -19,6 +20,10 @@ struct Counts {
     skipped: u64,
     /// Why each was skipped.
     reasons: Vec<String>,
+    requirements: Summary,
+    /// What the rows of the requirements may name.
+    #[serde(skip)]
+    evidence: Evidence,
 }
 
 impl Counts {
@@ -26,6 +31,11 @@ impl Counts {
         println!("{what}: skipped, because {why}");
         self.skipped += 1;
         self.reasons.push(format!("{what}: {why}"));
+        self.step(what, Verdict::Skipped(why.into()));
+    }
+
+    fn step(&mut self, what: &str, verdict: Verdict) {
+        self.evidence.note(&format!("ci:{what}"), verdict);
     }
 
     /// Runs one check; the others go on if it fails.
@@ -40,11 +50,13 @@ impl Counts {
             Ok(Done::Checked) => {
                 println!("{what}: passed in {:.0?}", started.elapsed());
                 self.passed += 1;
+                self.step(what, Verdict::Passed);
             }
             Ok(Done::Skipped(why)) => self.skip(what, &why),
             Err(error) => {
                 println!("{what}: FAILED: {error:#}");
                 self.failed += 1;
+                self.step(what, Verdict::Failed);
             }
         }
     }
@@ -55,6 +67,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
     counts.check("wording", wording::check);
+    counts.check("requirements", requirements::check);
     counts.try_check("spelling", tools::spelling);
     counts.try_check("dependencies", tools::dependencies);
     counts.try_check("advisories", tools::advisories);
@@ -79,9 +92,20 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.try_check("llama", llama::check);
     counts.check("campaign", || execute(&mut crate::campaign("campaign")));
     counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
-    counts.check("loom", || loom::run(None));
+    let mut models = Vec::new();
+    counts.check("loom", || loom::run(None).map(|names| models = names));
+    for model in models {
+        counts.evidence.note(&format!("loom:{model}"), Verdict::Passed);
+    }
     machines(&mut counts);
     minimum_rust(&mut counts);
+    match requirements::judge(&counts.evidence) {
+        Ok(summary) => counts.requirements = summary,
+        Err(error) => {
+            println!("requirements: FAILED: {error:#}");
+            counts.failed += 1;
+        }
+    }
     println!("\n{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     for reason in &counts.reasons {
         println!("  skipped {reason}");
@@ -118,27 +142,26 @@ fn features(counts: &mut Counts) {
 /// The test command of the README; every test counts.
 fn tests(counts: &mut Counts) -> anyhow::Result<()> {
     println!("$ cargo test --workspace");
-    let output = capture(&mut cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]))?;
+    let args = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];
+    let output = capture(&mut cargo(&args))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let mut results = 0;
-    for line in text.lines() {
-        if let Some(result) = line.strip_prefix("test result: ") {
-            results += 1;
-            counts.passed += number(result, "passed")?;
-            counts.failed += number(result, "failed")?;
-            for _ in 0..number(result, "ignored")? {
-                counts.skip("a test", "it is marked as ignored");
-            }
-        } else if let Some((_, why)) = line.split_once("skipped, because ") {
-            counts.skip("part of a test", why);
+    let (tests, results) = test_results(&text);
+    for (name, verdict) in tests {
+        if let Verdict::Skipped(why) = &verdict {
+            counts.skip(&name, why);
         }
+        counts.evidence.note(&name, verdict);
+    }
+    for result in &results {
+        counts.passed += number(result, "passed")?;
+        counts.failed += number(result, "failed")?;
     }
     if !output.status.success() {
         println!("{text}\n{errors}");
         // A build failure shows in no count.
         counts.failed = counts.failed.max(1);
-    } else if results == 0 {
+    } else if results.is_empty() {
         bail!("cargo test printed no result");
     }
     Ok(())
@@ -192,6 +215,12 @@ fn machines(counts: &mut Counts) {
     match vm::measure(&vm::Options::default()) {
         Ok((report, _)) => {
             for row in report.layers {
+                let verdict = match row.reasons.first() {
+                    _ if row.failed != 0 => Verdict::Failed,
+                    Some(why) if row.passed == 0 => Verdict::Skipped(why.clone()),
+                    _ => Verdict::Passed,
+                };
+                counts.evidence.note(&format!("vm:{}", row.name), verdict);
                 counts.passed += row.passed;
                 counts.failed += row.failed;
                 counts.skipped += row.skipped;

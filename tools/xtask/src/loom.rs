@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::copy::{seed as seeded, sync};
 use crate::shell::{capture, cargo, root, write_json};
 
 #[derive(Debug, Serialize)]
@@ -53,7 +54,8 @@ const SOURCES: [&str; 9] = [
     "rustfmt.toml",
 ];
 
-pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
+/// Returns the names of the models that held.
+pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let target = root().join("target-loom");
     // All builds are of one copy. Artifacts of a second workspace would bear the same names, and
     // cargo would take those of the last mutant for fresh.
@@ -83,9 +85,10 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     restore(&copy)?;
     models.extend(all_of("shuttle", &copy, &target.join("shuttle"))?);
     let survivors = mutants.iter().filter(|mutant| !mutant.killed).count();
+    let names = models.iter().map(|model| model.name.clone()).collect();
     write_json(json, &Report { models, mutants })?;
     ensure!(survivors == 0, "{survivors} mutants survived");
-    Ok(())
+    Ok(names)
 }
 
 /// Runs the models of `et-loom` or `et-shuttle`.
@@ -134,15 +137,8 @@ fn models(text: &str) -> Vec<Model> {
 /// Seeds one bug into a copy of the sources and runs its model.
 fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
     restore(copy)?;
-    let path = copy.join(&seed.file);
-    let original = std::fs::read_to_string(&path)?;
-    ensure!(
-        original.contains(&seed.find),
-        "mutant \"{}\": its text is not in {} any more",
-        seed.name,
-        seed.file
-    );
-    std::fs::write(&path, original.replacen(&seed.find, &seed.replace, 1))?;
+    seeded(&copy.join(&seed.file), &seed.find, &seed.replace)
+        .with_context(|| format!("mutant \"{}\"", seed.name))?;
 
     let mut command = cargo(&["test"]);
     command.current_dir(copy);
@@ -184,26 +180,6 @@ fn restore(copy: &Path) -> anyhow::Result<()> {
             manifest.split_once("[dev-dependencies]").context("no dev-dependencies")?;
         let after = rest.split_once("\n[").map_or(String::new(), |(_, after)| format!("[{after}"));
         std::fs::write(&path, format!("{before}{after}"))?;
-    }
-    Ok(())
-}
-
-/// Copies a file or folder where it differs, so that builds stay incremental.
-fn sync(from: &Path, to: &Path) -> anyhow::Result<()> {
-    if from.is_dir() {
-        std::fs::create_dir_all(to)?;
-        for entry in std::fs::read_dir(from)? {
-            let name = entry?.file_name();
-            sync(&from.join(&name), &to.join(&name))?;
-        }
-        return Ok(());
-    }
-    if let Some(folder) = to.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let bytes = std::fs::read(from).with_context(|| format!("reading {}", from.display()))?;
-    if std::fs::read(to).ok().as_ref() != Some(&bytes) {
-        std::fs::write(to, bytes).with_context(|| format!("writing {}", to.display()))?;
     }
     Ok(())
 }

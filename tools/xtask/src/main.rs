@@ -4,11 +4,13 @@
 #![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 
 mod ci;
+mod copy;
 mod generate;
 mod layers;
 mod llama;
 mod loom;
 mod python;
+mod requirements;
 mod sdk;
 mod shell;
 mod tools;
@@ -64,6 +66,8 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Breaks what each requirement that is met asks for, and shows that its test notices.
+    Requirements(requirements::Options),
     /// Writes what the book and the kernels say about cells and mutants.
     Generate,
     /// Installs libraries, headers, packages and the compiler wrapper for programs and kernels.
@@ -93,7 +97,8 @@ fn main() -> anyhow::Result<()> {
         }
         Command::Campaign { args } => execute(campaign("campaign").args(args)),
         Command::Soak { args } => execute(campaign("soak").args(args)),
-        Command::Loom { json } => loom::run(json.as_deref()),
+        Command::Loom { json } => loom::run(json.as_deref()).map(drop),
+        Command::Requirements(options) => requirements::run(&options),
         Command::Generate => generate::run(),
         Command::Sdk(options) => sdk::run(&options),
         Command::Llama(options) => llama::run(&options),
