@@ -61,7 +61,7 @@ enum What {
 /// A measurement: its name, and how to make it.
 type Bench = (&'static str, fn() -> anyhow::Result<Figure>);
 
-const BENCHES: [Bench; 14] = [
+const BENCHES: &[Bench] = &[
     ("submit_latency_us", host::submit_latency),
     ("submit_throughput_per_s", host::submit_throughput),
     ("copy_h2d_dma_ratio", copies::dma),
