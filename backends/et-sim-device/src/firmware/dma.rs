@@ -23,7 +23,7 @@ const MAX_NODE_BYTES: u64 = 128 << 20;
 const SCRATCHPAD: std::ops::RangeInclusive<u64> =
     abi::SCRATCHPAD_FIRST.as_u64()..=abi::SCRATCHPAD_LAST.as_u64();
 /// What a channel copies before other work gets its turn.
-const SLICE_BYTES: u64 = 64 << 10;
+const SLICE_BYTES: u64 = 32 << 10;
 /// What is kept of a copy that goes through the firmware's own memory.
 const PIECE_BYTES: usize = 64 << 10;
 /// A list up to this size is copied at once.
