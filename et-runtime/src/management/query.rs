@@ -286,7 +286,8 @@ impl<H: Hal> Management<H> {
         Ok(status.status.get().into())
     }
 
-    /// Returns statistics; none of an unknown kind. Powers in mW and voltages in mV; the interface does not name units.
+    /// Returns statistics; none of an unknown kind. Powers are in mW and voltages in mV: the
+    /// interface does not name units.
     ///
     /// # Errors
     /// See [`Management`].
