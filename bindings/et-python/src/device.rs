@@ -53,6 +53,21 @@ impl Device {
     pub(crate) fn of(card: &Arc<Card>) -> Self {
         Self { card: Arc::clone(card) }
     }
+
+    /// Copies to new memory: in a stream, or without waiting for any other work.
+    fn set(
+        &self,
+        py: Python<'_>,
+        buffer: &Buffer,
+        bytes: &[u8],
+        stream: Option<&Stream>,
+    ) -> PyResult<()> {
+        match stream {
+            // A failure is in the list of the stream.
+            Some(stream) => buffer.write(py, bytes, Some(stream)).map(drop),
+            None => buffer.write(py, bytes, Some(&self.stream()?))?.wait(py, None),
+        }
+    }
 }
 
 /// Opens a device by its locator.
@@ -168,15 +183,16 @@ impl Device {
 
     /// Allocates an array of zeros.
     #[pyo3(signature = (shape, dtype = None))]
-    fn zeros(&self, py: Python<'_>, shape: Shape, dtype: Option<DType>) -> PyResult<Py<Buffer>> {
-        let buffer = Py::new(py, self.empty(py, shape, dtype)?)?;
-        // A stream of its own waits for no other, so there is nothing to wait for later.
-        buffer.call_method1(py, "fill", (0,))?.call_method0(py, "wait")?;
+    fn zeros(&self, py: Python<'_>, shape: Shape, dtype: Option<DType>) -> PyResult<Buffer> {
+        let buffer = self.empty(py, shape, dtype)?;
+        // Not behind other work, and ended when any stream may use it.
+        buffer.fill(py, 0, Some(&self.stream()?))?.wait(py, None)?;
         Ok(buffer)
     }
 
     /// Copies an array to new device memory, of the same shape and type: NumPy's, or anything with
-    /// the buffer protocol.
+    /// the buffer protocol. The copy has ended when this returns; with a stream, it is in the order
+    /// of that.
     #[pyo3(signature = (source, *, stream = None))]
     fn array(
         &self,
@@ -190,8 +206,7 @@ impl Device {
             return Err(error::raise("ArgumentError", text));
         };
         let buffer = Buffer::alloc(py, &self.card, source.shape().to_vec(), Some(dtype))?;
-        // Later operations of the stream come after it; its failure is in the list of the stream.
-        buffer.write(py, source.bytes(), stream)?;
+        self.set(py, &buffer, source.bytes(), stream)?;
         Ok(buffer)
     }
 
@@ -216,7 +231,7 @@ impl Device {
     ) -> PyResult<Buffer> {
         dlpack::import(source, |dtype, shape, bytes| {
             let buffer = Buffer::alloc(py, &self.card, shape.to_vec(), Some(dtype))?;
-            buffer.write(py, bytes, stream)?;
+            self.set(py, &buffer, bytes, stream)?;
             Ok(buffer)
         })
     }

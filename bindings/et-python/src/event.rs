@@ -75,7 +75,7 @@ impl Event {
 
     /// Waits for the end, for at most `timeout` seconds. Raises what the operation failed with.
     #[pyo3(signature = (timeout = None))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let event = self.get()?;
         let limit = wait::timeout(timeout)?;
         let outcome = wait::wait(py, limit, |slice| match event.wait(slice) {

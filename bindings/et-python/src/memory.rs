@@ -350,7 +350,12 @@ impl Buffer {
 
     /// Sets every byte.
     #[pyo3(signature = (byte, *, stream = None))]
-    fn fill(&self, py: Python<'_>, byte: u8, stream: Option<&Stream>) -> PyResult<Event> {
+    pub(crate) fn fill(
+        &self,
+        py: Python<'_>,
+        byte: u8,
+        stream: Option<&Stream>,
+    ) -> PyResult<Event> {
         let slice = self.slice()?;
         let stream = self.stream(stream)?;
         Self::settle(py, &stream, None)?;

@@ -177,3 +177,13 @@ def test_copies_within_the_device(device):
 def test_large_arrays_come_back(device):
     values = np.random.default_rng(0).integers(0, 255, 24 << 20, dtype="u1")
     np.testing.assert_array_equal(device.array(values).to_numpy(), values)
+
+
+def test_new_arrays_wait_for_nothing_else(device, hang):
+    event = hang.launch()
+    array = device.array(np.arange(8, dtype="u1"))
+    zeros = device.zeros(8, "u1")
+    other = device.stream()
+    assert array.to_bytes(stream=other, timeout=10) == bytes(range(8))
+    assert zeros.to_bytes(stream=other, timeout=10) == bytes(8) and not event.done
+    event.abort()
