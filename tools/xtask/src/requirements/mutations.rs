@@ -92,8 +92,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut fates = Vec::new();
     for mutation in chosen {
         restore(&copy)?;
-        let killed = is_killed(mutation, &copy, &target)
-            .with_context(|| format!("the mutation for {}", mutation.ids.join(", ")))?;
+        let killed = is_killed(mutation, &copy, &target).unwrap_or_else(|error| {
+            println!("{}: {error:#}", mutation.ids.join(" "));
+            false
+        });
         let fate = if killed { "killed by" } else { "SURVIVED" };
         let unseen = if mutation.seen { "" } else { " (not marked as seen)" };
         println!("{:<30} {fate} {}{unseen}", mutation.ids.join(" "), mutation.test);
