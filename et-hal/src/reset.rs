@@ -16,6 +16,8 @@ pub enum ResetScope {
     Function,
     /// Everything behind the slot.
     Slot,
+    /// The whole chip with its memory, by itself; by message.
+    Chip,
 }
 
 impl fmt::Display for ResetScope {
@@ -25,6 +27,7 @@ impl fmt::Display for ResetScope {
             Self::Operations => "operations",
             Self::Function => "function",
             Self::Slot => "slot",
+            Self::Chip => "chip",
         })
     }
 }

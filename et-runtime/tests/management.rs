@@ -15,7 +15,7 @@ use et_runtime::management::{
     ErrorCounts, ErrorSource, EventId, ManagementEventKind, Module, PowerState, StatsKind, Unit,
 };
 use et_runtime::{Config, Device, Error, Management};
-use et_sim_device::{ErrorSource as Injected, FirmwareImage, ImageError};
+use et_sim_device::{ErrorSource as Injected, Fault, FirmwareImage, ImageError};
 
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(20);
@@ -72,14 +72,22 @@ fn errors_are_counted_and_events_come_in_order() {
         let management = management.clone();
         std::thread::spawn(move || management.event(LONG).unwrap().unwrap())
     };
-    device.hal().board().inject_errors(Injected::Dram, 9, 0);
+    device.hal().board().inject(Fault::Ecc {
+        source: Injected::Dram,
+        corrected: 9,
+        uncorrectable: 0,
+    });
     let ManagementEventKind::Card(event) = listener.join().unwrap().kind else { panic!() };
     assert_eq!((event.id, event.count), (EventId::DramCorrected, 9));
     let ErrorCounts { corrected, uncorrectable, .. } =
         management.error_counts(ErrorSource::Dram).unwrap();
     assert_eq!((corrected, uncorrectable), (9, 0));
     // An event that comes before an answer is kept.
-    device.hal().board().inject_errors(Injected::Sram, 0, 1);
+    device.hal().board().inject(Fault::Ecc {
+        source: Injected::Sram,
+        corrected: 0,
+        uncorrectable: 1,
+    });
     let counted = |source| management.error_counts(source).unwrap().uncorrectable;
     while counted(ErrorSource::Sram) == 0 {}
     let event = management.event(LONG).unwrap().unwrap();
@@ -96,12 +104,12 @@ fn events_that_the_device_had_no_room_for_do_not_go_unnoticed() {
     let raised = || board.interrupts().raised(Vector::MgmtCompletion);
     // Events of 32 bytes each; the queue takes 54 of them.
     for count in 1..=54 {
-        board.inject_errors(Injected::Pcie, 1, 0);
+        board.inject(Fault::Ecc { source: Injected::Pcie, corrected: 1, uncorrectable: 0 });
         while raised() < count {
             std::thread::yield_now();
         }
     }
-    board.inject_errors(Injected::Pcie, 1, 0);
+    board.inject(Fault::Ecc { source: Injected::Pcie, corrected: 1, uncorrectable: 0 });
     while management.error_counts(ErrorSource::Pcie).map_or(0, |counts| counts.corrected) < 55 {}
     let counters = management.counters();
     assert_eq!(counters.events, 54, "one event is lost on the device");

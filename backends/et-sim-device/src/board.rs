@@ -10,11 +10,10 @@ use et_hal::{BarOffset, Endpoint, Generation, Width};
 use et_sim_cores::Dram;
 
 use crate::compute::{self, Compute};
-use crate::firmware::{Firmware, Flash, Injected};
+use crate::firmware::{Firmware, Flash};
 use crate::interrupt::{Bell, DoorbellLines};
 use crate::{
-    BoardConfig, BoardError, ErrorSource, Event, Fault, HostMemory, Interrupts, RegisterPage,
-    ResetBusy, Waited,
+    BoardConfig, BoardError, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy, Waited,
 };
 
 /// What a host access to a BAR meets.
@@ -89,9 +88,6 @@ pub(crate) struct Slot {
     /// Raised when it has.
     faults_taken: Event,
     flash: Mutex<Flash>,
-    /// Errors that the service processor has not counted yet.
-    injected: Mutex<Vec<Injected>>,
-    has_injected: AtomicBool,
 }
 
 /// Statistics with one writer, the firmware thread.
@@ -207,16 +203,6 @@ impl Slot {
         self.flash.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the errors that were injected since the last call.
-    pub(crate) fn take_injected(&self) -> Vec<Injected> {
-        // Relaxed load first: this runs in every round of the firmware loop.
-        if !self.has_injected.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        self.has_injected.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.injected.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// The chip resets itself: the BARs answer nothing until the firmware has booted, and a host
     /// has to enable memory space and MSIs again.
     pub(crate) fn chip_reset(&self, of: Generation) {
@@ -320,8 +306,6 @@ impl Board {
             new_faults: Mutex::default(),
             faults_taken: Event::new(),
             flash: Mutex::new(Flash::new(&config)),
-            injected: Mutex::default(),
-            has_injected: AtomicBool::new(false),
             config,
         });
         let firmware = Firmware::new(Arc::clone(&slot), compute);
@@ -378,15 +362,6 @@ impl Board {
             (4, Width::W32, 1) => self.slot.bell.ring(Endpoint::Operations),
             _ => {}
         }
-    }
-
-    /// Has error correction find errors: they are counted, and an event says so.
-    pub fn inject_errors(&self, source: ErrorSource, corrected: u32, uncorrectable: u32) {
-        let slot = &self.slot;
-        let injected = Injected { source, corrected, uncorrectable };
-        slot.injected.lock().unwrap_or_else(PoisonError::into_inner).push(injected);
-        slot.has_injected.store(true, Ordering::Relaxed);
-        slot.bell.raise();
     }
 
     /// Tells the device that the host has written its memory through BAR0.
@@ -489,7 +464,8 @@ impl Board {
     /// Makes the device do one more thing wrong, from now on; returns when its firmware knows.
     ///
     /// Counts of the fault start now. A fault of the boot, or of the registers, shows at every boot
-    /// that follows; all others end with the next reset, but for those of interrupts, which stay.
+    /// that follows. All others end with the next reset of the endpoint, but for those of interrupts,
+    /// which stay. [`Fault::Ecc`] is counted, and announced, at once.
     pub fn inject(&self, fault: Fault) {
         let slot = &self.slot;
         if fault.is_of_boot() {

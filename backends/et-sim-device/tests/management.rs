@@ -252,11 +252,11 @@ fn errors_are_counted_and_announced() {
     let counts = |ecc: u32, uecc: u32| ErrorCounts { ecc: ecc.into(), uecc: uecc.into() };
     assert_eq!(host.get(calls::GET_MODULE_SRAM_ECC_UECC), counts(3, 1));
     assert_eq!(host.events.iter().map(|event| event.count).collect::<Vec<_>>(), [3, 1]);
-    host.board.inject_errors(ErrorSource::Dram, 7, 0);
+    host.board.inject(Fault::Ecc { source: ErrorSource::Dram, corrected: 7, uncorrectable: 0 });
     let event = host.event();
     assert_eq!((event.id, event.class), (EventId::DramCorrected, EventClass::Warning));
     assert_eq!(event.count, 7);
-    host.board.inject_errors(ErrorSource::Pcie, 0, 2);
+    host.board.inject(Fault::Ecc { source: ErrorSource::Pcie, corrected: 0, uncorrectable: 2 });
     assert_eq!(host.event().id, EventId::PcieUncorrected);
     assert_eq!(host.get(calls::GET_MODULE_DDR_ECC_UECC), counts(7, 0));
     assert_eq!(host.get(calls::GET_MODULE_PCIE_ECC_UECC), counts(0, 2));

@@ -8,6 +8,7 @@ use et_hal::{Hal, Loss, Reset, ResetScope};
 
 use super::Device;
 use crate::link::Wire;
+use crate::sync::lock;
 use crate::{Error, Result};
 
 /// What [`Device::recover`] may do.
@@ -21,7 +22,7 @@ pub struct RecoveryPolicy {
 }
 
 impl RecoveryPolicy {
-    /// Everything is allowed, and may take five seconds a step.
+    /// Everything through the bus is allowed, and may take five seconds a step.
     #[must_use]
     pub const fn new() -> Self {
         Self { widest: ResetScope::Slot, timeout: Duration::from_secs(5) }
@@ -60,11 +61,13 @@ pub enum Remedy {
 
 impl Remedy {
     /// From the gentlest to the most violent.
-    const LADDER: [Self; 4] = [
+    const LADDER: [Self; 6] = [
         Self::Abort,
         Self::Reset(ResetScope::Compute),
+        Self::Reset(ResetScope::Operations),
         Self::Reset(ResetScope::Function),
         Self::Reset(ResetScope::Slot),
+        Self::Reset(ResetScope::Chip),
     ];
 
     fn is_within(self, widest: ResetScope) -> bool {
@@ -75,14 +78,18 @@ impl Remedy {
     }
 
     /// Returns `true` if it can mend a device in this state at all.
-    fn helps_against(self, ill: &Error) -> bool {
-        match (self, ill) {
+    fn helps_against(self, ill: &Ill) -> bool {
+        let Ill::Operations(error) = ill else {
+            // The service processor starts anew with the function at the earliest.
+            return matches!(self, Self::Reset(scope) if scope >= ResetScope::Function);
+        };
+        match (self, error) {
             (Self::Abort, Error::NeedsReset { .. }) => false,
             (Self::Reset(scope), Error::NeedsReset { scope: needed, .. }) => scope >= *needed,
             (Self::Abort | Self::Reset(ResetScope::Compute), _) => {
                 // The firmware must still listen.
                 !matches!(
-                    ill,
+                    error,
                     Error::Lost { .. }
                         | Error::Hal { .. }
                         | Error::Open(_)
@@ -101,6 +108,20 @@ impl fmt::Display for Remedy {
             Self::Abort => f.write_str("abort"),
             Self::Reset(scope) => write!(f, "{scope} reset"),
         }
+    }
+}
+
+/// Which endpoint does not work, and why.
+#[derive(Clone, Debug)]
+enum Ill {
+    Operations(Error),
+    Management(Error),
+}
+
+impl Ill {
+    fn error(&self) -> &Error {
+        let (Self::Operations(error) | Self::Management(error)) = self;
+        error
     }
 }
 
@@ -148,8 +169,9 @@ fn list(steps: &[RecoveryStep]) -> String {
 
 impl<H: Hal> Device<H> {
     /// Makes the device work again with the gentlest remedy that helps: an abort of all work in
-    /// flight, then wider and wider resets as far as the policy allows. After each it is checked
-    /// whether the device works.
+    /// flight, then wider and wider resets as far as the policy allows: of the compute cores, the
+    /// operations endpoint, the function, the slot, the chip. After each it is checked whether the
+    /// device works.
     ///
     /// A device that works and has nothing in flight is left alone.
     ///
@@ -159,9 +181,12 @@ impl<H: Hal> Device<H> {
     /// Spec: §10, §18
     pub fn recover(&mut self, policy: &RecoveryPolicy) -> Result<Recovery, RecoveryError> {
         let mut recovery = Recovery { ill: None, steps: Vec::new(), lost: Loss::default() };
-        let Err(mut ill) = self.check(policy.timeout) else { return Ok(recovery) };
-        tracing::warn!(error = &ill as &dyn std::error::Error, "recovery of the device");
-        recovery.ill = Some(ill.clone());
+        // Who has not used the management endpoint does not miss it.
+        let is_managed = lock(self.management_slot()).is_some();
+        let Err(mut ill) = self.check(is_managed, policy.timeout) else { return Ok(recovery) };
+        let error = ill.error() as &dyn std::error::Error;
+        tracing::warn!(error, "recovery of the device");
+        recovery.ill = Some(ill.error().clone());
         for remedy in Remedy::LADDER {
             if !remedy.is_within(policy.widest) || !remedy.helps_against(&ill) {
                 continue;
@@ -169,21 +194,32 @@ impl<H: Hal> Device<H> {
             let started = self.link.now();
             let outcome = self
                 .apply(remedy, policy.timeout, &mut recovery.lost)
-                .and_then(|()| self.check(policy.timeout));
+                .map_err(Ill::Operations)
+                .and_then(|()| self.check(is_managed, policy.timeout));
             let took = self.link.now().saturating_sub(started);
             tracing::info!(%remedy, ?took, works = outcome.is_ok(), "remedy");
-            recovery.steps.push(RecoveryStep { remedy, took, outcome: outcome.clone() });
+            let result = outcome.as_ref().map(|&()| ()).map_err(|ill| ill.error().clone());
+            recovery.steps.push(RecoveryStep { remedy, took, outcome: result });
             match outcome {
                 Ok(()) => return Ok(recovery),
-                Err(error) => ill = error,
+                Err(still) => ill = still,
             }
         }
-        Err(RecoveryError { steps: recovery.steps, ill })
+        Err(RecoveryError { steps: recovery.steps, ill: ill.error().clone() })
     }
 
     /// Returns what is wrong: the device is lost, compute is down, firmware does not answer, or
     /// something is still in flight.
-    fn check(&self, timeout: Duration) -> Result<()> {
+    fn check(&self, is_managed: bool, timeout: Duration) -> Result<(), Ill> {
+        self.check_operations(timeout).map_err(Ill::Operations)?;
+        if is_managed {
+            let uptime = self.management().and_then(|it| it.with_timeout(timeout).uptime());
+            uptime.map_err(Ill::Management)?;
+        }
+        Ok(())
+    }
+
+    fn check_operations(&self, timeout: Duration) -> Result<()> {
         let link = &self.link;
         if let Some(error) = link.compute_refusal() {
             return Err(error);
@@ -217,6 +253,14 @@ impl<H: Hal> Device<H> {
             Remedy::Reset(ResetScope::Compute) => {
                 lost.compute = true;
                 self.reset_compute(timeout)
+            }
+            Remedy::Reset(ResetScope::Operations) => {
+                *lost = Loss { queues: true, compute: true, ..*lost };
+                self.reset_operations(timeout)
+            }
+            Remedy::Reset(ResetScope::Chip) => {
+                *lost = Loss { queues: true, compute: true, memory: true };
+                self.reset_chip(timeout)
             }
             Remedy::Reset(scope) => {
                 let hal = self.hal();

@@ -22,6 +22,7 @@ pub(crate) enum Step {
     Streams,
     GraphStreams,
     GraphResident,
+    Management,
     Abort,
     ComputeReset,
     Reset,
@@ -29,7 +30,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Open,
         Self::Load,
         Self::Upload,
@@ -38,6 +39,7 @@ impl Step {
         Self::Streams,
         Self::GraphStreams,
         Self::GraphResident,
+        Self::Management,
         Self::Abort,
         Self::ComputeReset,
         Self::Reset,
@@ -112,6 +114,16 @@ pub(crate) fn run<H: Hal>(
     graph(device, &add, Place::Streams)?;
     before(Step::GraphResident);
     graph(device, &add, Place::Resident)?;
+
+    before(Step::Management);
+    let management = device.management()?.with_timeout(LIMIT);
+    let serial = management.serial_number()?;
+    for _ in 0..4 {
+        if management.serial_number()? != serial || management.temperatures()?.minion_average_c == 0
+        {
+            return Err(Trouble::Wrong("the card's data changes".into()));
+        }
+    }
 
     before(Step::Abort);
     let endless = device.default_stream().launch(&Launch::new(&hang))?;

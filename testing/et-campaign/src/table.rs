@@ -50,6 +50,9 @@ const FAULTS: &[(&str, Severity)] = &[
     ("bad-crc:mgmt", Severity::Fatal),
     ("bad-size:ops:600", Severity::Fatal),
     ("no-frequency", Severity::Harmless),
+    ("ecc:dram:3:1", Severity::Harmless),
+    ("sp-silent:1", Severity::Curable),
+    ("sp-garbage:2:64", Severity::Curable),
 ];
 
 /// How bad a fault is.

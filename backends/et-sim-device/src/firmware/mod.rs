@@ -22,8 +22,8 @@ mod sq;
 mod tests;
 mod trace;
 mod user_trace;
+pub(crate) use sp::Flash;
 pub use sp::{FirmwareImage, ImageError};
-pub(crate) use sp::{Flash, Injected};
 pub(crate) use user_trace::UserTrace;
 
 use std::hint;
@@ -284,6 +284,9 @@ impl Firmware {
                 fault => {
                     if let Some(mm) = &mut self.mm {
                         mm.add_fault(fault);
+                    }
+                    if let Some(sp) = &mut self.sp {
+                        sp.add_fault(fault);
                     }
                 }
             }

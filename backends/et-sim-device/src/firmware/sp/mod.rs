@@ -10,7 +10,7 @@ mod image;
 mod settings;
 
 pub use image::{FirmwareImage, ImageError};
-pub(crate) use settings::{Flash, Injected};
+pub(crate) use settings::Flash;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,6 +65,7 @@ pub(crate) struct ServiceProcessor {
     /// Responses so far.
     responses: u64,
     noise: Noise,
+    faults: Vec<Fault>,
 }
 
 impl ServiceProcessor {
@@ -86,13 +87,32 @@ impl ServiceProcessor {
             order: None,
             responses: 0,
             noise: Noise::new(slot.config.seed),
+            faults: Vec::new(),
         };
         for fault in &slot.config.faults {
-            if let Fault::Ecc { source, corrected, uncorrectable } = *fault {
-                sp.count_errors(&Injected { source, corrected, uncorrectable });
-            }
+            sp.add_fault(*fault);
         }
         Ok(sp)
+    }
+
+    /// Starts to do something wrong, if it is this endpoint's to do; counts start now.
+    pub(crate) fn add_fault(&mut self, fault: Fault) {
+        let past = self.responses;
+        match fault {
+            Fault::Ecc { source, corrected, uncorrectable } => {
+                for event in self.settings.count_errors(source, corrected, uncorrectable) {
+                    self.send(&event);
+                }
+            }
+            Fault::SpGarbage { nth, size } => {
+                self.faults.push(Fault::SpGarbage { nth: nth.saturating_add(past), size });
+            }
+            Fault::SpSilent { after } => {
+                self.faults.push(Fault::SpSilent { after: after.saturating_add(past) });
+            }
+            Fault::Noise => self.faults.push(fault),
+            _ => {}
+        }
     }
 
     /// Looks after the card and takes one command, if there is one; returns `true` if there was.
@@ -100,9 +120,6 @@ impl ServiceProcessor {
         let load = if computes { Load::Busy } else { Load::Idle };
         if self.health.has_news(load) {
             self.observe(load);
-        }
-        for injected in self.slot.take_injected() {
-            self.count_errors(&injected);
         }
         let rung = self.slot.bell.rung(Endpoint::Management);
         if rung != self.doorbells_seen {
@@ -153,18 +170,12 @@ impl ServiceProcessor {
         }
     }
 
-    fn count_errors(&mut self, injected: &Injected) {
-        for event in self.settings.count_errors(injected) {
-            self.send(&event);
-        }
-    }
-
     fn execute(&mut self, message: &[u8]) {
         let Ok((header, payload)) = parse_command(message) else { return };
         let (id, tag) = (header.msg_id.get(), header.tag());
         let is_silent =
             |fault: &Fault| matches!(fault, Fault::SpSilent { after } if self.responses >= *after);
-        if self.slot.config.faults.iter().any(is_silent) {
+        if self.faults.iter().any(is_silent) {
             return;
         }
         let started = Instant::now();
@@ -191,7 +202,7 @@ impl ServiceProcessor {
             len = CUT_RESPONSE_BYTES;
         }
         self.responses += 1;
-        for fault in &self.slot.config.faults {
+        for fault in &self.faults {
             match *fault {
                 Fault::SpGarbage { nth, size } if nth == self.responses => {
                     self.noise.fill(&mut bytes);

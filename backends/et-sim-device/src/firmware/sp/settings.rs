@@ -56,14 +56,6 @@ impl Flash {
     }
 }
 
-/// Errors to be counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Injected {
-    pub(crate) source: ErrorSource,
-    pub(crate) corrected: u32,
-    pub(crate) uncorrectable: u32,
-}
-
 /// What commands set until the next reset of the chip.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -129,18 +121,23 @@ impl Settings {
     }
 
     /// Counts errors; returns the events of it.
-    pub(super) fn count_errors(&mut self, injected: &Injected) -> Vec<Event> {
-        let counts = &mut self.errors[injected.source as usize];
-        counts.ecc += injected.corrected;
-        counts.uecc += injected.uncorrectable;
-        let (corrected, uncorrectable) = match injected.source {
+    pub(super) fn count_errors(
+        &mut self,
+        source: ErrorSource,
+        corrected: u32,
+        uncorrectable: u32,
+    ) -> Vec<Event> {
+        let counts = &mut self.errors[source as usize];
+        counts.ecc += corrected;
+        counts.uecc += uncorrectable;
+        let (of_corrected, of_others) = match source {
             ErrorSource::Dram => (EventId::DramCorrected, EventId::DramUncorrected),
             ErrorSource::Sram => (EventId::SramCorrected, EventId::SramUncorrected),
             ErrorSource::Pcie => (EventId::PcieCorrected, EventId::PcieUncorrected),
         };
         [
-            (corrected, EventClass::Warning, injected.corrected),
-            (uncorrectable, EventClass::Fatal, injected.uncorrectable),
+            (of_corrected, EventClass::Warning, corrected),
+            (of_others, EventClass::Fatal, uncorrectable),
         ]
         .into_iter()
         .filter(|(.., count)| *count != 0)
