@@ -237,8 +237,8 @@ fn firmware_is_updated_and_bad_images_leave_the_device_untouched() {
 
 #[test]
 fn a_hung_firmware_is_reset_alone() {
-    // It executes the greeting, and then nothing more.
-    let mut device = device("fault=hang:5");
+    let mut device = device("");
+    device.hal().board().inject(Fault::Hang { after: 0 });
     let management = device.management().unwrap();
     let buffer = device.alloc(64).unwrap();
     let stream = device.stream();
@@ -252,6 +252,7 @@ fn a_hung_firmware_is_reset_alone() {
     let ManagementEventKind::Card(event) = event.kind else { panic!() };
     assert_eq!(event.id, EventId::MinionHangs);
     assert!(matches!(stream.fill(&buffer, 1), Err(Error::Stale | Error::ForeignBuffer)));
+    works(&device);
 }
 
 #[test]
