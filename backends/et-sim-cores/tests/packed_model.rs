@@ -196,7 +196,7 @@ proptest! {
     ) {
         const START: u64 = DATA + 8192;
         let mut bench = Bench::new(memory);
-        let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n * 77 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| ((n * 77) >> 3) as u8).collect();
         bench.dram.write(DATA, &bytes).unwrap();
         let base = START + at;
         bench.hart.set_x(10, base);

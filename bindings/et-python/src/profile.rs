@@ -24,6 +24,8 @@ pub(crate) struct Profile {
 pub(crate) struct Record {
     /// What it was.
     name: &'static str,
+    /// Name of the kernel, of a launch.
+    kernel: Option<String>,
     /// Number of the operation.
     id: u64,
     /// Number of its stream.
@@ -87,6 +89,7 @@ impl Profile {
         self.with(|profile, _| {
             let records = profile.records.iter().map(|record| Record {
                 name: record.name,
+                kernel: record.kernel.as_deref().map(str::to_owned),
                 id: record.id,
                 stream: record.stream,
                 queued: seconds(record.timeline.queued),

@@ -231,7 +231,9 @@ def test_recordings(device, saxpy, xy, tmp_path):
     profile.save(tmp_path / "trace.json")
     import json
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert sum(event["ph"] == "X" and event["pid"] == 1 for event in events) == len(names)
+    assert profile.records[0].kernel == "saxpy"
+    operations = [event["name"] for event in events if event["ph"] == "b" and event["pid"] == 1]
+    assert operations == ["saxpy", "trap_load"]
     shown = profile._repr_html_()
     assert shown.startswith("<svg") and shown.count("<rect") == len(names)
 

@@ -81,7 +81,7 @@ pub struct ManagementCounters {
 /// # Examples
 ///
 /// ```
-/// # let hal = et_hal_sim::SimHal::open("sim:shires=1,dram=256MiB,serial=A-7".parse()?)?;
+/// # let hal = et_hal_sim::SimHal::open("shires=1,dram=256MiB,serial=A-7".parse()?)?;
 /// let device = et_runtime::Device::open(hal)?;
 /// let management = device.management()?;
 /// assert_eq!(management.serial_number()?, "A-7");

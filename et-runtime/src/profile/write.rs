@@ -184,12 +184,12 @@ impl<W: Write> ProfileWriter<W> {
     /// # Errors
     /// Those of the writer.
     pub fn finish(mut self) -> io::Result<()> {
-        let error = self.clock.error().map(micros);
-        let end = json!({
-            "dropped": self.dropped,
-            "clock_error_us": error,
-            "clock_is_consistent": self.clock.is_consistent(),
-        });
+        let mut end = json!({ "dropped": self.dropped });
+        // Without a frequency there is no clock to be wrong.
+        if let Some(error) = self.clock.error() {
+            end["clock_error_us"] = json!(micros(error));
+            end["clock_is_consistent"] = json!(self.clock.is_consistent());
+        }
         match self.format {
             ProfileFormat::Chrome => write!(self.out, "],\"otherData\":{end}}}")?,
             ProfileFormat::JsonLines => self.line(&json!({ "kind": "end", "end": end }))?,

@@ -74,7 +74,7 @@ def profile(of):
     start = min(record.queued for record in records)
     span = max(max(record.completed for record in records) - start, 1e-9)
     streams = sorted({record.stream for record in records})
-    names = sorted({record.name for record in records})
+    names = sorted({record.kernel or record.name for record in records})
     width, row, left = 900, 24, 80
     parts = []
     for line, stream in enumerate(streams):
@@ -82,9 +82,9 @@ def profile(of):
     for record in records:
         at = left + (record.sent - start) / span * (width - left)
         long = max((record.completed - record.sent) / span * (width - left), 1)
-        colour = "#e45756" if record.failed else _COLOURS[names.index(record.name) % len(_COLOURS)]
+        colour = "#e45756" if record.failed else _COLOURS[names.index(record.kernel or record.name) % len(_COLOURS)]
         micros = (record.completed - record.sent) * 1e6
-        title = escape(f"{record.name} {record.id}: {micros:.1f} µs"
+        title = escape(f"{record.kernel or record.name} {record.id}: {micros:.1f} µs"
                        + (", failed" if record.failed else ""))
         parts.append(f"<rect x='{at:.1f}' y='{streams.index(record.stream) * row + 4}' "
                      f"width='{long:.1f}' height='{row - 8}' fill='{colour}'>"
