@@ -215,7 +215,10 @@ impl<H: Hal> Load<H> {
         let (Wire::Launch(wire), Then::Launch(launched)) = (&mut self.wire, &mut self.then) else {
             return;
         };
-        wire.launch.args.get_or_insert(context.args());
+        // Without arguments the kernel gets null, not those of an earlier launch.
+        if !wire.payload.arguments().is_empty() {
+            wire.launch.args.get_or_insert(context.args());
+        }
         wire.launch.exception_buffer = Some(context.exceptions());
         launched.context = Some(context);
     }

@@ -17,6 +17,7 @@ crate::case::group! { Runtime, "runtime::failures":
         [Need::Compute, Need::Shires(2)],
     a_core_has_registers_and_memory_as_the_kernel_left_them [Need::Compute],
     an_illegal_instruction_is_reported [Need::Compute],
+    a_launch_without_arguments_sees_none_of_before [Need::Compute],
     all_harts_may_fail_at_once [Need::Compute],
     a_negative_return_value_reaches_the_caller [Need::Compute],
     a_kernel_that_gives_up_is_reported [Need::Compute],
@@ -92,6 +93,17 @@ fn a_core_has_registers_and_memory_as_the_kernel_left_them<H: Hal>(
     let read = CoreFile::read(file).map_err(|error| Failure::new(error.to_string()))?;
     check_eq!(read.failure.contexts, failure.contexts, "the registers");
     check_eq!(read.failure.to_string(), failure.to_string(), "the report");
+    bench.works()
+}
+
+/// Without arguments the kernel gets a null pointer, and takes rank 0.
+fn a_launch_without_arguments_sees_none_of_before<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("trap_load")?;
+    // No hart has this rank, so none traps.
+    bench.run(&Launch::new(&kernel).u64(1 << 20))?;
+    let failure = bench.fails(&Launch::new(&kernel))?;
+    check_eq!(only(&failure)?.hart_id, bench.hart_of_rank(0)?, "the hart");
     bench.works()
 }
 
