@@ -18,6 +18,8 @@ struct Counts {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// What failed.
+    failures: Vec<String>,
     /// Why each was skipped.
     reasons: Vec<String>,
     requirements: Summary,
@@ -32,6 +34,12 @@ impl Counts {
         self.skipped += 1;
         self.reasons.push(format!("{what}: {why}"));
         self.step(what, Verdict::Skipped(why.into()));
+    }
+
+    fn fail(&mut self, what: &str, why: &str) {
+        println!("{what}: FAILED: {why}");
+        self.failed += 1;
+        self.failures.push(format!("{what}: {why}"));
     }
 
     fn step(&mut self, what: &str, verdict: Verdict) {
@@ -54,8 +62,7 @@ impl Counts {
             }
             Ok(Done::Skipped(why)) => self.skip(what, &why),
             Err(error) => {
-                println!("{what}: FAILED: {error:#}");
-                self.failed += 1;
+                self.fail(what, &format!("{error:#}"));
                 self.step(what, Verdict::Failed);
             }
         }
@@ -101,14 +108,14 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     minimum_rust(&mut counts);
     match requirements::judge(&counts.evidence) {
         Ok(summary) => counts.requirements = summary,
-        Err(error) => {
-            println!("requirements: FAILED: {error:#}");
-            counts.failed += 1;
-        }
+        Err(error) => counts.fail("requirements", &format!("{error:#}")),
     }
     println!("\n{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     for reason in &counts.reasons {
         println!("  skipped {reason}");
+    }
+    for failure in &counts.failures {
+        println!("  FAILED {failure}");
     }
     write_json(json, &counts)?;
     if counts.failed != 0 {
@@ -147,9 +154,12 @@ fn tests(counts: &mut Counts) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     let (tests, results) = test_results(&text);
+    let before = counts.failed;
     for (name, verdict) in tests {
-        if let Verdict::Skipped(why) = &verdict {
-            counts.skip(&name, why);
+        match &verdict {
+            Verdict::Skipped(why) => counts.skip(&name, why),
+            Verdict::Failed => counts.failures.push(format!("{name}{}", last_words(&text, &name))),
+            Verdict::Passed => {}
         }
         counts.evidence.note(&name, verdict);
     }
@@ -160,11 +170,22 @@ fn tests(counts: &mut Counts) -> anyhow::Result<()> {
     if !output.status.success() {
         println!("{text}\n{errors}");
         // A build failure shows in no count.
-        counts.failed = counts.failed.max(1);
+        if counts.failed == before {
+            counts.fail("cargo test --workspace", &format!("{}", output.status));
+        }
     } else if results.is_empty() {
         bail!("cargo test printed no result");
     }
     Ok(())
+}
+
+/// What a test that failed has printed, as far as a reader of the end of a log needs it.
+fn last_words(text: &str, name: &str) -> String {
+    let Some((_, said)) = text.rsplit_once(&format!("---- {name} stdout ----")) else {
+        return String::new();
+    };
+    let lines = said.lines().take_while(|line| !line.starts_with("---- ") && *line != "failures:");
+    lines.take(40).map(|line| format!("{line}\n    ")).collect()
 }
 
 fn number(result: &str, label: &str) -> anyhow::Result<u64> {
@@ -224,15 +245,17 @@ fn machines(counts: &mut Counts) {
                 counts.passed += row.passed;
                 counts.failed += row.failed;
                 counts.skipped += row.skipped;
-                let skipped =
-                    row.reasons.iter().filter(|reason| reason.contains(": skipped, because "));
-                counts.reasons.extend(skipped.map(|reason| format!("vm {}: {reason}", row.name)));
+                for reason in &row.reasons {
+                    let line = format!("vm {}: {reason}", row.name);
+                    if reason.contains(": skipped, because ") {
+                        counts.reasons.push(line);
+                    } else if reason.contains("FAILED") {
+                        counts.failures.push(line);
+                    }
+                }
             }
         }
-        Err(error) => {
-            println!("vm: FAILED: {error:#}");
-            counts.failed += 1;
-        }
+        Err(error) => counts.fail("vm", &format!("{error:#}")),
     }
 }
 
