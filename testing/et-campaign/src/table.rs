@@ -154,7 +154,7 @@ fn play(fault: &str, step: Step) -> anyhow::Result<Verdict> {
     std::thread::spawn(move || {
         let (mut text, mut errors) = (String::new(), String::new());
         let read = stdout.read_to_string(&mut text).and(stderr.read_to_string(&mut errors));
-        // Nobody listens any more if it came too late.
+        // No one listens any more if it came too late.
         let _ = said.send(read.map(|_| (text, errors)));
     });
     let Ok(output) = hears.recv_timeout(LIMIT) else {
