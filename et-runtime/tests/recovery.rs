@@ -1,0 +1,89 @@
+//! Each kind of failure is met with the gentlest remedy that helps, and no more than is allowed.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use et_hal::{Loss, ResetScope};
+use et_hal_sim::SimHal;
+use et_runtime::{Config, Device, Error, RecoveryPolicy, Remedy};
+use et_sim_device::Fault;
+
+const LONG: Duration = Duration::from_secs(20);
+const POLICY: RecoveryPolicy = RecoveryPolicy::new().timeout(Duration::from_millis(200));
+const COMPUTE: Remedy = Remedy::Reset(ResetScope::Compute);
+const OPERATIONS: Remedy = Remedy::Reset(ResetScope::Operations);
+const FUNCTION: Remedy = Remedy::Reset(ResetScope::Function);
+
+fn device() -> Device<SimHal> {
+    let hal = SimHal::open("shires=1,dram=256MiB,threads=1".parse().unwrap()).unwrap();
+    // Only the policy's own limits are to end a wait.
+    Device::open_with(hal, Config::new().watchdog(LONG).boot_timeout(LONG)).unwrap()
+}
+
+fn inject(device: &Device<SimHal>, fault: Fault) {
+    device.hal().board().inject(fault);
+}
+
+/// The device copies.
+fn works(device: &Device<SimHal>) {
+    let buffer = device.alloc(64).unwrap();
+    device.default_stream().fill(&buffer, 7).unwrap().wait(LONG).unwrap();
+}
+
+fn recovered(device: &mut Device<SimHal>) -> (Vec<Remedy>, Loss) {
+    let recovery = device.recover(&POLICY).unwrap();
+    works(device);
+    assert!(recovery.steps.last().is_none_or(|step| step.outcome.is_ok()));
+    (recovery.steps.iter().map(|step| step.remedy).collect(), recovery.lost)
+}
+
+#[test]
+fn silent_firmware_starts_anew_and_memory_stays() {
+    let mut device = device();
+    inject(&device, Fault::Hang { after: 0 });
+    let (remedies, lost) = recovered(&mut device);
+    assert_eq!(remedies, [Remedy::Abort, COMPUTE, OPERATIONS]);
+    assert_eq!(lost, Loss { queues: true, compute: true, memory: false });
+}
+
+#[test]
+fn what_the_policy_forbids_is_not_done() {
+    let mut device = device();
+    let buffer = device.alloc(64).unwrap();
+    inject(&device, Fault::Hang { after: 0 });
+    let error = device.recover(&POLICY.widest(ResetScope::Compute)).unwrap_err();
+    let remedies: Vec<_> = error.steps.iter().map(|step| step.remedy).collect();
+    assert_eq!(remedies, [Remedy::Abort, COMPUTE]);
+    assert!(error.steps.iter().all(|step| step.outcome.is_err()));
+    assert!(matches!(error.ill, Error::Timeout { .. }), "{error:?}");
+    assert!(error.to_string().contains("abort, compute reset"), "{error}");
+    // What was made before is still this device's.
+    assert!(device.default_stream().fill(&buffer, 1).is_ok());
+    assert_eq!(recovered(&mut device).0.last(), Some(&OPERATIONS));
+}
+
+#[test]
+fn what_cannot_help_is_not_tried() {
+    let mut device = device();
+    inject(&device, Fault::LinkLoss { after: 0 });
+    // It is seen by the first who looks.
+    let buffer = device.alloc(64).unwrap();
+    let seen = device.default_stream().fill(&buffer, 1).and_then(|event| event.wait(LONG));
+    assert!(seen.is_err());
+    // Messages reach nothing any more.
+    let (remedies, _) = recovered(&mut device);
+    assert!(!remedies.contains(&Remedy::Abort) && !remedies.contains(&COMPUTE), "{remedies:?}");
+    assert_eq!(remedies.last(), Some(&FUNCTION));
+}
+
+#[test]
+fn a_silent_service_processor_is_missed_by_those_who_use_it() {
+    let mut device = device();
+    inject(&device, Fault::SpSilent { after: 0 });
+    assert_eq!(recovered(&mut device).0, []);
+    device.management().unwrap();
+    let (remedies, lost) = recovered(&mut device);
+    assert_eq!((remedies, lost.memory), (vec![FUNCTION], false));
+    device.management().unwrap().uptime().unwrap();
+}
