@@ -23,7 +23,6 @@ use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::Stream;
 use crate::sync::{Arc, Mutex, lock};
-use crate::trace::{FirmwareTrace, KernelTrace, KernelTraceConfig};
 use crate::{Error, LoadError, OpenError, Result};
 
 /// An open device.
@@ -244,20 +243,6 @@ impl<H: Hal> Device<H> {
     #[must_use]
     pub fn core_dump<'a>(&self, failure: &'a LaunchFailure) -> CoreDump<'a, H> {
         CoreDump::new(failure, self.stream(), self.link.config.command_timeout)
-    }
-
-    /// Makes a buffer that kernels trace into; see [`Launch::trace`](crate::Launch::trace).
-    ///
-    /// # Errors
-    /// As [`alloc`](Device::alloc); those of [`Stream::fill`].
-    pub fn kernel_trace(&self, config: KernelTraceConfig) -> Result<KernelTrace<H>> {
-        KernelTrace::new(self, config, self.link.config.command_timeout)
-    }
-
-    /// Makes a reader of what firmware traces: everything that is there now is new to it.
-    #[must_use]
-    pub fn firmware_trace(&self) -> FirmwareTrace<H> {
-        FirmwareTrace::new(self)
     }
 
     /// Returns counts of oddities.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use et_devapi::msg::mgmt::{BreakpointEvent, Event, Message, calls};
 use et_devapi::msg::{HEADER_BYTES, Tag};
 
-use super::ManagementCounters;
 use crate::link::OneShot;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -15,6 +14,23 @@ use crate::{Error, Result};
 const EVENTS: usize = 1024;
 /// Most commands at once: more never fit the queue of the device.
 const PENDING: usize = 1024;
+
+/// Counts of what has come from the service processor since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ManagementCounters {
+    /// Responses that no command waits for; they are ignored.
+    pub stray_responses: u64,
+    /// Messages that are none of the interface; they are ignored.
+    pub malformed_messages: u64,
+    /// Events.
+    pub events: u64,
+    /// Events that were dropped here, because no one took them.
+    pub events_lost: u64,
+    /// Times the queue was found full, so that the service processor may have dropped events. It
+    /// drops what it has no room for, and does not say so. Spec: §5.6
+    pub full_queues: u64,
+}
 
 /// What the service processor has answered.
 #[derive(Clone, Debug)]

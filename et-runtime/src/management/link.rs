@@ -8,10 +8,10 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::mgmt::{MAX_COMMAND_BYTES, encode_command};
 use et_hal::{Hal, Mailbox, MailboxLayout, Pop, Push, QueueId, Ticket};
 
-use super::core::{Answer, Arrival, Core, ManagementEvent};
-use super::{ManagementCounters, Source, Terms};
+use super::core::{Answer, Arrival, Core, ManagementCounters, ManagementEvent};
 use crate::clock::Deadline;
 use crate::config::Config;
+use crate::link::wait::{Source, Terms};
 use crate::link::{OneShot, Parker, Waiters, Whereabouts};
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, Result};

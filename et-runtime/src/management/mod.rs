@@ -33,11 +33,10 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use self::link::ManagementLink;
 use crate::config::Config;
 use crate::device::open;
-use crate::link::wait::{Source, Terms};
 use crate::sync::Arc;
 use crate::{Error, OpenError, Result};
 
-pub use self::core::{ManagementEvent, ManagementEventKind};
+pub use self::core::{ManagementCounters, ManagementEvent, ManagementEventKind};
 pub use self::stats::{Statistic, Unit};
 pub use self::values::{
     AsicVoltages, Asset, CacheConfig, ErrorCounts, ErrorSource, FirmwareVersions, Frequencies,
@@ -47,23 +46,6 @@ pub use et_devapi::msg::mgmt::{
     ActivePowerManagement, BreakpointEvent, Event as CardEvent, EventClass, EventDetail, EventId,
     HartStatus, LaneWidth, LinkSpeed, Module, Pll, PowerState, StatsKind, StepClock, ThrottleState,
 };
-
-/// Counts of what has come from the service processor since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ManagementCounters {
-    /// Responses that no command waits for; they are ignored.
-    pub stray_responses: u64,
-    /// Messages that are none of the interface; they are ignored.
-    pub malformed_messages: u64,
-    /// Events.
-    pub events: u64,
-    /// Events that were dropped here, because no one took them.
-    pub events_lost: u64,
-    /// Times the queue was found full, so that the service processor may have dropped events. It
-    /// drops what it has no room for, and does not say so. Spec: §5.6
-    pub full_queues: u64,
-}
 
 /// The management endpoint of a device.
 ///

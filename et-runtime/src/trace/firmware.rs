@@ -67,7 +67,7 @@ const _: () = assert!(MASTER_BYTES as u64 == MM_TRACE_BYTES);
 const _: () = assert!(FIRMWARE_BYTES as u64 == MM_TRACE_BYTES + CM_TRACE_BYTES);
 
 impl<H: Hal> FirmwareTrace<H> {
-    pub(crate) fn new(device: &Device<H>) -> Self {
+    fn new(device: &Device<H>) -> Self {
         Self {
             stream: device.stream(),
             master: Cursor::new(),
@@ -104,6 +104,12 @@ impl<H: Hal> FirmwareTrace<H> {
 }
 
 impl<H: Hal> Device<H> {
+    /// Makes a reader of what firmware traces: everything that is there now is new to it.
+    #[must_use]
+    pub fn firmware_trace(&self) -> FirmwareTrace<H> {
+        FirmwareTrace::new(self)
+    }
+
     /// Sets what firmware traces.
     ///
     /// # Errors

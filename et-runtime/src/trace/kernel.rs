@@ -53,11 +53,7 @@ impl<H: Hal> fmt::Debug for KernelTrace<H> {
 }
 
 impl<H: Hal> KernelTrace<H> {
-    pub(crate) fn new(
-        device: &Device<H>,
-        config: KernelTraceConfig,
-        timeout: Duration,
-    ) -> Result<Self> {
+    fn new(device: &Device<H>, config: KernelTraceConfig, timeout: Duration) -> Result<Self> {
         let harts = config.shire_mask.count_ones() * config.thread_mask.count_ones();
         let part = u64::from(config.bytes_per_hart).next_multiple_of(64);
         // Firmware puts its header into the first part.
@@ -99,5 +95,15 @@ impl<H: Hal> KernelTrace<H> {
     /// Zeros are what tells parts that have been written over.
     fn clear(&self, timeout: Duration) -> Result<()> {
         self.stream.fill(&self.buffer, 0)?.wait(timeout).map(drop)
+    }
+}
+
+impl<H: Hal> Device<H> {
+    /// Makes a buffer that kernels trace into; see [`Launch::trace`](crate::Launch::trace).
+    ///
+    /// # Errors
+    /// As [`alloc`](Device::alloc); those of [`Stream::fill`].
+    pub fn kernel_trace(&self, config: KernelTraceConfig) -> Result<KernelTrace<H>> {
+        KernelTrace::new(self, config, self.link().config.command_timeout)
     }
 }
