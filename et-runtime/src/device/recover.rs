@@ -144,7 +144,8 @@ pub struct Recovery {
     pub ill: Option<Error>,
     /// What was done, in this order; the last one helped.
     pub steps: Vec<RecoveryStep>,
-    /// What the remedies have destroyed. Handles of before are [`Error::Stale`] if queues are lost.
+    /// What the remedies may have destroyed, those that failed included. Handles of before are
+    /// [`Error::Stale`] if queues are lost.
     pub lost: Loss,
 }
 

@@ -79,37 +79,21 @@ const FAULTS: [&str; 11] = [
     "link-loss:#",
 ];
 
-/// `xorshift64*`; good enough to choose with, and the same everywhere.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-
-    fn of<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
-        choices.get(usize::try_from(self.below(choices.len() as u64)).ok()?)
-    }
-
-    fn fault(&mut self) -> anyhow::Result<Fault> {
-        let form = self.of(&FAULTS).context("no fault")?;
-        Ok(form.replace('#', &(1 + self.below(12)).to_string()).parse()?)
-    }
+fn fault(dice: &mut fastrand::Rng) -> anyhow::Result<Fault> {
+    let form = dice.choice(FAULTS).context("no fault")?;
+    Ok(form.replace('#', &dice.u32(1..=12).to_string()).parse()?)
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut dice = Dice(options.seed | 1 << 63);
+    let mut dice = fastrand::Rng::with_seed(options.seed);
     let mut report = Report::default();
     let board = Board::power_on(board_config()?)?;
     let mut device = Device::open_with(SimHal::with_board(Arc::clone(&board)), config())?;
     while started.elapsed() < Duration::from_secs(options.seconds) || report.rounds <= WARM_UP {
         report.rounds += 1;
-        let fault = dice.fault()?;
-        let at = *dice.of(&Step::ALL[1..]).context("no step")?;
+        let fault = fault(&mut dice)?;
+        let at = *dice.choice(&Step::ALL[1..]).context("no step")?;
         let mut inject = |step: Step| {
             if step == at {
                 board.inject(fault);

@@ -130,6 +130,7 @@ pub(crate) fn run(only: Option<&str>, json: Option<&std::path::Path>) -> anyhow:
     cells.iter().for_each(|cell| *counts.entry(cell.outcome).or_insert(0) += 1);
     println!("\n{} cells: {counts:?}", cells.len());
     let bad = cells.iter().filter(|cell| !cell.expected).count();
+    let idle: Vec<_> = FAULTS.iter().filter(|fault| never_struck(fault, &cells)).collect();
     if let Some(path) = json {
         std::fs::write(path, serde_json::to_vec_pretty(&Report { cells })?)
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -137,7 +138,19 @@ pub(crate) fn run(only: Option<&str>, json: Option<&std::path::Path>) -> anyhow:
     if bad != 0 {
         bail!("{bad} cells ended as they must not");
     }
+    if !idle.is_empty() {
+        bail!("nothing came of {idle:?}: they were not injected");
+    }
     Ok(())
+}
+
+/// Returns `true` if a fault that must show has not shown at any step of an open device.
+fn never_struck(&(fault, severity): &(&str, Severity), cells: &[Cell]) -> bool {
+    let is_of = |cell: &&Cell| cell.fault == fault && cell.step != Step::Open;
+    let mut played = cells.iter().filter(is_of).peekable();
+    severity != Severity::Harmless
+        && played.peek().is_some()
+        && played.all(|cell| cell.outcome == Outcome::Right)
 }
 
 /// Plays one cell in a process of its own.
