@@ -269,14 +269,20 @@ fn all_ones_are_believed_while_the_device_boots() {
 
 #[test]
 fn a_kernel_that_answers_for_a_dead_device_does_not_deceive() {
-    let fake = kernel("group");
-    let hal = open(&fake, "group").unwrap();
-    let window = hal.window(MAILBOX_BAR).unwrap();
-    // Not even before the device has answered once.
-    fake.with(|state| state.card.die_behind(&Linux));
-    let error = window.read(at(8), Width::W32).unwrap_err();
-    assert_eq!(kind(&error), ErrorKind::Lost(LossReason::LinkDown));
-    assert_eq!(kind(&open(&kernel_of_dead_card(), "group").unwrap_err()), kind(&error));
+    let lost = ErrorKind::Lost(LossReason::LinkDown);
+    for is_index in [false, true] {
+        let fake = kernel("group");
+        let hal = open(&fake, "group").unwrap();
+        let window = hal.window(MAILBOX_BAR).unwrap();
+        // Not even before the device has answered once.
+        fake.with(|state| state.card.die_behind(&Linux));
+        let read = match is_index {
+            true => window.load_acquire_u64(at(8)),
+            false => window.read(at(8), Width::W32),
+        };
+        assert_eq!(kind(&read.unwrap_err()), lost);
+    }
+    assert_eq!(kind(&open(&kernel_of_dead_card(), "group").unwrap_err()), lost);
 }
 
 fn kernel_of_dead_card() -> std::sync::Arc<crate::sys::fake::Fake> {
