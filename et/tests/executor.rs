@@ -5,8 +5,8 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{LONG, load, open};
@@ -14,12 +14,31 @@ use et::executor::{
     DeviceExecutor, ExecutorConfig, Place, Run, RunError, RunOptions, TaskFailure, TaskState,
 };
 use et::graph::{CoreSet, Graph, GraphBuilder, HostData, Task, TaskId};
-use et::{AnyHal, Config, Device, DeviceBuffer, Kernel, Launch};
+use et::{AnyHal, Clock, Config, Device, DeviceBuffer, Kernel, Launch, SystemClock};
 
 /// A device whose registers let the host use its memory.
 const MAPPED: &str = "shires=1,dram=1GiB,cpu-access=yes";
 /// An executor that is dropped with an endless kernel may take this long.
 const DROP: Duration = Duration::from_secs(1);
+
+/// The system's clock, put forward at times.
+#[derive(Debug, Default)]
+struct LeapingClock {
+    system: SystemClock,
+    ahead: Mutex<Duration>,
+}
+
+impl LeapingClock {
+    fn leap(&self, by: Duration) {
+        *self.ahead.lock().unwrap() += by;
+    }
+}
+
+impl Clock for LeapingClock {
+    fn now(&self) -> Duration {
+        self.system.now() + *self.ahead.lock().unwrap()
+    }
+}
 
 struct Rig {
     hang: Kernel,
@@ -277,11 +296,12 @@ fn tasks_bound_to_harts_do_not_stand_in_the_way_of_others() {
 #[test]
 fn an_abort_that_fails_leads_to_a_reset_of_the_cores() {
     const BOARD: &str = "shires=1,dram=1GiB";
-    let limit = Duration::from_millis(50);
-    let config = ExecutorConfig::new().place(Place::Streams).abort_limit(limit);
+    let config = ExecutorConfig::new().place(Place::Streams).abort_limit(Duration::from_millis(50));
+    let clock = Arc::new(LeapingClock::default());
     let prepared = |board: &str| {
         // What holds up the end is seen.
-        let options = Config::new().shutdown_timeout(LONG);
+        let options =
+            Config::new().shutdown_timeout(LONG).watchdog(Duration::MAX).clock(clock.clone());
         let rig = Rig::of(et::open_with(format!("sim:{board}").parse().unwrap(), options).unwrap());
         let executor = rig.device.executor(&config).unwrap();
         // The first launch brings a copy with it.
@@ -300,8 +320,12 @@ fn an_abort_that_fails_leads_to_a_reset_of_the_cores() {
     let stream = rig.device.stream();
     stream.wait_for(&gate);
     let late = stream.launch(&Launch::new(&rig.nop)).unwrap();
-    let options = RunOptions::new().deadline(limit);
-    let outcome = executor.launch_with(&rig.endless(false).0, options).unwrap().wait(LONG).unwrap();
+    let (endless, task) = rig.endless(false);
+    let run = executor.launch_with(&endless, RunOptions::new().deadline(LONG)).unwrap();
+    // If it passed before the launch is sent, there would be nothing to abort.
+    until_it_runs(&run, task);
+    clock.leap(LONG);
+    let outcome = run.wait(LONG).unwrap();
     assert!(matches!(outcome.check(), Err(RunError::Deadline { .. })), "{outcome:?}");
     // The answers to launch, abort and reset.
     until("the reset", || counters(&rig).responses >= before.responses + 3);
