@@ -18,8 +18,6 @@ use et::{AnyHal, Clock, Config, Device, DeviceBuffer, Kernel, Launch, SystemCloc
 
 /// A device whose registers let the host use its memory.
 const MAPPED: &str = "shires=1,dram=1GiB,cpu-access=yes";
-/// An executor that is dropped with an endless kernel may take this long.
-const DROP: Duration = Duration::from_secs(1);
 
 /// The system's clock, put forward at times.
 #[derive(Debug, Default)]
@@ -146,7 +144,7 @@ fn a_deadline_ends_its_run_whatever_other_runs_do() {
         let late = executor.launch_with(&rig.nops(3), options).unwrap();
         let start = Instant::now();
         let outcome = late.wait(LONG).unwrap();
-        assert!(start.elapsed() < Duration::from_secs(5), "{place}: {:?}", start.elapsed());
+        assert!(start.elapsed() < LONG / 4, "{place}: it waited for the other run");
         let is_late = matches!(outcome.check(), Err(RunError::Deadline { .. }));
         // Where there is a hart for them the three have simply run.
         assert!(is_late || place == Place::Cores && outcome.is_success(), "{place}: {outcome:?}");
@@ -178,7 +176,9 @@ fn an_endless_kernel_is_stopped_at_the_deadline_and_the_place_works_on() {
 
 #[test]
 fn an_executor_with_an_endless_kernel_goes_soon() {
-    let rig = Rig::new(MAPPED);
+    let config = Config::new().shutdown_timeout(LONG);
+    let device = et::open_with(format!("sim:{MAPPED}").parse().unwrap(), config).unwrap();
+    let rig = Rig::of(device);
     for place in [Place::Cores, Place::Resident, Place::Streams] {
         let executor = rig.executor(place);
         let (endless, task) = rig.endless(false);
@@ -186,7 +186,7 @@ fn an_executor_with_an_endless_kernel_goes_soon() {
         until("the launch", || run.state(task) >= TaskState::Delegated);
         let start = Instant::now();
         drop(executor);
-        assert!(start.elapsed() < DROP, "{place}: {:?}", start.elapsed());
+        assert!(start.elapsed() < LONG / 4, "{place}: it waited for the kernel");
         assert!(run.outcome().unwrap().check().is_err(), "{place}");
         // Nothing is left on the device.
         let next = rig.executor(place);

@@ -100,7 +100,7 @@ fn answers_are_waited_for_as_long_as_the_caller_says() {
     address.answer_timeout = Some(short);
     let error = VfioHal::connect(address, &VfioOptions::new().answer_timeout(LONG)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    assert!(begin.elapsed() < Duration::from_secs(8));
+    assert!(begin.elapsed() < LONG);
 }
 
 #[test]

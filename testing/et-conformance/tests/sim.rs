@@ -22,7 +22,7 @@ fn board(text: &str) -> Rig<SimHal> {
         // Its threads may need a moment to leave it.
         let started = Instant::now();
         while last.strong_count() != 0 {
-            if started.elapsed() > Duration::from_secs(5) {
+            if started.elapsed() > Duration::from_secs(60) {
                 return Err(io::Error::other("someone still has the board"));
             }
             std::thread::yield_now();

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use et_devapi::pci::Vector;
 use et_hal::{Endpoint, ErrorKind, Hal, LossReason, Mailbox, ResetScope, Wake};
 
-use super::{format_queues, kernel, kind, layout, open, open_with, options, poke, reset};
+use super::{LONG, format_queues, kernel, kind, layout, open, open_with, options, poke, reset};
 use crate::sys::fake::Fake;
 use crate::{VfioError, VfioHal, VfioMailbox};
 
-const LONG: Duration = Duration::from_secs(20);
 const MSI: u32 = 1;
 const ERR: u32 = 3;
 const REQ: u32 = 4;

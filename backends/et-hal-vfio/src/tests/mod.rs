@@ -25,13 +25,17 @@ use crate::sys::Linux;
 use crate::sys::fake::{BDF, Fake};
 use crate::{VfioAddress, VfioError, VfioHal, VfioOptions, VfioWindow};
 
+/// Only a hang reaches it.
+const LONG: Duration = Duration::from_secs(20);
+
 /// The modes of the kernel.
 const MODES: [&str; 3] = ["group", "cdev", "noiommu"];
 
 fn options() -> VfioOptions {
     VfioOptions::new()
         .allow_unsafe_no_iommu()
-        .reset_timeout(Duration::from_secs(5))
+        .reset_timeout(2 * LONG)
+        .close_timeout(2 * LONG)
         .boot_timeout(Duration::from_millis(50))
         .spin(Duration::ZERO)
 }

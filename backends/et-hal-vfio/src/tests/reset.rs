@@ -10,7 +10,7 @@ use et_hal::{
 };
 use rustix::io::Errno;
 
-use super::{MODES, finish, kernel, kind, open, open_with, options, reset};
+use super::{LONG, MODES, finish, kernel, kind, open, open_with, options, reset};
 use crate::sys::fake::Fake;
 use crate::sys::{Linux, Request};
 use crate::{ResetAtOpen, VfioError};
@@ -182,7 +182,7 @@ fn a_reset_that_hangs_loses_the_device_in_time() {
     assert_eq!(kind(&control.begin(ResetScope::Slot).unwrap_err()), ErrorKind::Busy);
     drop(control);
     assert_eq!(kind(&hal.close().unwrap_err()), ErrorKind::Busy);
-    assert!(begin.elapsed() < Duration::from_secs(4), "no wait without end");
+    assert!(begin.elapsed() < LONG, "no wait without end");
     fake.release_resets();
     fake.wait_until_clean();
 }
@@ -195,7 +195,7 @@ fn a_reset_that_hangs_when_opening_is_bounded_too() {
         options().reset_timeout(Duration::from_millis(20)).reset_at_open(ResetAtOpen::Always);
     let error = open_with(&fake, "cdev", &short).unwrap_err();
     assert_eq!(kind(&error), ErrorKind::Lost(LossReason::LinkDown));
-    assert!(begin.elapsed() < Duration::from_secs(4), "no wait without end");
+    assert!(begin.elapsed() < LONG, "no wait without end");
     fake.release_resets();
     fake.wait_until_clean();
 }
@@ -218,7 +218,7 @@ fn a_dead_device_can_be_reset_and_closed_in_time() {
     assert_eq!(kind(&error), ErrorKind::Lost(LossReason::LinkDown));
     assert!(hal.close().is_err());
     drop(window);
-    assert!(begin.elapsed() < Duration::from_secs(4), "no wait without end");
+    assert!(begin.elapsed() < LONG, "no wait without end");
     fake.release_resets();
     fake.wait_until_clean();
 
@@ -228,7 +228,7 @@ fn a_dead_device_can_be_reset_and_closed_in_time() {
     fake.with(|state| state.hang_close = true);
     let begin = Instant::now();
     hal.close().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(4), "no wait without end");
+    assert!(begin.elapsed() < LONG, "no wait without end");
     fake.release_resets();
     fake.wait_until_clean();
 }
