@@ -103,9 +103,14 @@ fn main() -> anyhow::Result<()> {
         Command::Sdk(options) => sdk::run(&options),
         Command::Llama(options) => llama::run(&options),
         Command::Wheel { out, check } => {
-            let done = if check { python::check() } else { python::wheel(&out) };
-            if let Done::Skipped(why) = done? {
-                println!("wheel: skipped, because {why}");
+            let steps = match check {
+                true => vec![python::check()?, python::check_hosts()?],
+                false => vec![python::wheel(&out)?],
+            };
+            for step in steps {
+                if let Done::Skipped(why) = step {
+                    println!("wheel: skipped, because {why}");
+                }
             }
             Ok(())
         }

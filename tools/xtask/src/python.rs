@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::sdk;
 use crate::shell::{capture, cargo, execute, root};
@@ -13,6 +13,10 @@ use crate::tools::Done;
 const PACKAGE: &str = "bindings/et-python";
 /// What the tests need; PyTorch is used where it is.
 const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "hypothesis", "mypy", "trio"];
+/// What the examples for many hosts need.
+const HOST_PACKAGES: [&str; 5] = ["numpy", "pytest", "ray", "mpi4py", "mpich"];
+/// Their tests, which have an environment of their own: Ray is large.
+const HOST_TESTS: &str = "test_hosts.py";
 /// Examples that check their own results.
 const EXAMPLES: [&str; 4] = ["formula.py", "saxpy.py", "matmul.py", "softmax.py"];
 
@@ -126,29 +130,94 @@ fn environment(folder: &Path, packages: &[&str]) -> anyhow::Result<Result<(), St
 /// Builds the wheel, installs it into an environment of its own, and runs tests and examples.
 pub(crate) fn check() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
-    let wheel = match build(folder.path())? {
-        Ok(wheel) => wheel,
-        Err(why) => return Ok(Done::Skipped(why)),
-    };
-    let environment_folder = folder.path().join("environment");
-    if let Err(why) = environment(&environment_folder, &TEST_PACKAGES)? {
-        return Ok(Done::Skipped(why));
-    }
-    let bin = environment_folder.join("bin");
-    let mut pip = Command::new(bin.join("pip"));
-    // The wheel needs nothing else: an error here is one of the wheel.
-    execute(pip.args(["install", "--quiet", "--no-index", "--no-deps"]).arg(&wheel))?;
-    let package = root().canonicalize()?.join(PACKAGE);
-    let cache = folder.path().join("kernels");
-    let run = |args: &[&str]| {
-        let mut command = Command::new(bin.join("python"));
-        // Not in the folder of the package, whose sources have no native part.
-        command.args(args).env("ET_CACHE_DIR", &cache).current_dir(package.join("tests"));
-        execute(&mut command)
-    };
-    run(&["-m", "pytest", "-q", "-p", "no:cacheprovider", "."])?;
+    let environment =
+        match Environment::make(folder.path(), &folder.path().join("python"), &TEST_PACKAGES)? {
+            Ok(environment) => environment,
+            Err(why) => return Ok(Done::Skipped(why)),
+        };
+    let ignore = format!("--ignore={HOST_TESTS}");
+    execute(environment.python()?.args(PYTEST).arg(ignore).arg("."))?;
     for example in EXAMPLES {
-        run(&[&format!("../examples/{example}")])?;
+        execute(environment.python()?.arg(format!("../examples/{example}")))?;
     }
     Ok(Done::Checked)
+}
+
+/// Runs the examples for many hosts, in an environment that is kept.
+pub(crate) fn check_hosts() -> anyhow::Result<Done> {
+    let folder = tempfile::tempdir()?;
+    let kept = sdk::built("release")?.with_file_name("python-hosts");
+    let environment = match Environment::make(folder.path(), &kept, &HOST_PACKAGES)? {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let output = capture(environment.python()?.args(PYTEST).args(["-rs", HOST_TESTS]))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{HOST_TESTS} failed");
+    Ok(all_skipped(&text).map_or(Done::Checked, Done::Skipped))
+}
+
+/// Returns why, if a run of pytest that reports skips with `-rs` has skipped all.
+fn all_skipped(text: &str) -> Option<String> {
+    if text.lines().last()?.contains(" passed") {
+        return None;
+    }
+    let (_, why) = text.lines().find(|line| line.starts_with("SKIPPED"))?.rsplit_once(": ")?;
+    Some(why.to_owned())
+}
+
+/// Runs tests; the folder is the sources', which get no caches.
+const PYTEST: [&str; 5] = ["-m", "pytest", "-q", "-p", "no:cacheprovider"];
+
+/// An interpreter with the wheel of this tree, and packages.
+struct Environment {
+    python: PathBuf,
+    /// Where kernels are kept.
+    cache: PathBuf,
+}
+
+impl Environment {
+    /// Builds the wheel and installs it into a virtual environment with packages; else says why
+    /// that cannot be done.
+    fn make(
+        scratch: &Path,
+        folder: &Path,
+        packages: &[&str],
+    ) -> anyhow::Result<Result<Self, String>> {
+        let wheel = match build(&scratch.join("wheel"))? {
+            Ok(wheel) => wheel,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Err(why) = environment(folder, packages)? {
+            return Ok(Err(why));
+        }
+        let mut pip = Command::new(folder.join("bin/pip"));
+        // The wheel needs nothing else: an error here is one of the wheel.
+        pip.args(["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall"]);
+        execute(pip.arg(&wheel))?;
+        Ok(Ok(Self { python: folder.join("bin/python"), cache: scratch.join("kernels") }))
+    }
+
+    /// A call in the folder of the tests: not in that of the package, whose sources have no native
+    /// part.
+    fn python(&self) -> anyhow::Result<Command> {
+        let mut command = Command::new(&self.python);
+        let folder = root().canonicalize()?.join(PACKAGE).join("tests");
+        command.env("ET_CACHE_DIR", &self.cache).current_dir(folder);
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_skipped_all_is_no_success() {
+        let skipped = "ss\nSKIPPED [2] test_hosts.py:41: Ray is not installed\n2 skipped in 0.1s\n";
+        assert_eq!(all_skipped(skipped).as_deref(), Some("Ray is not installed"));
+        let mixed = skipped.replace("2 skipped", "1 passed, 1 skipped");
+        assert_eq!(all_skipped(&mixed), None);
+    }
 }
