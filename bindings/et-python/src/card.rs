@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
 
 use et::executor::{DeviceExecutor, ExecutorConfig};
 use et::{AnyHal, Device};
@@ -127,12 +126,16 @@ impl Card {
     }
 
     /// Resets the device, which then has forgotten everything.
-    pub(crate) fn reset(&self, py: Python<'_>, timeout: Duration) -> PyResult<()> {
+    pub(crate) fn reset(
+        &self,
+        py: Python<'_>,
+        reset: impl FnOnce(&mut Device<AnyHal>) -> et::Result<()> + Send,
+    ) -> PyResult<()> {
         self.born.check()?;
         let result = py.detach(|| {
             self.drop_kept();
             let mut device = self.take()?;
-            let result = device.reset(timeout);
+            let result = reset(&mut device);
             *self.device.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
             Some(result)
         });

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use et::executor::{ExecutorConfig, Place};
-use et::{Config, FirmwareType, Locator};
+use et::{AnyHal, Config, FirmwareType, Locator};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -20,6 +20,7 @@ use crate::error::{self, Raise};
 use crate::executor::Executor;
 use crate::host::HostBuffer;
 use crate::kernel::Kernel;
+use crate::management::Management;
 use crate::memory::Buffer;
 use crate::profile::Profile;
 use crate::properties::{MemoryStats, Properties};
@@ -52,6 +53,16 @@ impl std::hash::Hash for Device {
 impl Device {
     pub(crate) fn of(card: &Arc<Card>) -> Self {
         Self { card: Arc::clone(card) }
+    }
+
+    fn reset_by(
+        &self,
+        py: Python<'_>,
+        timeout: f64,
+        reset: fn(&mut et::Device<AnyHal>, Duration) -> et::Result<()>,
+    ) -> PyResult<()> {
+        let timeout = wait::timeout(Some(timeout))?.unwrap_or(Duration::MAX);
+        self.card.reset(py, |device| reset(device, timeout))
     }
 
     /// Copies to new memory: in a stream, or without waiting for any other work.
@@ -345,6 +356,15 @@ impl Device {
         Profile::new(&self.card)
     }
 
+    /// The service processor of the card, whose calls take at most `timeout` seconds, else the
+    /// device's `command_timeout`.
+    #[pyo3(signature = (timeout = None))]
+    fn management(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Management> {
+        let timeout = wait::timeout(timeout)?;
+        let inner = self.card.with(py, |device| device.management())?;
+        Ok(Management::new(&self.card, inner, timeout))
+    }
+
     /// Resets the compute cores: what runs is aborted; memory and kernels stay.
     #[pyo3(signature = (timeout = 10.0))]
     fn reset_compute(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
@@ -355,8 +375,21 @@ impl Device {
     /// Resets the whole device; everything that was made of it is stale then.
     #[pyo3(signature = (timeout = 100.0))]
     fn reset(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        let timeout = wait::timeout(Some(timeout))?.unwrap_or(Duration::MAX);
-        self.card.reset(py, timeout)
+        self.reset_by(py, timeout, et::Device::reset)
+    }
+
+    /// Resets the operations firmware by the service processor, even if it hangs. Memory keeps its
+    /// contents, but everything that was made of the device is stale then.
+    #[pyo3(signature = (timeout = 100.0))]
+    fn reset_operations(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        self.reset_by(py, timeout, et::Device::reset_operations)
+    }
+
+    /// Resets the whole chip by the service processor: memory is lost, an installed firmware image
+    /// runs, and everything that was made of the device is stale.
+    #[pyo3(signature = (timeout = 100.0))]
+    fn reset_chip(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        self.reset_by(py, timeout, et::Device::reset_chip)
     }
 
     /// Closes the device: work in flight may end for a while, then it is aborted.

@@ -17,10 +17,12 @@ mod host;
 mod host_data;
 mod kernel;
 mod life;
+mod management;
 mod memory;
 mod profile;
 mod properties;
 mod raw;
+mod sensors;
 mod stream;
 mod wait;
 
@@ -38,9 +40,14 @@ mod native {
         host_data::HostData,
         kernel::{Grid, Kernel},
         life::end,
+        management::Management,
         memory::Buffer,
         profile::{Profile, Record},
         properties::{MemoryStats, Properties},
+        sensors::{
+            AsicVoltages, CacheConfig, CardEvent, ErrorCounts, Frequencies, ManagementCounters,
+            MemoryRate, MinionErrors, Residency, Statistic, Temperatures,
+        },
         stream::Stream,
     };
     use pyo3::prelude::*;

@@ -31,6 +31,7 @@ def test_what_belongs_to_a_device_keeps_it_open():
     buffer = et.open(SIM).array(bytes(8))
     assert not buffer.device.closed
     assert buffer.to_bytes() == bytes(8)
+    assert et.open(SIM).management().power_mw() > 0
 
 
 def test_handles_of_one_device_are_equal(device):

@@ -57,13 +57,13 @@ except et.ClosedError:
     "device.alloc(8)", "buffer.to_bytes()", "event.wait(1)", "event.done", "stream.synchronize(1)",
     "memoryview(host)", "device.properties", "device.close()", "graph.run()", "executor.close()",
     "kernel.launch()", "kernel.name", "buffer.address", "host.busy", "event.add_done_callback(print)",
-    "run.wait(1)", "with_profile()",
+    "run.wait(1)", "with_profile()", "management.power_mw()", "management.event()",
 ])
 def test_a_child_of_a_fork_is_told(use):
     done = run_python(WORK + f"""
 import os, warnings
 warnings.simplefilter("ignore")
-kernel = device.load(KERNELS + "/saxpy.elf")
+kernel, management = device.load(KERNELS + "/saxpy.elf"), device.management()
 graph, executor = et.Graph(), device.executor()
 graph.host(lambda: None)
 run = graph.launch(executor)
@@ -76,7 +76,7 @@ if child == 0:
         {use}
     except et.ForkError:
         # What belongs to the parent goes, and the child ends as usual.
-        del device, buffer, stream, event, host, kernel, graph, executor, run
+        del device, buffer, stream, event, host, kernel, graph, executor, run, management
         sys.exit(5)
     os._exit(6)
 _, status = os.waitpid(child, 0)

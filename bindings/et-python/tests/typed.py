@@ -25,6 +25,10 @@ def right(device: et.Device) -> float:
         print(error.hart, error.harts[0].registers, error.line)
     with device.profile() as profile:
         first = profile.records[0]
+    event_of_card = device.management(timeout=1).event()
+    temperature: int = device.management().temperatures().minion_average_c
+    if event_of_card is not None:
+        return event_of_card.seen + temperature
     return first.completed - first.queued
 
 
@@ -42,4 +46,5 @@ def wrong(device: et.Device) -> None:
     et.compile(b"source")  # type: ignore[arg-type]
     device.default_stream.synchronize("soon")  # type: ignore[arg-type]
     device.stream().wait_event(device)  # type: ignore[arg-type]
+    device.management().set_tdp_watts("25")  # type: ignore[arg-type]
     et.Graph().edge("a", "b")  # type: ignore[arg-type]

@@ -96,6 +96,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     kernels(&mut counts)?;
     counts.try_check("prefix", sdk::check);
     counts.try_check("python", python::check);
+    counts.try_check("pyright", python::check_types);
     counts.try_check("hosts", python::check_hosts);
     counts.try_check("llama", llama::check);
     counts.check("campaign", || execute(&mut crate::campaign("campaign")));

@@ -104,7 +104,7 @@ fn main() -> anyhow::Result<()> {
         Command::Llama(options) => llama::run(&options),
         Command::Wheel { out, check } => {
             let steps = match check {
-                true => vec![python::check()?, python::check_hosts()?],
+                true => vec![python::check()?, python::check_types()?, python::check_hosts()?],
                 false => vec![python::wheel(&out)?],
             };
             for step in steps {

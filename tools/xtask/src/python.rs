@@ -17,6 +17,8 @@ const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "hypothesis", "mypy", "trio
 const HOST_PACKAGES: [&str; 5] = ["numpy", "pytest", "ray", "mpi4py", "mpich"];
 /// Their tests, which have an environment of their own: Ray is large.
 const HOST_TESTS: &str = "test_hosts.py";
+/// Checks types beside mypy.
+const PYRIGHT: &str = "pyright@1.1.414";
 /// Examples that check their own results.
 const EXAMPLES: [&str; 4] = ["formula.py", "saxpy.py", "matmul.py", "softmax.py"];
 
@@ -156,6 +158,38 @@ pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{HOST_TESTS} failed");
     Ok(all_skipped(&text).map_or(Done::Checked, Done::Skipped))
+}
+
+/// Checks the stubs by pyright, which reads them otherwise than mypy.
+pub(crate) fn check_types() -> anyhow::Result<Done> {
+    let folder = tempfile::tempdir()?;
+    let kept = sdk::built("release")?.with_file_name("python-types");
+    let environment = match Environment::make(folder.path(), &kept, &["typing_extensions"])? {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let pyright = kept.join("node_modules/.bin/pyright");
+    if !pyright.exists() {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]);
+        match npm.arg(&kept).arg(PYRIGHT).output() {
+            Err(_) => return Ok(Done::Skipped("npm is not installed".to_owned())),
+            Ok(output) if !output.status.success() => {
+                return Ok(Done::Skipped(format!("npm cannot install {PYRIGHT}")));
+            }
+            Ok(_) => {}
+        }
+    }
+    // It looks for packages from where the program is.
+    let source = root().join(PACKAGE).join("tests/typed.py");
+    fs::copy(source, folder.path().join("typed.py"))?;
+    let config = r#"{"include": ["typed.py"], "typeCheckingMode": "strict",
+        "reportUnnecessaryTypeIgnoreComment": "error"}"#;
+    fs::write(folder.path().join("pyrightconfig.json"), config)?;
+    let mut command = Command::new(pyright);
+    command.arg("--pythonpath").arg(&environment.python).current_dir(folder.path());
+    execute(&mut command)?;
+    Ok(Done::Checked)
 }
 
 /// Returns why, if a run of pytest that reports skips with `-rs` has skipped all.
