@@ -64,6 +64,10 @@ def test_the_guide_is_true(tmp_path):
 
 
 def test_importing_brings_no_large_modules():
-    code = "import sys, et; print(sorted({'numpy', 'asyncio', 'trio'} & set(sys.modules)))"
+    large = {"numpy", "asyncio", "trio", "inspect", "subprocess", "pathlib", "hashlib"}
+    code = f"import sys, et; print(sorted({large} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+    assert {"compile", "Binary", "open"} <= set(dir(et)) and et.compile.__module__ == "et._compile"
+    with pytest.raises(AttributeError, match="no_such"):
+        et.no_such

@@ -44,8 +44,8 @@ pub(crate) fn dma() -> anyhow::Result<Figure> {
     Ok(Figure::new("copy_h2d_dma_ratio", "of memcpy", &runs, floor))
 }
 
-/// 64 MiB of ordinary memory.
-pub(crate) fn pageable() -> anyhow::Result<Figure> {
+/// Bytes a second of 64 MiB of ordinary memory, in each run.
+pub(crate) fn pageable_runs() -> anyhow::Result<Vec<f64>> {
     let device = et::open(DEVICE)?;
     let stream = device.default_stream();
     let target = device.alloc(LARGE as u64)?;
@@ -56,11 +56,17 @@ pub(crate) fn pageable() -> anyhow::Result<Figure> {
         Ok(LARGE as f64 / start.elapsed().as_secs_f64())
     };
     run()?;
-    let floor = memcpy_floor(LARGE);
-    let runs: Vec<f64> = repeat(RUNS, run)?.iter().map(|bandwidth| bandwidth / floor).collect();
-    let floor = ("memcpy of the same bytes", 1.0);
+    let runs = repeat(RUNS, run);
     drop(target);
     device.close();
+    runs
+}
+
+/// 64 MiB of ordinary memory.
+pub(crate) fn pageable() -> anyhow::Result<Figure> {
+    let floor = memcpy_floor(LARGE);
+    let runs: Vec<f64> = pageable_runs()?.iter().map(|bandwidth| bandwidth / floor).collect();
+    let floor = ("memcpy of the same bytes", 1.0);
     Ok(Figure::new("copy_h2d_pageable_ratio", "of memcpy", &runs, floor))
 }
 

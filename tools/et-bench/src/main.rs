@@ -15,6 +15,7 @@ mod graph;
 mod host;
 mod llama;
 mod management;
+mod python;
 mod vfio;
 
 use std::path::PathBuf;
@@ -47,6 +48,9 @@ enum What {
     Vfio,
     /// Calls through the C interface, and launches on all harts, as llama.cpp makes them.
     Llama,
+    /// The Python package, by the interpreter that the environment variable PYTHON names; it needs
+    /// the wheel and NumPy.
+    Python,
     /// The other process of a measurement.
     #[command(hide = true)]
     Peer {
@@ -93,6 +97,7 @@ fn main() -> anyhow::Result<()> {
     match what {
         Some(What::Graph) => graph::figures(&mut take)?,
         Some(What::Llama) => llama::figures(&mut take)?,
+        Some(What::Python) => python::figures(&mut take)?,
         Some(_) => vfio::figures(only.as_deref(), &mut take)?,
         None => {
             for (name, bench) in BENCHES {

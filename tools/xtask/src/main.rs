@@ -93,7 +93,14 @@ fn main() -> anyhow::Result<()> {
         // A program of its own: the checks do not need the simulator to be compiled first.
         Command::Bench { args } => {
             let call = ["run", "--quiet", "--release", "--package", "et-bench", "--"];
-            execute(cargo(&call).args(args))
+            let mut command = cargo(&call);
+            if args.first().is_some_and(|what| what == "python") {
+                match python::interpreter()? {
+                    Ok(python) => command.env("PYTHON", python),
+                    Err(why) => anyhow::bail!("not measured, because {why}"),
+                };
+            }
+            execute(command.args(args))
         }
         Command::Campaign { args } => execute(campaign("campaign").args(args)),
         Command::Soak { args } => execute(campaign("soak").args(args)),

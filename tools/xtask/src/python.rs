@@ -160,6 +160,14 @@ pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     Ok(all_skipped(&text).map_or(Done::Checked, Done::Skipped))
 }
 
+/// Returns an interpreter with the wheel of this tree and NumPy; else says why there is none.
+pub(crate) fn interpreter() -> anyhow::Result<Result<PathBuf, String>> {
+    let folder = tempfile::tempdir()?;
+    let kept = sdk::built("release")?.with_file_name("python-bench");
+    let made = Environment::make(folder.path(), &kept, &["numpy"])?;
+    Ok(made.map(|environment| environment.python))
+}
+
 /// Checks the stubs by pyright, which reads them otherwise than mypy.
 pub(crate) fn check_types() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;

@@ -46,7 +46,6 @@ from ._et import (
     open,
 )
 from ._et import _end, version as __version__
-from ._compile import Binary, clear_cache, compile
 from ._errors import (
     AbortedError,
     ArgumentError,
@@ -88,4 +87,18 @@ def from_dlpack(source, device, *, stream=None):
     return device.from_dlpack(source, stream=stream)
 
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = ["Binary", "clear_cache", "compile",
+           *(name for name in dir() if not name.startswith("_"))]
+
+
+def __getattr__(name):
+    # What compiles needs many modules of Python; who only runs kernels does not wait for them.
+    if name in ("Binary", "clear_cache", "compile"):
+        from . import _compile
+
+        return getattr(_compile, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

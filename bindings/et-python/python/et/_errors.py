@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import typing
 
 
@@ -105,8 +104,7 @@ class DeadlineError(RunError, builtins.TimeoutError):
     """The run had a deadline, and was not complete then."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Hart:
+class Hart(typing.NamedTuple):
     """What a hart left behind that stopped a kernel; `None` is what is not known."""
 
     hart: int
@@ -186,8 +184,7 @@ class KernelError(Error):
         return _html.failure(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class Diagnostic:
+class Diagnostic(typing.NamedTuple):
     """A message of the compiler."""
 
     file: typing.Optional[str]

@@ -6,7 +6,7 @@ import functools
 import itertools
 import typing
 
-from . import _compile, _et, _types
+from . import _et, _types
 
 _numbers = itertools.count()
 
@@ -32,6 +32,8 @@ class KernelFunction:
 
     def compile(self):
         """The compiled kernel."""
+        from . import _compile
+
         return _compile.compile(self.source, name=self.__name__, options=self._options,
                                 libc=self._libc)
 

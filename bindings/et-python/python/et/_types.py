@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import typing
 
 T = typing.TypeVar("T", bound="Scalar")
@@ -76,6 +75,9 @@ def parameters(signature):
 
 def of_function(function):
     """Names and annotations of the parameters of a function."""
+    # Takes longer than the rest of the package, and only who writes kernels needs it.
+    import inspect
+
     hints = typing.get_type_hints(function)
     names = inspect.signature(function).parameters
     missing = [name for name in names if name not in hints]
