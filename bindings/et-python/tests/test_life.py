@@ -118,3 +118,46 @@ def test_devices_are_closed_when_the_interpreter_ends():
             f"import et\ndevice = et.open({SIM!r})")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_threads_may_use_free_and_close_at_the_same_time():
+    """What one thread frees, closes or resets while others use it is an error for those."""
+    done = run_python(WORK + """
+import random, threading
+event.abort()
+kernel, graph = device.load(KERNELS + "/saxpy.elf"), et.Graph()
+graph.host(lambda: None)
+shared, wrong = [device.zeros(64) for _ in range(8)], []
+uses = [
+    lambda one, two: one.copy_from(bytes(256)).wait(5),
+    lambda one, two: one.to_bytes(timeout=5),
+    lambda one, two: kernel.launch(one, two, et.f32(2), et.u64(64)).wait(5),
+    lambda one, two: one[8:].fill(1),
+    lambda one, two: memoryview(host).tobytes(),
+    lambda one, two: device.management().power_mw(),
+    lambda one, two: device.stream().record().add_done_callback(lambda ended: ended.done),
+    lambda one, two: graph.run(timeout=5),
+    lambda one, two: one.free(),
+    lambda one, two: shared.__setitem__(shared.index(one), device.zeros(64)),
+]
+def work(seed):
+    choose = random.Random(seed)
+    for _ in range(60):
+        try:
+            choose.choice(uses)(*choose.sample(shared, 2))
+        except (et.Error, ValueError):
+            pass
+        except BaseException as error:
+            wrong.append(error)
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+for thread in threads:
+    thread.start()
+threads[0].join()
+device.reset_compute()
+threads[1].join()
+device.close()
+for thread in threads:
+    thread.join()
+print(wrong, device.closed)
+""", timeout=120)
+    assert done.stdout == "[] True\n", done.stdout + done.stderr
