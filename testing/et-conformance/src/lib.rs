@@ -17,3 +17,12 @@ pub use facts::{Facts, Lack, Need, UnknownLack};
 pub use opened::Opened;
 pub use rig::Rig;
 pub use runner::harness;
+
+/// The examples of the book's chapters that are programs.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/src/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../../docs/src/graphs.md")]
+    struct Graphs;
+}

@@ -15,6 +15,7 @@ mod manage;
 mod npy;
 mod objdump;
 mod output;
+mod packaging;
 mod run;
 mod trace;
 mod value;
@@ -23,13 +24,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::Format;
 
 /// Host tools for ET-SoC-1 accelerators.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(name = "et", version, about)]
 struct Cli {
     /// Prints JSON instead of text.
     #[arg(long, global = true)]
@@ -47,6 +48,8 @@ enum Command {
     Bind(bind::BindArgs),
     /// Compiles a kernel with a stock RISC-V compiler; knows the vendor's instructions.
     Cc(cc::Args),
+    /// Prints what a shell needs to complete the words of this command.
+    Completions(packaging::CompletionArgs),
     /// Shows what is in the core file of a failed kernel, and how a debugger opens it.
     Core(core::Args),
     /// Computes (a + b + 1)(a + b + 2) as a graph of four tasks and checks every element.
@@ -59,6 +62,9 @@ enum Command {
     List,
     /// Shows what a device says about itself.
     Info,
+    /// Writes the manual pages.
+    #[command(hide = true)]
+    Man(packaging::ManArgs),
     /// Lists the instructions of a kernel file.
     Objdump(objdump::Args),
     /// Resets a device, or a part of it.
@@ -97,6 +103,8 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         Command::Bind(args) => bind::bind(args, format),
         Command::Cc(args) => cc::run(args, format),
+        Command::Completions(args) => packaging::completions(args, Cli::command()),
+        Command::Man(args) => packaging::man(args, Cli::command()),
         Command::Core(args) => core::run(args, format),
         Command::Demo(args) => demo::run(&cli.device, args, format),
         Command::Doctor(args) => doctor::run(args, format),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use et_hal_sim::BoardConfig;
 use et_sim_device::Board;
 use et_sim_server::{Card, CardOptions};
@@ -51,6 +51,11 @@ fn board(text: &str) -> Result<BoardConfig, String> {
 }
 
 fn main() -> anyhow::Result<()> {
+    // For packages; not among the options, which all belong to a card.
+    if std::env::args_os().nth(1).is_some_and(|first| first == "--man-page") {
+        clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;
+        return Ok(());
+    }
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
-use crate::{layers, llama, loom, python, sdk, vm, wording};
+use crate::{book, dist, layers, llama, loom, python, sdk, vm, wording};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -74,6 +74,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
     counts.check("wording", wording::check);
+    counts.check("book", book::check);
     counts.check("requirements", requirements::check);
     counts.try_check("spelling", tools::spelling);
     counts.try_check("dependencies", tools::dependencies);
@@ -95,6 +96,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     bare_metal(&mut counts)?;
     kernels(&mut counts)?;
     counts.try_check("prefix", sdk::check);
+    counts.try_check("dist", dist::check);
     counts.try_check("python", python::check);
     counts.try_check("pyright", python::check_types);
     counts.try_check("hosts", python::check_hosts);

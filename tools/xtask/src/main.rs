@@ -3,8 +3,10 @@
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 #![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 
+mod book;
 mod ci;
 mod copy;
+mod dist;
 mod generate;
 mod layers;
 mod llama;
@@ -39,6 +41,8 @@ enum Command {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// Checks links, chapters and shell lines of the book and the READMEs.
+    Book,
     /// Measures the figures of the documentation; `--help` says which.
     #[command(disable_help_flag = true)]
     Bench {
@@ -83,6 +87,15 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Builds what others install: Debian package, wheel, crates, and a list of what is in them.
+    Dist {
+        /// Where the files are written.
+        #[arg(long, value_name = "DIR", default_value = "target/dist")]
+        out: PathBuf,
+        /// Tries the packages instead: twice the same, and installed, used and removed.
+        #[arg(long)]
+        check: bool,
+    },
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
 }
@@ -90,6 +103,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ci { json } => ci::run(json.as_deref()),
+        Command::Book => book::check(),
         // A program of its own: the checks do not need the simulator to be compiled first.
         Command::Bench { args } => {
             let call = ["run", "--quiet", "--release", "--package", "et-bench", "--"];
@@ -121,6 +135,13 @@ fn main() -> anyhow::Result<()> {
             }
             Ok(())
         }
+        Command::Dist { check: true, .. } => {
+            if let Done::Skipped(why) = dist::check()? {
+                println!("dist: skipped, because {why}");
+            }
+            Ok(())
+        }
+        Command::Dist { out, .. } => dist::run(&out),
         Command::Vm(options) => vm::run(&options),
     }
 }

@@ -24,6 +24,11 @@ fn program(name: &str) -> Option<Command> {
     Some(command)
 }
 
+/// Returns `true` if there is a program of this name.
+pub(crate) fn is_there(name: &str) -> bool {
+    program(name).is_some()
+}
+
 fn run(name: &str, args: &[&str]) -> Check {
     let Some(mut command) = program(name) else {
         return Ok(Done::Skipped(format!("{name} is not installed")));

@@ -3,6 +3,8 @@
 //! The prefix can be moved: programs, packages and wrappers find its parts from where they are.
 
 mod check;
+mod deb;
+mod sbom;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,9 +15,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::shell::{capture, cargo, execute, root};
+use crate::shell::{capture, cargo, execute, root, write_json};
 
 pub(crate) use check::check;
+pub(crate) use deb::{architecture, epoch, package};
 
 /// Where a file of the prefix comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +31,19 @@ enum Origin {
     Folder,
     /// A program or library that was built.
     Built,
+    /// All files of a folder that was made with the programs, with its folders.
+    Made,
     /// A symbolic link with this text.
     Link,
 }
-use Origin::{Built, File, Folder, Link, Template};
+use Origin::{Built, File, Folder, Link, Made, Template};
 
 /// Everything in a prefix. Packages are made from this list, too.
-const FILES: [(&str, Origin, &str); 29] = [
+const FILES: [(&str, Origin, &str); 34] = [
     // Programs.
     ("bin/et", Built, "et"),
     ("bin/et-as", Built, "et-as"),
+    ("bin/et-simd", Built, "et-simd"),
     ("bin/et-gcc", Link, "et"),
     ("bin/et-g++", Link, "et"),
     // The host.
@@ -91,9 +97,18 @@ const FILES: [(&str, Origin, &str); 29] = [
         File,
         "bindings/device/cmake/ProjectFunctions.cmake",
     ),
+    // Completions and manual pages.
+    ("share", Made, SHARE),
+    // What the system is told; of use with the prefix `/usr` only.
+    ("lib/udev/rules.d/70-et-vfio.rules", File, "tools/packaging/70-et-vfio.rules"),
+    ("lib/systemd/system/et-simd@.service", File, "tools/packaging/et-simd@.service"),
+    ("share/doc/et-sdk/copyright", File, "tools/packaging/copyright"),
     ("share/doc/et/LICENSE-APACHE", File, "LICENSE-APACHE"),
     ("share/doc/et/LICENSE-MIT", File, "LICENSE-MIT"),
 ];
+
+/// Where completions and manual pages are, beside the programs.
+const SHARE: &str = "et-share";
 
 /// Options of `sdk`.
 #[derive(Debug, clap::Args)]
@@ -123,7 +138,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let prefix = options.prefix.as_deref().unwrap_or(Path::new("/usr"));
     let built = build(&options.profile)?;
     if let Some(deb) = &options.deb {
-        return package(prefix, &built, deb);
+        return deb::package(prefix, &built, deb);
     }
     let to = destination(prefix, options.destdir.as_deref())?;
     let count = install(&to, &built)?;
@@ -131,36 +146,43 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a Debian package.
-fn package(prefix: &Path, built: &Path, deb: &Path) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let root = folder.path().join("root");
-    install(&destination(prefix, Some(&root))?, built)?;
-    let output = capture(Command::new("dpkg").arg("--print-architecture"))?;
-    let architecture = String::from_utf8(output.stdout).context("the architecture is no text")?;
-    let compiler = "riscv64-unknown-elf";
-    let control = format!(
-        "Package: et-sdk\nVersion: {}\nArchitecture: {}\nMaintainer: the authors of et\n\
-         Section: devel\nPriority: optional\nDepends: libc6, libgcc-s1\n\
-         Recommends: gcc-{compiler}, binutils-{compiler}, picolibc-{compiler}\n\
-         Description: host stack and device SDK for ET-SoC-1 accelerators\n",
-        env!("CARGO_PKG_VERSION"),
-        architecture.trim(),
-    );
-    fs::create_dir(root.join("DEBIAN"))?;
-    fs::write(root.join("DEBIAN/control"), control)?;
-    let mut command = Command::new("dpkg-deb");
-    execute(command.args(["--root-owner-group", "--build"]).arg(&root).arg(deb))
-}
-
 /// Builds what is installed; returns the folder where it is.
-fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let packages = ["-p", "et-capi", "-p", "et-cli", "-p", "et-as"];
+pub(crate) fn build(profile: &str) -> anyhow::Result<PathBuf> {
+    let packages = ["-p", "et-capi", "-p", "et-cli", "-p", "et-as", "-p", "et-simd"];
     let call = [&["build", "--locked", "--profile", profile], &packages[..]].concat();
     execute(&mut cargo(&call))?;
     let built = built(profile)?;
     compatibility(&built)?;
+    share(&built)?;
     Ok(built)
+}
+
+/// Has the programs write completions and manual pages.
+fn share(built: &Path) -> anyhow::Result<()> {
+    let share = built.join(SHARE);
+    if share.exists() {
+        fs::remove_dir_all(&share)?;
+    }
+    let said = |program: &str, args: &[&str]| {
+        let output = capture(Command::new(built.join(program)).args(args))?;
+        ensure!(output.status.success(), "{program} {} failed", args.join(" "));
+        anyhow::Ok(output.stdout)
+    };
+    for (shell, name) in [
+        ("bash", "bash-completion/completions/et"),
+        ("zsh", "zsh/vendor-completions/_et"),
+        ("fish", "fish/vendor_completions.d/et.fish"),
+    ] {
+        let path = share.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(&share))?;
+        fs::write(path, said("et", &["completions", shell])?)?;
+    }
+    let pages = share.join("man/man1");
+    said("et", &["man", pages.to_str().context("the path is no text")?])?;
+    fs::write(pages.join("et-simd.1"), said("et-simd", &["--man-page"])?)?;
+    let sbom = share.join("doc/et/sbom.cdx.json");
+    fs::create_dir_all(sbom.parent().unwrap_or(&share))?;
+    write_json(Some(&sbom), &sbom::document()?)
 }
 
 /// The folder of what was built with a profile.
@@ -216,7 +238,7 @@ fn destination(prefix: &Path, destdir: Option<&Path>) -> anyhow::Result<PathBuf>
 
 /// Writes all files; returns their number.
 fn install(to: &Path, built: &Path) -> anyhow::Result<usize> {
-    let files = files()?;
+    let files = files(built)?;
     for (name, origin, from) in &files {
         let path = to.join(name);
         place(&path, *origin, from, built)
@@ -227,7 +249,7 @@ fn install(to: &Path, built: &Path) -> anyhow::Result<usize> {
 
 /// Installs what is for the device, with the assembler, so that it stands alone.
 pub(crate) fn install_device(to: &Path, built: &Path) -> anyhow::Result<()> {
-    for (name, origin, from) in files()? {
+    for (name, origin, from) in sources()? {
         let Ok(name) = name.strip_prefix("lib/et/device") else { continue };
         let (origin, from) = match origin {
             Link => (Built, PathBuf::from("et-as")),
@@ -243,10 +265,20 @@ pub(crate) fn install_device(to: &Path, built: &Path) -> anyhow::Result<()> {
 type Single = (PathBuf, Origin, PathBuf);
 
 /// The list with the files of folders in the place of the folders.
-fn files() -> anyhow::Result<Vec<Single>> {
+fn files(built: &Path) -> anyhow::Result<Vec<Single>> {
+    let mut list = sources()?;
+    for (name, _, from) in FILES.iter().filter(|(_, origin, _)| *origin == Made) {
+        walk(Path::new(name), &built.join(from), &mut list)?;
+    }
+    Ok(list)
+}
+
+/// The same without what programs write.
+fn sources() -> anyhow::Result<Vec<Single>> {
     let mut list = Vec::new();
     for (name, origin, from) in FILES {
         match origin {
+            Made => {}
             File | Template => list.push((name.into(), origin, root().join(from))),
             Built | Link => list.push((name.into(), origin, from.into())),
             Folder => walk(Path::new(name), &root().join(from), &mut list)?,
@@ -284,7 +316,7 @@ fn place(path: &Path, origin: Origin, from: &Path, built: &Path) -> anyhow::Resu
         }
         File => drop(fs::copy(from, path)?),
         Built => drop(fs::copy(built.join(from), path)?),
-        Folder => unreachable!("`files` has none"),
+        Folder | Made => unreachable!("`files` has none"),
     }
     // Whatever the modes in the source tree are.
     let is_program = origin == Built && path.extension() != Some(OsStr::new("a"));
@@ -293,18 +325,20 @@ fn place(path: &Path, origin: Origin, from: &Path, built: &Path) -> anyhow::Resu
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
 
     /// Stands for what was built.
-    fn built(folder: &Path) -> PathBuf {
+    pub(crate) fn built(folder: &Path) -> PathBuf {
         let built = folder.join("built");
         fs::create_dir(&built).unwrap();
         for (_, _, name) in FILES.iter().filter(|(_, origin, _)| *origin == Built) {
             fs::write(built.join(name), name).unwrap();
         }
+        fs::create_dir_all(built.join(SHARE).join("man/man1")).unwrap();
+        fs::write(built.join(SHARE).join("man/man1/et.1"), "a page").unwrap();
         built
     }
 
@@ -317,7 +351,8 @@ mod tests {
         let count = install(&to, &built).unwrap();
         // Over an earlier one.
         assert_eq!(install(&to, &built).unwrap(), count);
-        let names: BTreeSet<_> = files().unwrap().into_iter().map(|(name, ..)| name).collect();
+        let names: BTreeSet<_> =
+            files(&built).unwrap().into_iter().map(|(name, ..)| name).collect();
         assert_eq!(names.len(), count, "no name twice");
         for name in &names {
             assert!(to.join(name).exists(), "{}: a link leads nowhere", name.display());
@@ -327,29 +362,6 @@ mod tests {
         }
         let mode = |name| fs::metadata(to.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/et"), mode("include/et.h")), (0o755, 0o644));
-    }
-
-    #[test]
-    fn a_package_has_the_same_files() {
-        if !Command::new("dpkg-deb").arg("--version").output().is_ok_and(|o| o.status.success()) {
-            println!("skipped, because dpkg-deb is not installed");
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let built = built(folder.path());
-        let deb = folder.path().join("et.deb");
-        package(Path::new("/usr"), &built, &deb).unwrap();
-        let output = capture(Command::new("dpkg-deb").arg("--contents").arg(&deb)).unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let listed: BTreeSet<_> = text
-            .lines()
-            .filter(|line| !line.starts_with('d'))
-            .filter_map(|line| line.split(" ./usr/").nth(1)?.split(" -> ").next())
-            .map(PathBuf::from)
-            .collect();
-        let names: BTreeSet<_> = files().unwrap().into_iter().map(|(name, ..)| name).collect();
-        assert_eq!(listed, names, "{text}");
-        assert!(text.contains("-rwxr-xr-x root/root"), "{text}");
     }
 
     #[test]

@@ -1,0 +1,287 @@
+//! The book and the READMEs: links lead somewhere, every chapter is in the summary, and shell lines
+//! name commands and files that exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use clap::CommandFactory;
+
+use crate::shell::{capture, root};
+
+const SUMMARY: &str = "docs/src/SUMMARY.md";
+
+/// Checks every page that git knows.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let mut git = std::process::Command::new("git");
+    let listed = capture(git.current_dir(root()).args(["ls-files"]))?;
+    ensure!(listed.status.success(), "git does not list the files");
+    let files: BTreeSet<String> =
+        String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+    let mut pages = BTreeMap::new();
+    for name in files.iter().filter(|name| name.ends_with(".md")) {
+        let text = std::fs::read_to_string(root().join(name)).with_context(|| name.clone())?;
+        pages.insert(name.clone(), text);
+    }
+    let main = root().join("tools/et-cli/src/main.rs");
+    let names = Names {
+        xtask: crate::Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect(),
+        et: variants(&std::fs::read_to_string(main)?, "enum Command {"),
+        files,
+    };
+    ensure!(names.et.contains("demo"), "the commands of et were not found");
+    let found = look(&pages, &names);
+    ensure!(found.is_empty(), "{}", found.join("\n"));
+    Ok(())
+}
+
+/// What pages may name.
+struct Names {
+    xtask: BTreeSet<String>,
+    et: BTreeSet<String>,
+    files: BTreeSet<String>,
+}
+
+impl Names {
+    /// Returns `true` if there is a file or folder of this name.
+    fn has_path(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        self.files.contains(path)
+            || self.files.range(folder.clone()..).next().is_some_and(|f| f.starts_with(&folder))
+    }
+}
+
+/// Names of the variants of an enum of subcommands, as they are written on a command line.
+fn variants(source: &str, start: &str) -> BTreeSet<String> {
+    let body = source.split_once(start).map_or("", |(_, rest)| rest);
+    body.lines()
+        .take_while(|line| *line != "}")
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()))
+        .filter_map(|line| line.split(['(', ',', ' ']).next())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+fn look(pages: &BTreeMap<String, String>, names: &Names) -> Vec<String> {
+    let mut found = Vec::new();
+    let anchors: BTreeMap<_, _> = pages.iter().map(|(name, text)| (name, anchors(text))).collect();
+    let mut in_summary = BTreeSet::new();
+    for (page, text) in pages {
+        for (line, target) in links(text) {
+            let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let to = if path.is_empty() { Some(page.clone()) } else { resolve(page, path) };
+            let Some(to) = to.filter(|to| names.has_path(to)) else {
+                found.push(format!("{page}:{line}: there is no {target}"));
+                continue;
+            };
+            if page == SUMMARY {
+                in_summary.insert(to.clone());
+            }
+            if !anchor.is_empty() && !anchors.get(&to).is_some_and(|all| all.contains(anchor)) {
+                found.push(format!("{page}:{line}: {to} has no heading #{anchor}"));
+            }
+        }
+        for (line, command) in commands(text) {
+            if let Some(what) = wrong(&command, names) {
+                found.push(format!("{page}:{line}: {what}"));
+            }
+        }
+    }
+    for page in pages.keys().filter(|page| page.starts_with("docs/src/") && *page != SUMMARY) {
+        if !in_summary.contains(page) {
+            found.push(format!("{page} is not in the summary"));
+        }
+    }
+    found
+}
+
+/// The file that a link on a page leads to; `None` if that is outside of the workspace.
+fn resolve(page: &str, target: &str) -> Option<String> {
+    let mut path = PathBuf::from(page);
+    path.pop();
+    for part in Path::new(target).components() {
+        match part {
+            Component::ParentDir => path.pop().then_some(())?,
+            Component::Normal(name) => path.push(name),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    Some(path.to_str()?.to_owned())
+}
+
+/// Lines of a page outside and inside of blocks of code, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, Option<&str>, &str)> {
+    let mut block: Option<&str> = None;
+    (1..).zip(text.lines()).map(move |(number, line)| {
+        if let Some(fence) = line.trim_start().strip_prefix("```") {
+            block = if block.is_some() { None } else { Some(fence.trim()) };
+            return (number, Some(""), "");
+        }
+        (number, block, line)
+    })
+}
+
+/// Targets of the links of a page that are not on the net, with their lines.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut all = Vec::new();
+    for (number, block, line) in lines(text) {
+        if block.is_some() {
+            continue;
+        }
+        // What is between backticks is no link; a link's text may have some.
+        let mut code = false;
+        let mut rest = line;
+        while let Some(at) = rest.find(['`', ']']) {
+            let is_tick = rest[at..].starts_with('`');
+            rest = &rest[at + 1..];
+            if is_tick {
+                code = !code;
+            } else if let (false, Some(target)) = (code, rest.strip_prefix('(')) {
+                let Some((target, after)) = target.split_once(')') else { continue };
+                rest = after;
+                if !target.contains(':') && !target.is_empty() {
+                    all.push((number, target.to_owned()));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Anchors of the headings of a page, as mdBook and code hosts make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (_, block, line) in lines(text) {
+        let title = line.trim_start_matches('#');
+        if block.is_some() || title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor = kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>();
+        let anchor = anchor.to_lowercase();
+        let again = (1..).map(|n| format!("{anchor}-{n}")).find(|name| !all.contains(name));
+        all.insert(if all.contains(&anchor) { again.unwrap_or_default() } else { anchor });
+    }
+    all
+}
+
+/// Commands that readers are shown, with their lines.
+fn commands(text: &str) -> Vec<(usize, String)> {
+    lines(text)
+        .filter(|(_, block, _)| *block == Some("console"))
+        .filter_map(|(number, _, line)| {
+            let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "))?;
+            Some((number, command.split(" #").next().unwrap_or(command).to_owned()))
+        })
+        .collect()
+}
+
+/// Returns what is wrong with a command, as far as it is one of ours.
+fn wrong(command: &str, names: &Names) -> Option<String> {
+    for part in command.split(['|', ';', '&']) {
+        let mut words = part.split_whitespace().filter(|word| *word != "sudo").peekable();
+        while words.peek().is_some_and(|word| word.contains('=')) {
+            words.next();
+        }
+        let words: Vec<_> = words.collect();
+        match words[..] {
+            ["cargo", "xtask", what, ..] if !names.xtask.contains(what) => {
+                return Some(format!("there is no `cargo xtask {what}`"));
+            }
+            ["et", ref rest @ ..] => {
+                let what = subcommand(rest);
+                if let Some(what) = what.filter(|what| !names.et.contains(*what)) {
+                    return Some(format!("there is no `et {what}`"));
+                }
+            }
+            _ => {}
+        }
+        const TOPS: [&str; 5] = ["bindings/", "testing/", "docs/", "tools/", "backends/"];
+        for word in words {
+            if TOPS.iter().any(|top| word.starts_with(top)) && !names.has_path(word) {
+                return Some(format!("there is no file {word}"));
+            }
+        }
+    }
+    None
+}
+
+/// The first word of a call of `et` that is no option and no value of one.
+fn subcommand<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--device" | "-d" => drop(words.next()),
+            word if word.starts_with('-') => {}
+            word => return Some(word),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(page: &str) -> Vec<String> {
+        let pages = BTreeMap::from([
+            ("docs/src/a.md".to_owned(), page.to_owned()),
+            ("docs/src/b.md".to_owned(), "# A `title`, twice\n## Same\n## Same\n".to_owned()),
+            (SUMMARY.to_owned(), "[a](a.md) [b](b.md)".to_owned()),
+        ]);
+        let files = pages.keys().cloned().chain(["tools/x/main.rs".to_owned()]).collect();
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        look(&pages, &Names { xtask: set(&["ci"]), et: set(&["run"]), files })
+    }
+
+    #[test]
+    fn links_and_their_headings_must_exist() {
+        let good = "[x](b.md#a-title-twice) [y `z`](b.md#same-1) [w](../../tools/x) [n](http://x)\n\
+                    ## Here\n[me](#here) `[no](link)`\n```text\n[no](link)\n```\n";
+        assert_eq!(found(good), Vec::<String>::new());
+        for bad in ["[x](c.md)", "[x](b.md#none)", "[x](#none)", "[x](../../../y)", "[x](../x.md)"]
+        {
+            assert_eq!(found(bad).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn chapters_are_in_the_summary() {
+        let pages = BTreeMap::from([
+            ("docs/src/a.md".to_owned(), String::new()),
+            (SUMMARY.to_owned(), String::new()),
+        ]);
+        let files = pages.keys().cloned().collect();
+        let names = Names { xtask: BTreeSet::new(), et: BTreeSet::new(), files };
+        assert_eq!(look(&pages, &names), ["docs/src/a.md is not in the summary"]);
+    }
+
+    #[test]
+    fn shell_lines_name_what_there_is() {
+        let console = |line: &str| found(&format!("```console\n{line}\n```\n"));
+        for good in [
+            "$ cargo xtask ci # all",
+            "# et --device sim: run x",
+            "$ et --json",
+            "anything at all",
+            "$ sudo et run x && A=b cargo xtask ci",
+            "$ sh tools/x/main.rs",
+        ] {
+            assert_eq!(console(good), Vec::<String>::new());
+        }
+        for bad in
+            ["$ cargo xtask c", "$ A=1 et -d sim: nothing", "# cat x | et fly", "$ sh tools/y"]
+        {
+            assert_eq!(console(bad).len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn commands_are_found_in_their_enum() {
+        let source =
+            "enum Command {\n    /// Text.\n    Run(x),\n    #[a]\n    List,\n}\n    Other(x)";
+        assert_eq!(variants(source, "enum Command {"), ["list", "run"].map(str::to_owned).into());
+    }
+}

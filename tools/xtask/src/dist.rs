@@ -1,0 +1,158 @@
+//! `cargo xtask dist`: everything that others install, in one folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use crate::python;
+use crate::sdk;
+use crate::shell::{capture, cargo, execute};
+use crate::tools::Done;
+
+/// The system in which the package is tried.
+const SUITE: &str = "bookworm";
+/// What is done there: install, use, remove.
+const TRIAL: &str = r#"
+set -e
+find / -xdev -path /var -prune -o -path /tmp -prune -o -print | sort > /tmp/before
+dpkg --install /tmp/et.deb
+et demo
+et --json info > /dev/null
+et-simd --version
+bash -n /usr/share/bash-completion/completions/et
+getent group et > /dev/null
+et-simd --socket /tmp/card.sock --board shires=1 & card=$!
+for i in $(seq 100); do [ -S /tmp/card.sock ] && break; sleep 0.1; done
+et --device vfio-user:/tmp/card.sock info > /dev/null
+kill $card && wait $card || true
+dpkg --purge et-sdk
+find / -xdev -path /var -prune -o -path /tmp -prune -o -print | sort > /tmp/after
+# The group stays, and what keeps it.
+diff /tmp/before /tmp/after | grep '^[<>]' | grep -vE '/etc/(group|gshadow|passwd|shadow|subgid|subuid|ld.so.cache)-?$' && exit 1
+echo removed
+"#;
+
+/// Builds everything into a folder.
+pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(out)?;
+    let built = sdk::build("release")?;
+    debian(out, &built)?;
+    let sbom = out.join(format!("et-{}.cdx.json", env!("CARGO_PKG_VERSION")));
+    fs::copy(built.join("et-share/doc/et/sbom.cdx.json"), sbom)?;
+    if let Done::Skipped(why) = python::wheel(out)? {
+        println!("wheel: skipped, because {why}");
+    }
+    for file in crates()? {
+        let name = file.file_name().context("a package without a name")?.to_owned();
+        fs::copy(file, out.join(name))?;
+    }
+    let mut names = fs::read_dir(out)?
+        .map(|entry| Ok(entry?.file_name()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    names.retain(|name| name != "SHA256SUMS");
+    names.sort();
+    let sums = capture(Command::new("sha256sum").args(names).current_dir(out))?;
+    ensure!(sums.status.success(), "sha256sum ended with {}", sums.status);
+    fs::write(out.join("SHA256SUMS"), sums.stdout)?;
+    println!("{}", out.display());
+    Ok(())
+}
+
+fn debian(out: &Path, built: &Path) -> anyhow::Result<PathBuf> {
+    let (version, architecture) = (env!("CARGO_PKG_VERSION"), sdk::architecture()?);
+    let deb = out.join(format!("et-sdk_{version}_{architecture}.deb"));
+    sdk::package(Path::new("/usr"), built, &deb)?;
+    Ok(deb)
+}
+
+/// Packs the crates that are published, and returns the files.
+fn crates() -> anyhow::Result<Vec<PathBuf>> {
+    let output = capture(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    let target = metadata["target_directory"].as_str().context("no target directory")?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
+    let mut published = Vec::new();
+    for package in packages.iter().filter(|package| package["publish"].is_null()) {
+        let name = package["name"].as_str().context("a package without a name")?;
+        for field in ["description", "license", "readme"] {
+            ensure!(package[field].is_string(), "{name} has no {field}");
+        }
+        ensure!(package["metadata"]["docs"]["rs"].is_object(), "{name} says nothing to docs.rs");
+        published.push(name);
+    }
+    // Not built again: that is what the other steps do, from the same files.
+    let mut command = cargo(&["package", "--locked", "--no-verify", "--allow-dirty", "--quiet"]);
+    command.env("SOURCE_DATE_EPOCH", sdk::epoch()?);
+    for name in &published {
+        command.args(["-p", name]);
+    }
+    execute(&mut command)?;
+    let file = |name: &&str| {
+        let file = format!("{name}-{}.crate", env!("CARGO_PKG_VERSION"));
+        Path::new(target).join("package").join(file)
+    };
+    Ok(published.iter().map(file).collect())
+}
+
+/// Packs everything twice, and tries the Debian package in a system that has nothing else.
+pub(crate) fn check() -> anyhow::Result<Done> {
+    let folder = tempfile::tempdir()?;
+    let built = sdk::build("release")?;
+    let packed = crates()?;
+    ensure!(packed.iter().all(|file| file.exists()), "not all crates were packed");
+    if !crate::tools::is_there("dpkg-deb") {
+        return Ok(Done::Skipped("dpkg-deb is not installed".to_owned()));
+    }
+    let deb = debian(folder.path(), &built)?;
+    let again = folder.path().join("again");
+    fs::create_dir(&again)?;
+    ensure!(fs::read(&deb)? == fs::read(debian(&again, &built)?)?, "two packages are not the same");
+    let archive = match archive()? {
+        Ok(archive) => archive,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let system = folder.path().join("root");
+    fs::create_dir(&system)?;
+    execute(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&system))?;
+    fs::copy(&deb, system.join("tmp/et.deb"))?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--net"]).arg("--mount-proc").arg("--root");
+    command.arg(&system).args(["/bin/bash", "-c", TRIAL]).env_clear();
+    let output = capture(command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success() && text.ends_with("removed\n"), "the package failed a trial");
+    Ok(Done::Checked)
+}
+
+/// A system with nothing but what every Debian has, made once; else says why there is none.
+fn archive() -> anyhow::Result<Result<PathBuf, String>> {
+    let is_root = capture(Command::new("id").arg("-u"))?.stdout == b"0\n";
+    let may = ["--mount", "--pid", "--fork", "--net", "true"];
+    if !is_root || !capture(Command::new("unshare").args(may))?.status.success() {
+        return Ok(Err("only root can change to another root here".to_owned()));
+    }
+    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let Some(home) = home else { bail!("neither XDG_CACHE_HOME nor HOME is set") };
+    let archive = home.join(format!("et-xtask/{SUITE}.tar"));
+    if archive.exists() {
+        return Ok(Ok(archive));
+    }
+    if !crate::tools::is_there("mmdebstrap") {
+        return Ok(Err("mmdebstrap is not installed".to_owned()));
+    }
+    fs::create_dir_all(archive.parent().unwrap_or(&home))?;
+    // Named as it is only when it is complete.
+    let part = archive.with_extension("part.tar");
+    let mut command = Command::new("mmdebstrap");
+    command.args(["--quiet", "--variant=minbase", SUITE]).arg(&part);
+    if !capture(&mut command)?.status.success() {
+        return Ok(Err(format!("mmdebstrap cannot make a system of {SUITE}")));
+    }
+    fs::rename(part, &archive)?;
+    Ok(Ok(archive))
+}
