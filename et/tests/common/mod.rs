@@ -6,13 +6,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use et::{AnyHal, Device, Kernel};
+use et::{AnyHal, Config, Device, Kernel};
 
 /// Long enough for a busy machine; only a hang reaches it.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) fn open(parameters: &str) -> Device<AnyHal> {
-    et::open(&format!("sim:{parameters}")).unwrap()
+    open_with(parameters, Config::new())
+}
+
+pub(crate) fn open_with(parameters: &str, config: Config) -> Device<AnyHal> {
+    et::open_with(format!("sim:{parameters}").parse().unwrap(), config).unwrap()
 }
 
 /// Reads a committed kernel.
