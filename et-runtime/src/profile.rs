@@ -5,7 +5,10 @@ mod write;
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::Error;
+use crate::clock::Clock;
 use crate::link::Operation;
+use crate::memory::{DeviceMemory, MemorySample};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::timeline::Timeline;
 
@@ -32,6 +35,8 @@ pub struct Record {
     pub timeline: Timeline,
     /// It failed.
     pub failed: bool,
+    /// Why, if it failed.
+    pub error: Option<Arc<str>>,
 }
 
 impl Record {
@@ -42,7 +47,7 @@ impl Record {
     }
 }
 
-/// Records the operations of a device while switched on.
+/// Records the operations of a device while switched on, and how much of its memory is in use.
 ///
 /// What was recorded is kept until [`stop`](Self::stop) or [`drain`](Self::drain) takes it, up to
 /// 65 536 operations for each thread that completes some. Runs of any length are recorded by
@@ -52,6 +57,8 @@ pub struct Profiler {
     on: AtomicBool,
     shards: [Shard; SHARDS],
     dropped: AtomicU64,
+    memory: Arc<DeviceMemory>,
+    clock: Arc<dyn Clock>,
 }
 
 /// On a cache line of its own, as the next one is another thread's.
@@ -75,23 +82,28 @@ fn shard() -> usize {
 }
 
 impl Profiler {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(memory: Arc<DeviceMemory>, clock: Arc<dyn Clock>) -> Self {
         Self {
             on: AtomicBool::new(false),
             shards: std::array::from_fn(|_| Shard::default()),
             dropped: AtomicU64::new(0),
+            memory,
+            clock,
         }
     }
 
     /// Starts recording.
     pub fn start(&self) {
         self.on.store(true, Ordering::Release);
+        self.memory.start_log(Arc::clone(&self.clock));
     }
 
     /// Stops recording and returns what was recorded, in the order of completion.
     pub fn stop(&self) -> Profile {
         self.on.store(false, Ordering::Release);
-        self.drain()
+        let profile = self.drain();
+        self.memory.stop_log();
+        profile
     }
 
     /// Takes what was recorded so far, in the order of completion, and goes on.
@@ -101,7 +113,8 @@ impl Profiler {
             records.append(&mut lock(shard));
         }
         records.sort_by_key(|record| record.timeline.completed);
-        Profile { records, dropped: self.dropped.swap(0, Ordering::Relaxed) }
+        let (memory, missing) = self.memory.take_log();
+        Profile { records, memory, dropped: self.dropped.swap(0, Ordering::Relaxed) + missing }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -109,7 +122,12 @@ impl Profiler {
         self.on.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn operation_done(&self, operation: &Operation, timeline: Timeline, failed: bool) {
+    pub(crate) fn operation_done(
+        &self,
+        operation: &Operation,
+        timeline: Timeline,
+        error: Option<&Error>,
+    ) {
         if !self.is_on() {
             return;
         }
@@ -119,7 +137,8 @@ impl Profiler {
             id: operation.key.id,
             stream: operation.stream,
             timeline,
-            failed,
+            failed: error.is_some(),
+            error: error.map(|error| error.to_string().into()),
         };
         let Some(Shard(shard)) = self.shards.get(shard()) else { return };
         let mut records = lock(shard);
@@ -136,7 +155,10 @@ impl Profiler {
 pub struct Profile {
     /// The operations, in the order of completion.
     pub records: Vec<Record>,
-    /// Operations that were not kept because there were too many.
+    /// How much device memory was in use: at the start, and after each change.
+    pub memory: Vec<MemorySample>,
+    /// Operations, and changes of the memory in use, that were not kept because there were too
+    /// many.
     pub dropped: u64,
 }
 

@@ -593,6 +593,31 @@ fn recordings_name_each_task_once_and_open_in_perfetto() {
     let events = json["traceEvents"].as_array().unwrap();
     let count = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
     assert_eq!((count("X"), count("s"), count("f")), (3, 3, 3));
+    let starts = events.iter().filter(|event| event["ph"] == "s");
+    let ends = |event: &serde_json::Value| {
+        [&event["args"]["from"], &event["args"]["to"]].map(|task| task.as_u64().unwrap())
+    };
+    assert_eq!(starts.map(ends).collect::<Vec<_>>(), [[0, 1], [0, 2], [1, 2]]);
+}
+
+#[test]
+fn a_recording_of_a_failed_run_says_what_did_not_run_and_why() {
+    let pool = CpuPool::new(2).unwrap();
+    let mut builder = GraphBuilder::new();
+    let bad = builder
+        .host_task(|_: &et_runtime::graph::TaskContext<'_>| Err("no more paper".into()))
+        .unwrap();
+    let after = builder.host_task(|_: &et_runtime::graph::TaskContext<'_>| Ok(())).unwrap();
+    builder.edge(bad, after).unwrap();
+    let run = pool.launch_with(&builder.build().unwrap(), RunOptions::new().traced()).unwrap();
+    let mut json = Vec::new();
+    run.wait(LONG).unwrap().write_chrome_json(&mut json).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let incomplete = json["otherData"]["incomplete"].as_array().unwrap();
+    let [bad, after] = &incomplete[..] else { panic!("{json}") };
+    assert_eq!((&bad["state"], &after["state"]), (&"failed".into(), &"not run".into()));
+    assert_eq!((&bad["error"], &after["root_cause"]), (&"no more paper".into(), &0.into()));
+    assert_eq!(json["otherData"]["tasks"], 2);
 }
 
 #[test]

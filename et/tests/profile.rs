@@ -63,9 +63,10 @@ fn launches_have_the_names_of_their_kernels_in_every_format() {
 
     let lines = written(&profile, ProfileFormat::JsonLines);
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let kernels: Vec<_> = lines.iter().map(|line| line["kernel"].as_str()).collect();
-    assert_eq!(kernels, [Some("task_nop"), Some("trace"), Some("task_nop"), None, None]);
-    assert_eq!(lines[4]["end"]["dropped"], 0);
+    let operations = lines.iter().filter(|line| line["kind"] == "operation");
+    let kernels: Vec<_> = operations.map(|line| line["kernel"].as_str()).collect();
+    assert_eq!(kernels, [Some("task_nop"), Some("trace"), Some("task_nop"), None]);
+    assert_eq!(lines.last().unwrap()["end"]["dropped"], 0);
     let csv = written(&profile, ProfileFormat::Csv);
     let rows: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
     assert_eq!(rows, [11; 5], "{csv}");
@@ -130,5 +131,48 @@ fn what_kernels_trace_is_on_the_track_of_its_hart() {
         let cycle = mark["args"]["cycle"].as_u64().unwrap();
         let at = clock.host_time(cycle).unwrap().as_secs_f64() * 1e6;
         assert!((mark["ts"].as_f64().unwrap() - at).abs() < 1e-3, "{mark} {at}");
+    }
+}
+
+#[test]
+fn the_memory_in_use_is_recorded_from_the_start_to_the_end() {
+    let device = open(DEVICE);
+    let first = device.alloc(4096).unwrap();
+    device.profiler().start();
+    let second = device.alloc(64).unwrap();
+    drop(first);
+    let before = device.profiler().drain();
+    drop(second);
+    let after = device.profiler().stop();
+    drop(device.alloc(64).unwrap());
+    assert_eq!(device.profiler().drain().memory, []);
+
+    let base = before.memory[0].used_bytes;
+    let used = |profile: &Profile| {
+        let samples = profile.memory.iter();
+        samples.map(|sample| sample.used_bytes.abs_diff(base)).collect::<Vec<_>>()
+    };
+    assert_eq!((used(&before), used(&after)), (vec![0, 64, 4032], vec![4096]));
+    let times: Vec<_> = before.memory.iter().chain(&after.memory).map(|s| s.at).collect();
+    assert!(times.is_sorted(), "{times:?}");
+    let chrome: Value = serde_json::from_str(&written(&before, ProfileFormat::Chrome)).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap().iter();
+    assert_eq!(events.filter(|event| event["args"]["used_bytes"].is_u64()).count(), 3);
+    assert!(written(&after, ProfileFormat::JsonLines).contains("\"kind\":\"memory\""));
+}
+
+#[test]
+fn failures_say_why() {
+    let device = open(DEVICE);
+    let trap = load(&device, "trap_load");
+    device.profiler().start();
+    let launch = Launch::new(&trap).u64(0);
+    device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap_err();
+    let profile = device.profiler().stop();
+    let record = &profile.records[0];
+    assert!(record.failed);
+    assert!(record.error.as_deref().unwrap().contains("load access fault"), "{record:?}");
+    for format in [ProfileFormat::Chrome, ProfileFormat::JsonLines] {
+        assert!(written(&profile, format).contains("load access fault"), "{format:?}");
     }
 }

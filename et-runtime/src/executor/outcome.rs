@@ -1,6 +1,7 @@
 //! What became of a run.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use super::{RunError, RunTrace, TaskFailure};
@@ -53,6 +54,23 @@ impl TaskState {
             8 => Self::Cancelled,
             _ => Self::DependencyFailed,
         }
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "waiting",
+            Self::Ready => "ready",
+            Self::Delegated => "delegated",
+            Self::Staged => "staged",
+            Self::Running => "running",
+            Self::Executed => "executed",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::DependencyFailed => "not run",
+        })
     }
 }
 

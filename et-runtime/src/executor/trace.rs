@@ -1,12 +1,14 @@
 //! When tasks ran, and where.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ids::count;
+use super::{Outcome, TaskState};
 use crate::graph::{Graph, TaskId};
 
 /// One task of a recorded run.
@@ -150,7 +152,10 @@ impl RunTrace {
     /// # Errors
     /// Those of the writer.
     pub fn write_chrome_json(&self, graph: &Graph, out: &mut dyn Write) -> std::io::Result<()> {
-        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        self.write(graph, &json!({}), out)
+    }
+
+    fn write(&self, graph: &Graph, other: &Value, out: &mut dyn Write) -> std::io::Result<()> {
         let mut events = vec![
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "task graph"}}),
         ];
@@ -175,20 +180,63 @@ impl RunTrace {
                 "args": {"task": span.task.index(), "function": graph.function(span.task)},
             }));
         }
-        let mut arrow = 0_u64;
+        let mut id = 0_u64;
         for span in self.spans() {
             for next in graph.successors(span.task) {
                 let Some(to) = of_task[next.index()] else { continue };
-                let from = json!({"ph": "s", "pid": 1, "tid": span.worker, "id": arrow, "cat": "dependency",
-                    "name": "dependency", "ts": micros(span.end)});
-                let into = json!({"ph": "f", "bp": "e", "pid": 1, "tid": to.worker, "id": arrow,
-                    "cat": "dependency", "name": "dependency", "ts": micros(to.start.max(span.end))});
+                let arrow = |phase: &str, worker: u32, at: Duration| {
+                    json!({
+                        "ph": phase, "pid": 1, "tid": worker, "id": id, "cat": "dependency",
+                        "name": "dependency", "ts": micros(at),
+                        "args": {"from": span.task.index(), "to": to.task.index()},
+                    })
+                };
+                let from = arrow("s", span.worker, span.end);
+                let mut into = arrow("f", to.worker, to.start.max(span.end));
+                into["bp"] = "e".into();
                 events.extend([from, into]);
-                arrow += 1;
+                id += 1;
             }
         }
-        let document = json!({"displayTimeUnit": "ns", "traceEvents": events});
+        let document = json!({"displayTimeUnit": "ns", "traceEvents": events, "otherData": other});
         serde_json::to_writer(&mut *out, &document)?;
         out.flush()
     }
+}
+
+impl Outcome {
+    /// Writes what [`RunTrace::write_chrome_json`] does, without spans if the launch asked for no
+    /// trace; in addition, under `otherData`, what became of the tasks that are not complete, and
+    /// why.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome_json(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let failures: HashMap<TaskId, String> =
+            self.failures.iter().map(|(task, why)| (*task, why.to_string())).collect();
+        let graph = self.graph();
+        let tasks = graph.tasks().filter(|task| self.state(*task) != TaskState::Complete);
+        let tasks: Vec<_> = tasks
+            .map(|task| {
+                json!({
+                    "task": task.index(), "name": graph.name(task),
+                    "function": graph.function(task), "state": self.state(task).to_string(),
+                    "error": failures.get(&task),
+                    "root_cause": self.root_cause(task).map(TaskId::index),
+                })
+            })
+            .collect();
+        let other = json!({
+            "place": self.place(), "elapsed_us": micros(self.elapsed()), "tasks": graph.len(),
+            "incomplete": tasks,
+        });
+        match self.trace() {
+            Some(trace) => trace.write(graph, &other, out),
+            None => Recorder::new(0, Duration::ZERO).finish().write(graph, &other, out),
+        }
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }

@@ -109,7 +109,7 @@ impl<H: Hal> Link<H> {
             load.finish(error, &mut tell);
         }
         for Ended { operation, timeline, error } in output.ended.drain(..) {
-            self.profiler.operation_done(&operation, timeline, error.is_some());
+            self.profiler.operation_done(&operation, timeline, error.as_ref());
             let outcome = error.map_or(Ok(timeline), Err);
             let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
             told.run_own();

@@ -281,6 +281,11 @@ impl Allocator {
         Ok(bytes(len))
     }
 
+    /// Returns the bytes in live blocks.
+    pub(super) fn used_bytes(&self) -> u64 {
+        bytes(self.used)
+    }
+
     /// Returns how much memory is used and free.
     ///
     /// Takes time in proportion to the free blocks in the class of the largest one.

@@ -2,16 +2,57 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
 
 use et_hal::DeviceAddr;
 
 use super::{AllocError, Allocator, MemoryStats};
+use crate::clock::Clock;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 
 /// The memory of one device, between two resets.
 pub(crate) struct DeviceMemory {
-    allocator: Mutex<Allocator>,
+    books: Mutex<Books>,
+}
+
+struct Books {
+    allocator: Allocator,
+    /// Present while the profiler records.
+    log: Option<MemoryLog>,
+}
+
+/// How much device memory was in use from some time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemorySample {
+    /// When, on the clock of the device object.
+    pub at: Duration,
+    /// Bytes in live blocks.
+    pub used_bytes: u64,
+}
+
+/// What changed since it was last taken.
+#[derive(Debug)]
+struct MemoryLog {
+    clock: Arc<dyn Clock>,
+    samples: Vec<MemorySample>,
+    dropped: u64,
+}
+
+/// Changes that are kept between two looks; later ones are counted only.
+const LOG_LIMIT: usize = 1 << 16;
+
+impl Books {
+    fn note(&mut self) {
+        let used_bytes = self.allocator.used_bytes();
+        let Some(log) = &mut self.log else { return };
+        if log.samples.len() < LOG_LIMIT {
+            log.samples.push(MemorySample { at: log.clock.now(), used_bytes });
+        } else {
+            log.dropped += 1;
+        }
+    }
 }
 
 impl fmt::Debug for DeviceMemory {
@@ -23,11 +64,15 @@ impl fmt::Debug for DeviceMemory {
 
 impl DeviceMemory {
     pub(crate) fn new(base: DeviceAddr, len_bytes: u64) -> Result<Arc<Self>, AllocError> {
-        Ok(Arc::new(Self { allocator: Mutex::new(Allocator::new(base, len_bytes)?) }))
+        let books = Books { allocator: Allocator::new(base, len_bytes)?, log: None };
+        Ok(Arc::new(Self { books: Mutex::new(books) }))
     }
 
     pub(crate) fn alloc(self: &Arc<Self>, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {
-        let block = self.lock().alloc(len_bytes, align)?;
+        let mut books = self.lock();
+        let block = books.allocator.alloc(len_bytes, align)?;
+        books.note();
+        drop(books);
         let allocation = Allocation {
             memory: Arc::clone(self),
             addr: block.addr,
@@ -38,12 +83,30 @@ impl DeviceMemory {
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
-        self.lock().stats()
+        self.lock().allocator.stats()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Allocator> {
+    /// Records from now on; what is in use now is the first sample.
+    pub(crate) fn start_log(&self, clock: Arc<dyn Clock>) {
+        let mut books = self.lock();
+        books.log = Some(MemoryLog { clock, samples: Vec::new(), dropped: 0 });
+        books.note();
+    }
+
+    /// Takes what was recorded, and how many changes were not kept.
+    pub(crate) fn take_log(&self) -> (Vec<MemorySample>, u64) {
+        let mut books = self.lock();
+        let Some(log) = &mut books.log else { return (Vec::new(), 0) };
+        (std::mem::take(&mut log.samples), std::mem::take(&mut log.dropped))
+    }
+
+    pub(crate) fn stop_log(&self) {
+        self.lock().log = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
         // The allocator changes nothing before all its checks are done, so a panic leaves it whole.
-        lock(&self.allocator)
+        lock(&self.books)
     }
 }
 
@@ -60,7 +123,10 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let freed = self.memory.lock().free(self.addr);
+        let mut books = self.memory.lock();
+        let freed = books.allocator.free(self.addr);
+        books.note();
+        drop(books);
         debug_assert!(freed.is_ok(), "a live allocation is known to its allocator");
     }
 }

@@ -8,7 +8,7 @@ mod staging;
 pub use allocator::{AllocError, MemoryStats};
 
 pub(crate) use allocator::Allocator;
-pub use buffer::{DeviceBuffer, DeviceSlice};
+pub use buffer::{DeviceBuffer, DeviceSlice, MemorySample};
 pub use host::HostBuffer;
 
 pub(crate) use buffer::DeviceMemory;

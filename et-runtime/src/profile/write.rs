@@ -19,7 +19,8 @@ pub enum ProfileFormat {
     Chrome,
     /// A JSON object for each operation or entry, on a line of its own.
     JsonLines,
-    /// Operations with a line of headings; entries of traces have no place in it.
+    /// Operations with a line of headings; entries of traces and the memory in use have no place
+    /// in it.
     Csv,
 }
 
@@ -135,6 +136,16 @@ impl<W: Write> ProfileWriter<W> {
             ProfileFormat::Chrome => self.chrome(record),
             ProfileFormat::JsonLines => self.line(&self.object(record)),
             ProfileFormat::Csv => self.csv(record),
+        })?;
+        profile.memory.iter().try_for_each(|sample| match self.format {
+            ProfileFormat::Chrome => self.event(&json!({
+                "ph": "C", "pid": 1, "name": "device memory", "ts": micros(sample.at),
+                "args": {"used_bytes": sample.used_bytes},
+            })),
+            ProfileFormat::JsonLines => self.line(&json!({
+                "kind": "memory", "us": micros(sample.at), "used_bytes": sample.used_bytes,
+            })),
+            ProfileFormat::Csv => Ok(()),
         })
     }
 
@@ -209,12 +220,14 @@ impl<W: Write> ProfileWriter<W> {
 
     fn object(&self, record: &Record) -> Value {
         let Timeline { queued, sent, completed, device } = record.timeline;
-        let begin = device.and_then(|d| self.clock.host_time(d.start.wrapping_add(d.wait)));
+        let begin = device.map(|d| d.start.wrapping_add(d.wait));
+        let end = device.zip(begin).map(|(d, begin)| begin.wrapping_add(d.execute));
+        let time = |cycle: Option<u64>| cycle.and_then(|cycle| self.clock.host_time(cycle));
         json!({
             "kind": "operation", "id": record.id, "name": record.name, "kernel": record.kernel.as_deref(),
-            "stream": record.stream, "failed": record.failed,
+            "stream": record.stream, "failed": record.failed, "error": record.error.as_deref(),
             "queued_us": micros(queued), "sent_us": micros(sent), "completed_us": micros(completed),
-            "device_begin_us": begin.map(micros),
+            "device_begin_us": time(begin).map(micros), "device_end_us": time(end).map(micros),
             "start_cycle": device.map(|d| d.start), "wait_cycles": device.map(|d| d.wait),
             "execute_cycles": device.map(|d| d.execute),
         })
@@ -225,14 +238,18 @@ impl<W: Write> ProfileWriter<W> {
         let (title, id) = (record.title(), record.id);
         // Operations of a stream overlap, which tracks of plain slices cannot show.
         let span = |phase: &str, at: Duration| {
-            json!({
+            let mut event = json!({
                 "ph": phase, "cat": "operation", "pid": 1, "tid": record.stream, "id": id,
                 "name": title, "ts": micros(at),
                 "args": {
                     "operation": record.name, "failed": record.failed,
                     "sent_us": micros(sent.saturating_sub(queued)),
                 },
-            })
+            });
+            if let Some(error) = record.error.as_deref() {
+                event["args"]["error"] = error.into();
+            }
+            event
         };
         let (begin, end) = (span("b", queued), span("e", completed));
         self.event(&begin)?;
@@ -245,7 +262,10 @@ impl<W: Write> ProfileWriter<W> {
         self.event(&json!({
             "ph": "X", "pid": 2, "tid": record.stream, "name": title,
             "ts": micros(start), "dur": micros(stop.saturating_sub(start)),
-            "args": {"id": id, "cycles": device.execute, "wait_cycles": device.wait},
+            "args": {
+                "id": id, "cycles": device.execute, "wait_cycles": device.wait,
+                "failed": record.failed,
+            },
         }))
     }
 
@@ -309,10 +329,11 @@ mod tests {
             stream: 1,
             timeline: timeline(1000, 3000, 5, 6),
             failed: false,
+            error: None,
         };
         let mut out = Vec::new();
         let mut writer = ProfileWriter::new(&mut out, ProfileFormat::Csv, None).unwrap();
-        writer.write(&Profile { records: vec![record], dropped: 0 }).unwrap();
+        writer.write(&Profile { records: vec![record], memory: Vec::new(), dropped: 0 }).unwrap();
         writer.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().nth(1).unwrap(), "7,launch,\"a,\"\"b\"\"\",1,false,1,1,3,5,0,6");

@@ -91,7 +91,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let path =
         args.profile.clone().unwrap_or_else(|| std::env::temp_dir().join("et-demo.trace.json"));
     let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    trace.write_chrome_json(&graph, &mut BufWriter::new(file))?;
+    outcome.write_chrome_json(&mut BufWriter::new(file))?;
     drop(executor);
     device.close();
 

@@ -16,6 +16,7 @@ mod npy;
 mod objdump;
 mod output;
 mod packaging;
+mod report;
 mod run;
 mod trace;
 mod value;
@@ -67,6 +68,8 @@ enum Command {
     Man(packaging::ManArgs),
     /// Lists the instructions of a kernel file.
     Objdump(objdump::Args),
+    /// Makes a page out of a profile, in one file: timeline, kernels, critical path, failures.
+    Report(report::Args),
     /// Resets a device, or a part of it.
     Reset(manage::ResetArgs),
     /// Runs a kernel.
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Command::List => info::list(format),
         Command::Info => info::info(&cli.device, format),
         Command::Objdump(args) => objdump::run(args, format),
+        Command::Report(args) => report::run(args, format),
         Command::Reset(args) => manage::reset(&cli.device, args, format),
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),

@@ -76,6 +76,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let inputs = args.args.iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
 
     let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    if args.profile.is_some() {
+        device.profiler().start();
+    }
     let name = args.kernel.file_stem().unwrap_or_default().to_string_lossy();
     let kernel = device.load_kernel_entry(&name, &elf, args.entry.as_deref())?;
     let stream = device.default_stream();
@@ -113,22 +116,25 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(logs) = &logs {
         launch = launch.trace(logs.kernel.option());
     }
-    if args.profile.is_some() {
-        device.profiler().start();
-    }
     let started = Instant::now();
     let outcome = execute(&device, stream, &launch, timeout);
     let traces = logs.map(|logs| logs.print(outcome.is_err())).unwrap_or_default();
-    if let Some(path) = &args.profile {
-        let written = profile(&device, &traces, path);
-        written.with_context(|| format!("writing {}", path.display()))?;
-    }
-    let times = outcome.map_err(|failed| {
-        if let (Some(path), Some(failure)) = (&args.core, failed.error.launch_failure()) {
-            dump(&device, failure, path);
+    let recorded = || match &args.profile {
+        Some(path) => {
+            profile(&device, &traces, path).with_context(|| format!("writing {}", path.display()))
         }
-        failed.report()
-    })?;
+        None => Ok(()),
+    };
+    let times = match outcome {
+        Ok(times) => times,
+        Err(failed) => {
+            recorded()?;
+            if let (Some(path), Some(failure)) = (&args.core, failed.error.launch_failure()) {
+                dump(&device, failure, path);
+            }
+            return Err(failed.report());
+        }
+    };
     let elapsed = started.elapsed();
 
     let total = buffers.iter().filter(|b| b.output.is_some()).map(|b| b.device.len_bytes()).sum();
@@ -141,6 +147,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         written.push(path.clone());
     }
     bar.finish_and_clear();
+    recorded()?;
     // Unknown if the device does not say how long a cycle is.
     let device_time = device
         .properties()

@@ -84,9 +84,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         times.push(outcome.elapsed());
     }
     drop(executor);
-    if let (Some(path), Some(trace)) = (&args.profile, outcome.trace()) {
+    if let Some(path) = &args.profile {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        trace.write_chrome_json(&built.graph, &mut BufWriter::new(file))?;
+        outcome.write_chrome_json(&mut BufWriter::new(file))?;
     }
     let mut written = Vec::new();
     if outcome.is_success() {

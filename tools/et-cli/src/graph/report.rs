@@ -27,7 +27,7 @@ pub(super) struct Report<'a> {
 struct Row {
     task: String,
     kernel: String,
-    state: &'static str,
+    state: String,
     worker: String,
     time: String,
     why: String,
@@ -93,7 +93,7 @@ impl Report<'_> {
             Row {
                 task: self.label(task),
                 kernel: graph.function(task).to_owned(),
-                state: state_name(outcome.state(task)),
+                state: outcome.state(task).to_string(),
                 worker: span.map_or(String::new(), |span| span.worker.to_string()),
                 time: span.map_or(String::new(), |span| {
                     output::time(span.end.saturating_sub(span.start))
@@ -111,7 +111,7 @@ impl Report<'_> {
             let span = spans.get(&task);
             json!({
                 "task": task.index(), "name": graph.name(task), "kernel": graph.function(task),
-                "state": state_name(outcome.state(task)),
+                "state": outcome.state(task).to_string(),
                 "worker": span.map(|span| span.worker),
                 "start_us": span.map(|span| micros(span.start)),
                 "us": span.map(|span| micros(span.end.saturating_sub(span.start))),
@@ -158,7 +158,7 @@ fn print_table(rows: &[Row]) {
         [
             row.task.clone(),
             row.kernel.clone(),
-            row.state.to_owned(),
+            row.state.clone(),
             row.worker.clone(),
             row.time.clone(),
         ]
@@ -178,21 +178,6 @@ fn print_table(rows: &[Row]) {
     line(heads, "");
     for row in rows {
         line(cells(row).each_ref().map(String::as_str), &row.why);
-    }
-}
-
-fn state_name(state: TaskState) -> &'static str {
-    match state {
-        TaskState::Waiting => "waiting",
-        TaskState::Ready => "ready",
-        TaskState::Delegated => "delegated",
-        TaskState::Staged => "staged",
-        TaskState::Running => "running",
-        TaskState::Executed => "executed",
-        TaskState::Complete => "complete",
-        TaskState::Failed => "failed",
-        TaskState::Cancelled => "cancelled",
-        TaskState::DependencyFailed => "not run",
     }
 }
 
