@@ -18,6 +18,7 @@ mod output;
 mod packaging;
 mod report;
 mod run;
+mod top;
 mod trace;
 mod value;
 
@@ -76,6 +77,8 @@ enum Command {
     Run(run::Args),
     /// Shows what a card measures: temperatures, power, clocks, errors.
     Stat(manage::StatArgs),
+    /// Watches a card: compute, memory, copies, heat, power, errors, processes.
+    Top(top::Args),
     /// Shows what the firmware has traced, or what is in a trace buffer.
     Trace(trace::Args),
     /// Gives a card back to the driver it had; needs root.
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),
         Command::Run(args) => run::run(&cli.device, args, format),
+        Command::Top(args) => top::run(&cli.device, args, format),
         Command::Trace(args) => trace::run(&cli.device, args, format),
         Command::Unbind(args) => bind::unbind(args, format),
     };

@@ -60,7 +60,7 @@ pub(crate) struct ResetArgs {
     soc: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     if (0.01..=86_400.0).contains(&seconds) {
         return Ok(seconds);

@@ -1,0 +1,191 @@
+//! `et top`: JSON lines, and the screen as tmux sees it.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use assert_cmd::cargo::CommandCargoExt;
+use serde_json::Value;
+
+const DEVICE: &str =
+    "sim:shires=1,dram=256MiB,serial=Z-9,temperature=44,power=6100,tdp=27,fault=ecc:dram:3:1";
+/// Looks at the screen before a test gives up; each lasts as long as tmux takes to answer.
+const LOOKS: usize = 5000;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn et(device: &str, args: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("et").unwrap();
+    command.args(["--device", device, "top"]).args(args).output().unwrap()
+}
+
+#[test]
+fn json_has_a_line_for_each_look() {
+    let output = et(DEVICE, &["--json", "--count", "3", "--interval", "0.02"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    for line in &lines {
+        assert_eq!(line["state"], "open");
+        assert_eq!(line["serial_number"], "Z-9");
+        assert_eq!(line["temperature_c"]["minions"], 44);
+        assert_eq!(line["power"]["now_mw"], 6100);
+        assert_eq!(line["errors"]["dram"]["corrected"], 3);
+    }
+    assert_eq!(lines[0]["errors"]["per_minute"], Value::Null);
+    assert_eq!(lines[2]["errors"]["per_minute"], 0.0);
+    let process = &lines[2]["processes"][0];
+    assert!(process["pid"].is_u64() && process["memory_bytes"].as_u64().unwrap() > 0, "{process}");
+    // What the card has announced is there once.
+    let announced = lines.iter().flat_map(|line| line["events"].as_array().unwrap());
+    let dram = announced.filter(|event| event.as_str().unwrap().starts_with("DRAM")).count();
+    assert_eq!(dram, 2, "{lines:?}");
+}
+
+#[test]
+fn a_card_that_cannot_be_opened_is_watched_all_the_same() {
+    let device = "vfio-user:/nonexistent/et.sock";
+    let output = et(device, &["--json", "--count", "2", "--interval", "0.01"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for line in text(&output.stdout).lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["state"], "unavailable");
+        assert!(line["why"].as_str().unwrap().contains("et.sock"), "{line}");
+    }
+    // A name that no device can have is a mistake.
+    assert!(!et("nonsense", &["--json"]).status.success());
+}
+
+#[test]
+fn without_a_terminal_there_is_a_hint() {
+    let output = et(DEVICE, &["--count", "1"]);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("--json"), "{}", text(&output.stderr));
+}
+
+/// A terminal of 80 × 24 of its own.
+struct Tmux {
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Tmux {
+    fn start() -> Option<Self> {
+        if !Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped, because tmux is not installed");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let tmux = Self { socket: folder.path().join("tmux"), _folder: folder };
+        let shell = "PS1='$ ' exec sh";
+        tmux.run(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", shell]);
+        Some(tmux)
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        let output = command.arg("-S").arg(&self.socket).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.run(&[&["send-keys"], keys].concat());
+    }
+
+    fn screen(&self) -> String {
+        self.run(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen is as wanted.
+    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        for _ in 0..LOOKS {
+            let screen = self.screen();
+            if wanted(&screen) {
+                return screen;
+            }
+        }
+        panic!("no {what} on\n{}", self.screen());
+    }
+
+    /// The flags of the terminal that a program may have changed.
+    fn modes(&self) -> String {
+        let modes = "#{alternate_on} #{cursor_flag} #{keypad_cursor_flag} #{mouse_any_flag}";
+        self.run(&["display-message", "-p", modes]).trim().to_owned()
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(&self.socket).arg("kill-server").output();
+    }
+}
+
+fn command(more: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_et");
+    format!("{program} --device '{DEVICE}' top --interval 0.1 {more}; echo left with $?")
+}
+
+#[test]
+fn the_screen_shows_the_card_and_leaves_the_terminal_as_it_was() {
+    let Some(tmux) = Tmux::start() else { return };
+    tmux.until("prompt", |screen| screen.starts_with('$'));
+    let before = tmux.modes();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("top");
+    std::fs::create_dir_all(&folder).unwrap();
+
+    // A key, Ctrl-C as a key, and as signals from elsewhere.
+    for leave in ["q", "C-c", "TERM", "INT"] {
+        tmux.keys(&["-l", &command("")]);
+        tmux.keys(&["Enter"]);
+        let screen = tmux.until("card", |screen| screen.contains("44 °C"));
+        for part in ["Z-9", "6.1 of 27 W", "3 corrected, 1 uncorrectable", "every 0.1 s", "q quit"]
+        {
+            assert!(screen.contains(part), "{part} is not on\n{screen}");
+        }
+        assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+        assert!(tmux.modes().starts_with('1'), "the alternate screen");
+        std::fs::write(folder.join("screen.txt"), &screen).unwrap();
+        tmux.keys(&["Space"]);
+        tmux.until("pause", |screen| screen.contains("paused"));
+        tmux.keys(&["Space", "+"]);
+        tmux.until("slower pace", |screen| screen.contains("every 0.2 s"));
+        match leave {
+            "TERM" | "INT" => {
+                let pid = tmux.run(&["display-message", "-p", "#{pane_pid}"]);
+                let children = format!("/proc/{0}/task/{0}/children", pid.trim());
+                let child = std::fs::read_to_string(children).unwrap();
+                let signal = format!("-{leave}");
+                let killed = Command::new("kill").args([&signal, child.trim()]).status().unwrap();
+                assert!(killed.success(), "{child}");
+            }
+            key => tmux.keys(&[key]),
+        }
+        let screen = tmux.until("end", |screen| screen.contains("left with 0"));
+        // What was on the screen before is there again, and typing is seen.
+        assert!(!screen.contains("44 °C"), "{screen}");
+        assert_eq!(tmux.modes(), before, "after {leave}");
+        tmux.keys(&["-l", "clear; echo seen"]);
+        tmux.until("typing", |screen| screen.contains("clear; echo seen"));
+        tmux.keys(&["Enter"]);
+        tmux.until("shell", |screen| screen.starts_with("seen"));
+    }
+
+    // Wider and smaller windows, while it runs.
+    tmux.keys(&["-l", &command("--count 3")]);
+    tmux.keys(&["Enter"]);
+    tmux.until("end after three looks", |screen| screen.contains("left with 0"));
+    tmux.keys(&["-l", &command("")]);
+    tmux.keys(&["Enter"]);
+    tmux.until("card", |screen| screen.contains("44 °C"));
+    tmux.run(&["resize-window", "-x", "120", "-y", "40"]);
+    tmux.until("wide screen", |screen| screen.lines().any(|line| line.chars().count() > 100));
+    tmux.run(&["resize-window", "-x", "40", "-y", "10"]);
+    tmux.until("small screen", |screen| screen.contains("┌ card") && screen.contains("q quit"));
+    tmux.keys(&["q"]);
+    tmux.until("end", |screen| screen.contains("left with 0"));
+}
