@@ -66,6 +66,19 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * ratio(part, whole)
 }
 
+/// A number whose thousands can be told apart.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at != 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn plural(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
@@ -157,10 +170,11 @@ fn summary(
         Some(tasks) => {
             let run = profile.spans(Group::Tasks).count();
             let is_whole = u64::try_from(run).is_ok_and(|run| run == tasks);
+            let [run, tasks] = [run as u64, tasks].map(grouped);
             let run = if is_whole { format!("all {tasks}") } else { format!("{run} of {tasks}") };
             tiles.push(("tasks run", run));
         }
-        None => tiles.push(("spans", profile.count().to_string())),
+        None => tiles.push(("spans", grouped(profile.count() as u64))),
     }
     tiles.push(("kernels and operations", analysis::kernels(profile).len().to_string()));
     if measured != Group::Host && rows != 0 {
@@ -209,7 +223,7 @@ fn summary(
         notes.push(format!("{count} of unknown kinds left out"));
     }
     if !notes.is_empty() {
-        write!(out, "<p class=\"note\">{}.</p>\n", Escaped(&notes.join("; ")))?;
+        writeln!(out, "<p class=\"note\">{}.</p>", Escaped(&notes.join("; ")))?;
     }
     Ok(())
 }
@@ -281,7 +295,7 @@ fn kernels(out: &mut String, profile: &Profile) -> fmt::Result {
              </i>{share:.1} %</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             Time(kernel.total),
-            kernel.count,
+            grouped(kernel.count),
             Time(kernel.mean()),
             Time(kernel.least),
             Time(kernel.most)
@@ -553,5 +567,7 @@ mod tests {
         let times = [0, 999, 1000, 12_345, 123_456_789, 5_000_000_000];
         let shown = times.map(|nanos| Time(nanos).to_string());
         assert_eq!(shown, ["0 ns", "999 ns", "1.00 µs", "12.3 µs", "123 ms", "5.00 s"]);
+        let counts = [0, 999, 1000, 1_234_567].map(grouped);
+        assert_eq!(counts, ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
     }
 }

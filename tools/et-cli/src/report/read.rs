@@ -148,7 +148,7 @@ pub(super) fn read(bytes: &[u8]) -> anyhow::Result<Profile> {
 #[derive(Default)]
 struct Reader {
     profile: Profile,
-    tracks: BTreeMap<(Group, u64), (Vec<RawSpan>, Vec<(u32, i64)>)>,
+    tracks: BTreeMap<(Group, u64), RawTrack>,
     /// What `process_name` says of processes.
     groups: HashMap<u64, Group>,
     /// Spans of which only the start has been seen.
@@ -156,6 +156,13 @@ struct Reader {
     memory: Vec<(i64, u64)>,
     counters: BTreeMap<String, Counter>,
     failed_tasks: Vec<u64>,
+}
+
+#[derive(Default)]
+struct RawTrack {
+    spans: Vec<RawSpan>,
+    /// Names and times.
+    marks: Vec<(u32, i64)>,
 }
 
 struct RawSpan {
@@ -278,12 +285,12 @@ impl Reader {
     ) {
         let (name, kernel) = (self.profile.intern(name), self.profile.intern(kernel));
         let span = RawSpan { name, kernel, start, end, number, failed };
-        self.tracks.entry((group, row)).or_default().0.push(span);
+        self.tracks.entry((group, row)).or_default().spans.push(span);
     }
 
     fn mark(&mut self, hart: u64, text: &str, at: i64) {
         let name = self.profile.intern(text);
-        self.tracks.entry((Group::Harts, hart)).or_default().1.push((name, at));
+        self.tracks.entry((Group::Harts, hart)).or_default().marks.push((name, at));
     }
 
     fn failure(&mut self, what: &str, why: Option<&str>, number: Option<u64>) {
@@ -324,13 +331,13 @@ impl Reader {
     fn finish(self) -> Profile {
         let Self { mut profile, tracks, mut memory, counters, mut failed_tasks, .. } = self;
         let all = tracks.values();
-        let starts = all.clone().flat_map(|(spans, _)| spans).map(|span| span.start);
-        let marks = all.flat_map(|(_, marks)| marks).map(|(_, at)| *at);
+        let starts = all.clone().flat_map(|track| &track.spans).map(|span| span.start);
+        let marks = all.flat_map(|track| &track.marks).map(|(_, at)| *at);
         let samples = memory.iter().map(|(at, _)| *at);
         let zero = starts.chain(marks).chain(samples).min().unwrap_or(0);
         let time = |at: i64| at.abs_diff(zero);
         failed_tasks.sort_unstable();
-        for ((group, number), (spans, marks)) in tracks {
+        for ((group, number), RawTrack { spans, marks }) in tracks {
             let has_failed = |span: &RawSpan| {
                 let task = span.number.filter(|_| group == Group::Tasks);
                 span.failed || task.is_some_and(|task| failed_tasks.binary_search(&task).is_ok())
