@@ -30,6 +30,7 @@ pub struct Config {
     pub(crate) staging_bytes: usize,
     pub(crate) in_flight: u16,
     pub(crate) byte_copies: bool,
+    pub(crate) failure_messages: bool,
     pub(crate) spin: Duration,
     pub(crate) drain: Drain,
     pub(crate) clock: Arc<dyn Clock>,
@@ -44,6 +45,7 @@ impl PartialEq for Config {
             && self.staging_bytes == other.staging_bytes
             && self.in_flight == other.in_flight
             && self.byte_copies == other.byte_copies
+            && self.failure_messages == other.failure_messages
             && self.spin == other.spin
             && self.drain == other.drain
             && Arc::ptr_eq(&self.clock, &other.clock)
@@ -68,6 +70,7 @@ impl Config {
             staging_bytes: 32 << 20,
             in_flight: 256,
             byte_copies: false,
+            failure_messages: true,
             spin: Duration::from_micros(50),
             drain: Drain::Thread,
             clock: Arc::new(SystemClock::default()),
@@ -128,6 +131,15 @@ impl Config {
     #[must_use]
     pub fn byte_copies(mut self, allowed: bool) -> Self {
         self.byte_copies = allowed;
+        self
+    }
+
+    /// Reports of failed launches have what the firmware traced meanwhile:
+    /// [`LaunchFailure::firmware`](crate::LaunchFailure::firmware). That takes 9 MiB of DMA memory
+    /// from the first failure on, and one copy of them for each. On by default.
+    #[must_use]
+    pub fn failure_messages(mut self, wanted: bool) -> Self {
+        self.failure_messages = wanted;
         self
     }
 

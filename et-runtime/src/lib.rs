@@ -69,7 +69,7 @@ pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};
 pub use link::{Counters, StreamError, StreamErrors};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
-pub use profile::{ClockFit, Profile, ProfileFormat, ProfileWriter, Profiler, Record};
+pub use profile::{ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record};
 pub use properties::{AddressRange, ArchRevision, CacheKind, CacheLevel, FormFactor, Properties};
 pub use stream::{ListedCopy, Stream};
 pub use timeline::Timeline;

@@ -1,5 +1,7 @@
 //! A record of what happened, for profilers.
 
+mod clock;
+mod harts;
 mod write;
 
 use std::cell::Cell;
@@ -12,6 +14,7 @@ use crate::memory::{DeviceMemory, MemorySample};
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 use crate::timeline::Timeline;
 
+pub use clock::DeviceSpan;
 pub use write::{ClockFit, ProfileFormat, ProfileWriter};
 
 /// Recorders; a thread that completes operations uses one of them, mostly alone.

@@ -27,7 +27,7 @@ pub enum LocatorError {
     #[error("\"{0}\" names no backend; write for example \"sim:\"")]
     NoBackend(String),
     /// There is no such backend, or it is not compiled in.
-    #[error("no backend \"{0}\" in this program")]
+    #[error("no backend \"{0}\" in this program{more}", more = backends())]
     UnknownBackend(String),
     /// The parameters of the simulator are wrong.
     #[cfg(feature = "sim")]
@@ -41,6 +41,27 @@ pub enum LocatorError {
     #[cfg(feature = "vfio")]
     #[error("bad address of a simulated card, as in vfio-user:/run/et.sock")]
     VfioUser(#[source] et_hal_vfio::AddressError),
+}
+
+/// Which ones there are, and where the others come from.
+fn backends() -> String {
+    let known = [
+        ("sim", "sim", cfg!(feature = "sim")),
+        ("vfio", "vfio", cfg!(feature = "vfio")),
+        ("vfio-user", "vfio", cfg!(feature = "vfio")),
+    ];
+    let names = |wanted: bool| {
+        let names = known.iter().filter(move |(.., is_in)| *is_in == wanted);
+        names.map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = match names(true) {
+        names if names.is_empty() => ", which has none".to_owned(),
+        names => format!(", which has {names}"),
+    };
+    for (name, feature, _) in known.iter().filter(|(.., is_in)| !is_in) {
+        text += &format!("; {name} comes with the feature \"{feature}\" of the crate et");
+    }
+    text
 }
 
 impl FromStr for Locator {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use common::{LONG, load, open};
 use et::trace::layout::Body;
 use et::trace::{FirmwareTraceConfig, KernelTraceConfig, Losses, Text, Trace};
-use et::{AnyHal, Device, Error, Launch};
+use et::{AnyHal, Config, Device, Error, Launch};
 use et_devapi::msg::ops::{TraceControl, TraceRuntimes};
 
 const DEVICE: &str = "shires=2,dram=1GiB";
@@ -215,4 +215,53 @@ fn traces_reach_tracing_with_hart_and_device_time() {
     // Texts of firmware are for debugging.
     assert!(!text.contains("U-mode exception"), "{text}");
     assert_eq!(text.matches("et::kernel").count(), 64, "{text}");
+}
+
+#[test]
+fn a_failure_holds_what_the_firmware_said_about_it_and_nothing_older() {
+    let device = open(DEVICE);
+    let first = trap(&device, 3);
+    let failure = trap(&device, 70);
+    let (pc, said) = (failure.contexts[0].pc.unwrap(), texts(failure.firmware()));
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert_eq!(said[0], format!("cm 70 U-mode exception: cause 5, pc {pc:#x}"));
+    assert_eq!(said[1], format!("cm 70 exception: cause 5, pc {pc:#x}, value 0x0"));
+    assert!(said[2].starts_with("mm 2048 launch ") && said[2].ends_with("failed: kernel trapped"));
+    assert_eq!(failure.firmware_error(), None);
+    let report = format!("{failure:#}");
+    assert!(report.contains("\nmessages of the firmware:\n  cm hart 70: U-mode"), "{report}");
+    assert!(texts(first.firmware()).iter().all(|text| !text.starts_with("cm 70")));
+    // Reading them took nothing from who reads the whole trace.
+    assert_eq!(texts(&device.firmware_trace().read(LONG).unwrap()).len(), 6);
+
+    // Of many the first and the last; firmware that traces nothing has said nothing.
+    let launch = Launch::new(&load(&device, "trap_load")).u64(u64::MAX);
+    let outcome = device.default_stream().launch(&launch).unwrap().wait(LONG);
+    let all = outcome.unwrap_err().launch_failure().unwrap().clone();
+    assert_eq!(all.contexts.len(), 128);
+    let of_harts = texts(all.firmware()).iter().filter(|text| text.starts_with("cm ")).count();
+    assert_eq!(of_harts, 128);
+    let both = TraceRuntimes::MM.with(TraceRuntimes::CM);
+    device.reset_trace(both, TraceControl::from_bits(0)).unwrap();
+    assert_eq!(texts(trap(&device, 5).firmware()), [""; 0]);
+    drop(device);
+
+    let config = Config::new().failure_messages(false);
+    let device = et::open_with(format!("sim:{DEVICE}").parse().unwrap(), config).unwrap();
+    assert_eq!(texts(trap(&device, 70).firmware()), [""; 0]);
+}
+
+#[test]
+fn of_many_failures_at_a_time_each_has_messages_or_says_why_not() {
+    let device = open(DEVICE);
+    let streams: Vec<_> = (0..8).map(|_| device.stream()).collect();
+    let kernel = load(&device, "trap_load");
+    let events: Vec<_> =
+        streams.iter().map(|stream| stream.launch(&Launch::new(&kernel).u64(7)).unwrap()).collect();
+    for event in events {
+        let error = event.wait(LONG).unwrap_err();
+        let failure = error.launch_failure().unwrap();
+        let is_told = texts(failure.firmware()).iter().any(|text| text.starts_with("cm 7 "));
+        assert_ne!(is_told, failure.firmware_error().is_some(), "{failure:#}");
+    }
 }

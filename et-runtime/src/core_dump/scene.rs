@@ -4,6 +4,8 @@ use et_devapi::abi::compute_hart_index;
 use et_hal::DeviceAddr;
 
 use crate::memory::DeviceSlice;
+use crate::sync::Arc;
+use crate::trace::Trace;
 
 /// The circumstances of a failed launch.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,9 @@ pub(crate) struct Scene {
     pub(crate) args_bytes: Vec<u8>,
     /// The memory of the launch, if it is to be kept. See [`Launch::dumpable`](crate::Launch).
     pub(crate) kept: Option<Kept>,
+    /// What firmware said meanwhile, for the report alone.
+    pub(crate) firmware: Trace,
+    pub(crate) firmware_error: Option<Arc<str>>,
 }
 
 /// Memory that a failed launch keeps until its report is dropped.

@@ -1,13 +1,15 @@
 //! The report of a failed launch.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use et_devapi::msg::ops::{LaunchError, LaunchStatus};
 
-use super::exception::decode;
+use super::exception::{ExceptionKind, decode};
 use super::{CodeLine, HartContext, Location, Program};
 use crate::core_dump::Scene;
+use crate::trace::{Text, Trace};
 
 /// A launch that did not complete: which harts, where and why.
 #[derive(Clone, Debug)]
@@ -59,10 +61,57 @@ impl LaunchFailure {
         self
     }
 
+    pub(crate) fn with_firmware(mut self, messages: Trace) -> Self {
+        Arc::make_mut(&mut self.scene).firmware = messages;
+        self
+    }
+
+    pub(crate) fn without_firmware(mut self, why: &dyn fmt::Display) -> Self {
+        Arc::make_mut(&mut self.scene).firmware_error = Some(why.to_string().into());
+        self
+    }
+
+    /// Returns what firmware has traced since the launch began, by the device's clock, in the
+    /// order of time: of the master minion and of the compute harts the first 64 entries and the
+    /// last 64 each. Entries of other commands of that time are among them. Empty for a launch that
+    /// did not run, and without [`Config::failure_messages`](crate::Config::failure_messages).
+    #[must_use]
+    pub fn firmware(&self) -> &Trace {
+        &self.scene.firmware
+    }
+
+    /// Returns why there is nothing of the firmware, if it could not be fetched.
+    #[must_use]
+    pub fn firmware_error(&self) -> Option<&str> {
+        self.scene.firmware_error.as_deref()
+    }
+
     /// Returns the name of the kernel.
     #[must_use]
     pub fn kernel(&self) -> &str {
         &self.program.name
+    }
+
+    /// Returns the failed harts by kind of failure and place. Those that were only aborted, because
+    /// of the others or by the host, come last.
+    #[must_use]
+    pub fn groups(&self) -> Vec<HartGroup<'_>> {
+        let mut groups: Vec<HartGroup<'_>> = Vec::new();
+        let mut places = HashMap::new();
+        for context in &self.contexts {
+            // The same instruction may touch another address on each hart.
+            let kind = match context.kind {
+                ExceptionKind::Trap { cause, .. } => ExceptionKind::Trap { cause, tval: 0 },
+                kind => kind,
+            };
+            let place = *places.entry((kind, context.pc)).or_insert(groups.len());
+            match groups.get_mut(place) {
+                Some(group) => group.harts.push(context.hart_id),
+                None => groups.push(HartGroup { first: context, harts: vec![context.hart_id] }),
+            }
+        }
+        groups.sort_by_key(|group| group.first.kind == ExceptionKind::SystemAbort);
+        groups
     }
 
     /// Finds the function and source line where a hart was; `None` if that is not in the kernel.
@@ -92,34 +141,123 @@ impl LaunchFailure {
         }
         Ok(())
     }
+
+    fn write_firmware(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = self.firmware_error() {
+            write!(f, "\nmessages of the firmware not available: {why}")?;
+        }
+        let count = self.firmware().entries().count();
+        if count != 0 {
+            f.write_str("\nmessages of the firmware:")?;
+        }
+        for (source, entry) in self.firmware().entries().take(SHOWN) {
+            write!(f, "\n  {source} hart {}: {}", entry.hart_id, Text(&entry))?;
+        }
+        if let Some(more @ 1..) = count.checked_sub(SHOWN) {
+            write!(f, "\n  and {more} more")?;
+        }
+        Ok(())
+    }
+}
+
+/// Groups of harts, and messages of firmware, that the long form of a report has at most.
+const SHOWN: usize = 32;
+
+/// Harts that failed in the same way at the same place.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HartGroup<'a> {
+    /// The one with the lowest id.
+    pub first: &'a HartContext,
+    /// All of them, in the order of their ids.
+    pub harts: Vec<u32>,
+}
+
+impl HartGroup<'_> {
+    /// Returns their ids as text: `hart 3`, `harts 0-63, 70`.
+    #[must_use]
+    pub fn ranges(&self) -> String {
+        let mut parts: Vec<(u32, u32)> = Vec::new();
+        for &hart in &self.harts {
+            match parts.last_mut() {
+                Some((_, last)) if *last + 1 == hart => *last = hart,
+                _ => parts.push((hart, hart)),
+            }
+        }
+        let text = |(first, last): &(u32, u32)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        };
+        let parts: Vec<_> = parts.iter().map(text).collect();
+        format!("hart{} {}", if self.harts.len() == 1 { "" } else { "s" }, parts.join(", "))
+    }
 }
 
 impl fmt::Display for LaunchFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "launch of {} failed: {}", self.program.name, self.status)?;
-        let Some((first, rest)) = self.contexts.split_first() else {
-            if let Some(why) = &self.contexts_error {
-                write!(f, " (state of the harts not available: {why})")?;
+        let groups = self.groups();
+        if let Some((group, rest)) = groups.split_first() {
+            f.write_str("; ")?;
+            self.write_hart(f, group.first)?;
+            let more = self.contexts.len() - 1;
+            if more != 0 {
+                write!(f, "; {more} more harts")?;
             }
-            return Ok(());
+            if f.alternate() {
+                for line in self.code(group.first) {
+                    write!(f, "\n    {line}")?;
+                }
+                if group.harts.len() > 1 {
+                    write!(f, "\n  the same: {}", group.ranges())?;
+                }
+                for other in rest.iter().take(SHOWN - 1) {
+                    f.write_str("\n  ")?;
+                    self.write_hart(f, other.first)?;
+                    if other.harts.len() > 1 {
+                        write!(f, "; the same: {}", other.ranges())?;
+                    }
+                }
+                if let Some(more @ 1..) = groups.len().checked_sub(SHOWN) {
+                    write!(f, "\n  and {more} other failures")?;
+                }
+            }
+        } else if let Some(why) = &self.contexts_error {
+            write!(f, " (state of the harts not available: {why})")?;
+        }
+        if f.alternate() { self.write_firmware(f) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Cause;
+
+    #[test]
+    fn harts_are_grouped_by_kind_and_place_and_aborted_ones_come_last() {
+        let hart = |hart_id, kind, pc| HartContext {
+            hart_id,
+            kind,
+            pc: Some(pc),
+            cycles: 0,
+            sstatus: 0,
+            gpr: None,
         };
-        f.write_str("; ")?;
-        self.write_hart(f, first)?;
-        if !rest.is_empty() {
-            write!(f, "; {} more harts", rest.len())?;
-        }
-        if f.alternate() {
-            for line in self.code(first) {
-                write!(f, "\n    {line}")?;
-            }
-            for context in rest.iter().take(31) {
-                f.write_str("\n  ")?;
-                self.write_hart(f, context)?;
-            }
-            if rest.len() > 31 {
-                write!(f, "\n  and {} more", rest.len() - 31)?;
-            }
-        }
-        Ok(())
+        let load = |tval| ExceptionKind::Trap { cause: Cause::LoadAccessFault, tval };
+        let contexts = vec![
+            hart(0, ExceptionKind::SystemAbort, 0x10),
+            hart(1, load(0), 0x20),
+            hart(2, load(8), 0x20),
+            hart(3, load(8), 0x24),
+            hart(5, load(16), 0x20),
+        ];
+        let program = Arc::new(Program::new("k".into(), 0..0, 0, Arc::new([])));
+        let mut failure = LaunchFailure::new(&program, LaunchStatus::Exception, None);
+        failure.contexts = contexts;
+        let ranges: Vec<_> = failure.groups().iter().map(HartGroup::ranges).collect();
+        assert_eq!(ranges, ["harts 1-2, 5", "hart 3", "hart 0"]);
+        let text = format!("{failure:#}");
+        assert!(text.contains("; hart 1 (") && text.contains("; 4 more harts"), "{text}");
+        assert!(text.contains("the same: harts 1-2, 5"), "{text}");
     }
 }

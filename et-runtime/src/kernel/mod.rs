@@ -15,7 +15,7 @@ pub use args::KernelArgs;
 pub use code::CodeLine;
 pub use elf::{ElfError, KernelImage};
 pub use exception::{Cause, ExceptionKind, HartContext};
-pub use failure::LaunchFailure;
+pub use failure::{HartGroup, LaunchFailure};
 pub use launch::{Launch, MAX_ARGS, UserTrace};
 pub use loaded::Kernel;
 pub use symbols::{Location, Symbols};

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use object::LittleEndian;
 use object::elf::FileHeader64;
-use object::read::elf::FileHeader;
+use object::read::elf::{FileHeader, ProgramHeader};
 
 use super::code::{self, CodeLine};
 use super::{Location, Symbols};
@@ -61,6 +61,28 @@ impl Program {
         }
         let symbols = self.symbols.get_or_init(|| Symbols::parse(&self.elf));
         Some(symbols.locate(pc.wrapping_sub(self.bias)))
+    }
+
+    /// Returns the text at a device address, up to its 0, as the file has it; `None` if there is
+    /// none, or it is longer than a name.
+    pub(crate) fn text(&self, address: u64) -> Option<String> {
+        const LONGEST: u64 = 256;
+        if !self.load.contains(&address) {
+            return None;
+        }
+        let header = FileHeader64::<LittleEndian>::parse(&*self.elf).ok()?;
+        let segments = header.program_headers(LittleEndian, &*self.elf).ok()?;
+        let linked = address.wrapping_sub(self.bias);
+        let bytes = segments.iter().find_map(|segment| {
+            let offset = linked.checked_sub(segment.p_vaddr(LittleEndian))?;
+            let left = segment.p_filesz(LittleEndian).checked_sub(offset)?;
+            let start = segment.p_offset(LittleEndian).checked_add(offset)?;
+            let range = start..start.checked_add(left.min(LONGEST))?;
+            let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+            self.elf.get(range).filter(|bytes| !bytes.is_empty())
+        })?;
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        String::from_utf8(bytes.get(..end)?.to_vec()).ok()
     }
 
     /// Returns the instructions around a device address; none if it is not in this kernel's code.

@@ -107,12 +107,12 @@ impl<H: Hal> Link<H> {
                 self.enter(|core, now| core.release(op, Ok(()), now));
             }
             Then::Launch(launched) => {
-                let Body::Launch { status, error: ref block, .. } = body else {
+                let Body::Launch { status, error: ref block, times, .. } = body else {
                     unreachable!("only its own kind of answer is held for a launch")
                 };
                 let failure = launched.failure(&load.wire, status, block.as_ref());
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
-                match self.diagnosis(launched, failure, instead) {
+                match self.diagnosis(launched, failure, instead, times.start) {
                     Ok(command) => self.enter(|core, now| {
                         // The queue of the launch may be blocked by the next kernel; another is
                         // not.
@@ -126,7 +126,7 @@ impl<H: Hal> Link<H> {
                 }
             }
             Then::Diagnose(diagnosis) => {
-                let Diagnosis { launched, buffer, failure, instead } = *diagnosis;
+                let Diagnosis { launched, buffer, failure, instead, since } = *diagnosis;
                 let failure = if is_good {
                     self.read_report(failure, &buffer)
                 } else {
@@ -135,13 +135,28 @@ impl<H: Hal> Link<H> {
                         status: "copy failed".into(),
                     })
                 };
-                let error = instead.unwrap_or_else(|| Error::Launch(Arc::new(failure)));
                 // Whoever hears of the end finds the memory free.
                 let context = launched.into_context();
-                self.enter(|core, now| core.release(op, Err(error), now));
+                match instead {
+                    Some(error) => self.enter(|core, now| core.release(op, Err(error), now)),
+                    None => match self.testimony(failure, since) {
+                        Ok(command) => self.enter(|core, now| {
+                            let queue = core.quietest();
+                            core.follow(op, queue, command, now);
+                        }),
+                        Err(failure) => {
+                            let error = failed(failure);
+                            self.enter(|core, now| core.release(op, Err(error), now));
+                        }
+                    },
+                }
                 if let Some(context) = context {
                     self.refill(context, buffer);
                 }
+            }
+            Then::Testify(testimony) => {
+                let error = failed(self.heard(*testimony, is_good));
+                self.enter(|core, now| core.release(op, Err(error), now));
             }
             Then::Refill { context, pattern } => {
                 if let Pattern::Own(buffer) = pattern {
@@ -167,6 +182,7 @@ impl<H: Hal> Link<H> {
         launched: Launched,
         failure: LaunchFailure,
         instead: Option<Error>,
+        since: u64,
     ) -> Result<Command<Box<Load<H>>>> {
         let spare = lock(&self.reports).pop();
         let made = spare
@@ -179,7 +195,7 @@ impl<H: Hal> Link<H> {
             (Ok(_), None) => return Err(Error::Launch(Arc::new(failure))),
         };
         let wire = Wire::DmaRead(Nodes::One(context.read_node(&buffer)));
-        let diagnosis = Diagnosis { launched, buffer, failure, instead };
+        let diagnosis = Diagnosis { launched, buffer, failure, instead, since };
         Ok(Command::new(Load::new(wire, Then::Diagnose(Box::new(diagnosis)))))
     }
 
@@ -306,6 +322,13 @@ impl<H: Hal> Link<H> {
         *place = Some(Arc::clone(&pattern));
         Ok(pattern)
     }
+}
+
+/// Makes the error of a launch, and logs it: the operation may have no one who asks.
+fn failed(failure: LaunchFailure) -> Error {
+    let (kernel, harts) = (failure.kernel(), failure.contexts.len());
+    tracing::debug!(kernel, harts, status = %failure.status, why = %failure, "launch failed");
+    Error::Launch(Arc::new(failure))
 }
 
 /// A command that puts the pattern into a context, and the context.

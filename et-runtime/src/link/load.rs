@@ -85,6 +85,8 @@ pub(crate) enum Then<H: Hal> {
     Launch(Launched),
     /// The exception buffer of a failed launch arrives.
     Diagnose(Box<Diagnosis<H>>),
+    /// What firmware traced arrives, for the report of a failed launch.
+    Testify(Box<Testimony<H>>),
     /// An exception buffer has its pattern, for the first time or again.
     Refill { context: LaunchContext, pattern: Pattern<H> },
     /// The runtime itself wants the answer.
@@ -169,6 +171,7 @@ impl Launched {
             args: launch.args.map_or(0, DeviceAddr::as_u64),
             args_bytes: payload.arguments().to_vec(),
             kept,
+            ..Scene::default()
         })
     }
 
@@ -184,6 +187,15 @@ pub(crate) struct Diagnosis<H: Hal> {
     pub(crate) failure: LaunchFailure,
     /// What to report instead, if the launch was aborted for another's sake.
     pub(crate) instead: Option<Error>,
+    /// When the launch began, in cycles of the device.
+    pub(crate) since: u64,
+}
+
+pub(crate) struct Testimony<H: Hal> {
+    /// Shared with the link, which knows by that whether it is in use.
+    pub(crate) buffer: Arc<Lease<H>>,
+    pub(crate) failure: LaunchFailure,
+    pub(crate) since: u64,
 }
 
 /// A command: what goes to the device, and what belongs to it.
@@ -317,11 +329,13 @@ impl<H: Hal> core::Load for Box<Load<H>> {
             (Then::Reply(_), _) => Verdict::Hold(None),
             (Then::Check(_), Body::Echo { .. } | Body::Abort { .. }) => Verdict::Done(None),
             (
-                Then::Check(_) | Then::Diagnose(_) | Then::Refill { .. },
+                Then::Check(_) | Then::Diagnose(_) | Then::Testify(_) | Then::Refill { .. },
                 Body::DmaRead { times, status } | Body::DmaWrite { times, status },
             ) => match (status, &self.then) {
                 (DmaStatus::HostAborted, _) => Verdict::Aborted { is_repeatable: true },
-                (_, Then::Diagnose(_) | Then::Refill { .. }) => Verdict::Hold(Some(*times)),
+                (_, Then::Diagnose(_) | Then::Testify(_) | Then::Refill { .. }) => {
+                    Verdict::Hold(Some(*times))
+                }
                 (DmaStatus::Complete, _) => Verdict::Done(Some(*times)),
                 (status, _) => {
                     let op = match answer {

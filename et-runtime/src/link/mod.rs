@@ -14,7 +14,7 @@
 //! | `operation.rs` | what handles see of an operation |
 //! | `load.rs` | a command: message, and memory that belongs to it |
 //! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
-//! | `answer.rs` | firmware events, and what follows from a failed launch |
+//! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
 //! | `background.rs` | the thread that drains when nothing else does |
 
@@ -30,6 +30,7 @@ mod one_shot;
 mod operation;
 mod parker;
 mod room;
+mod testimony;
 mod tools;
 pub(crate) mod wait;
 
@@ -118,6 +119,8 @@ pub(crate) struct Link<H: Hal> {
     pattern: Mutex<Option<Arc<Lease<H>>>>,
     /// Spare host buffers for exception buffers.
     reports: Mutex<Vec<HostBuffer<H>>>,
+    /// Host buffer for traces of firmware.
+    messages: Mutex<Option<Arc<Lease<H>>>>,
 }
 
 impl<H: Hal> Link<H> {
@@ -154,6 +157,7 @@ impl<H: Hal> Link<H> {
             errors: ErrorLists::default(),
             pattern: Mutex::new(None),
             reports: Mutex::new(Vec::new()),
+            messages: Mutex::new(None),
             config,
         })
     }

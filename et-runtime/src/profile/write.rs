@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Profile, Record, micros};
+use super::{Profile, Record, harts, micros};
 use crate::timeline::Timeline;
-use crate::trace::{Text, Trace};
-use et_devapi::trace::Body;
+use crate::trace::Trace;
 
 /// How a profile is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,38 +148,28 @@ impl<W: Write> ProfileWriter<W> {
         })
     }
 
-    /// Adds what kernels or firmware have traced: counters, and everything else as marks, by hart.
+    /// Adds what kernels or firmware have traced, by hart: regions, counters, and everything else as
+    /// marks.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn write_trace(&mut self, trace: &Trace) -> io::Result<()> {
-        for (source, entry) in trace.entries() {
-            let at = self.clock.host_time(entry.cycle).map(micros);
-            let (hart, text) = (entry.hart_id, Text(&entry).to_string());
-            match self.format {
-                ProfileFormat::Csv => return Ok(()),
-                ProfileFormat::JsonLines => self.line(&json!({
-                    "kind": "entry", "source": source.to_string(), "hart": hart,
-                    "cycle": entry.cycle, "us": at, "text": text,
-                }))?,
-                ProfileFormat::Chrome => {
-                    let Some(at) = at else { continue };
-                    let event = match entry.body {
-                        Body::PmcCounter(pmc) => json!({
-                            "ph": "C", "pid": 3, "tid": hart, "ts": at,
-                            "name": format!("counter {} of hart {hart}", pmc.counter),
-                            "args": {"value": pmc.value.get()},
-                        }),
-                        _ => json!({
-                            "ph": "i", "s": "t", "pid": 3, "tid": hart, "ts": at, "name": text,
-                            "args": {"source": source.to_string(), "cycle": entry.cycle},
-                        }),
-                    };
-                    self.event(&event)?;
-                }
-            }
-        }
-        Ok(())
+        let regions = trace.regions();
+        let regions = regions.iter().filter_map(|region| match self.format {
+            ProfileFormat::Csv => None,
+            ProfileFormat::JsonLines => Some(harts::region_line(region, &self.clock)),
+            ProfileFormat::Chrome => harts::region_slice(region, &self.clock),
+        });
+        let entries = trace.entries().filter_map(|(source, entry)| match self.format {
+            ProfileFormat::Csv => None,
+            ProfileFormat::JsonLines => harts::entry_line(source, &entry, &self.clock),
+            ProfileFormat::Chrome => harts::entry_event(source, &entry, &self.clock),
+        });
+        let found: Vec<Value> = regions.chain(entries).collect();
+        found.iter().try_for_each(|value| match self.format {
+            ProfileFormat::Chrome => self.event(value),
+            _ => self.line(value),
+        })
     }
 
     /// Returns where the device's clock is, as far as is known.

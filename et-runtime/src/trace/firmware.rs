@@ -66,6 +66,12 @@ pub(crate) const FIRMWARE_BYTES: usize = MASTER_BYTES + 0x82_0000;
 const _: () = assert!(MASTER_BYTES as u64 == MM_TRACE_BYTES);
 const _: () = assert!(FIRMWARE_BYTES as u64 == MM_TRACE_BYTES + CM_TRACE_BYTES);
 
+/// Cuts both buffers, as they are fetched.
+pub(super) fn halves(bytes: &[u8]) -> [(Source, &[u8]); 2] {
+    let (master, compute) = bytes.split_at(MASTER_BYTES.min(bytes.len()));
+    [(Source::MasterMinion, master), (Source::Compute, compute)]
+}
+
 impl<H: Hal> FirmwareTrace<H> {
     fn new(device: &Device<H>) -> Self {
         Self {
@@ -86,10 +92,8 @@ impl<H: Hal> FirmwareTrace<H> {
     pub fn read(&mut self, timeout: Duration) -> Result<Trace> {
         let bytes = self.stream.fetch_firmware_trace(timeout)?;
         let mut trace = Trace::new(self.frequency_mhz);
-        let (master, compute) = bytes.split_at(MASTER_BYTES.min(bytes.len()));
         let cursors = [std::slice::from_mut(&mut self.master), &mut self.compute];
-        let sources = [(Source::MasterMinion, master), (Source::Compute, compute)];
-        for ((source, bytes), cursors) in sources.into_iter().zip(cursors) {
+        for ((source, bytes), cursors) in halves(&bytes).into_iter().zip(cursors) {
             // One that was never set up has no header.
             let Ok(buffer) = Buffer::parse(bytes) else { continue };
             for (part, cursor) in buffer.parts().zip(cursors) {

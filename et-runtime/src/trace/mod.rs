@@ -8,16 +8,21 @@
 
 mod firmware;
 mod kernel;
+mod regions;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use et_devapi::trace::{Body, Entries, Entry};
+use et_devapi::trace::{Body, Buffer, Entries, Entry};
+
+use crate::kernel::Program;
 
 pub use et_devapi::trace as layout;
 pub(crate) use firmware::FIRMWARE_BYTES;
 pub use firmware::{FirmwareTrace, FirmwareTraceConfig};
 pub use kernel::{KernelTrace, KernelTraceConfig};
+pub use regions::Region;
 
 /// Who traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +46,9 @@ impl fmt::Display for Source {
     }
 }
 
+/// Entries that a report has of each source from its start, and as many from its end.
+const EACH_END: usize = 64;
+
 /// Entries that have been read.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
@@ -50,6 +58,8 @@ pub struct Trace {
     pieces: Vec<(Source, usize)>,
     parts_with_losses: u64,
     frequency_mhz: Option<u32>,
+    /// What has traced, if that is known.
+    program: Option<Arc<Program>>,
 }
 
 /// How many entries are not in a [`Trace`].
@@ -67,6 +77,39 @@ pub struct Losses {
 impl Trace {
     fn new(frequency_mhz: Option<u32>) -> Self {
         Self { frequency_mhz, ..Self::default() }
+    }
+
+    /// Takes from the buffers of firmware, one behind the other, what is not older than `since`:
+    /// of each source the first and the last entries, in the order of time.
+    pub(crate) fn of_firmware(bytes: &[u8], frequency_mhz: Option<u32>, since: u64) -> Self {
+        let mut trace = Self::new(frequency_mhz);
+        let mut found = Vec::new();
+        for (source, bytes) in firmware::halves(bytes) {
+            // One that was never set up has no header.
+            let Ok(buffer) = Buffer::parse(bytes) else { continue };
+            let mut its = Vec::new();
+            for part in buffer.parts() {
+                let mut entries = part.entries();
+                loop {
+                    let before = entries.bytes();
+                    let Some(entry) = entries.next() else { break };
+                    let end = before.len() - entries.bytes().len();
+                    if entry.cycle >= since {
+                        its.push((entry.cycle, source, &before[..end]));
+                    }
+                }
+            }
+            its.sort_by_key(|(cycle, ..)| *cycle);
+            if its.len() > 2 * EACH_END {
+                its.drain(EACH_END..its.len() - EACH_END);
+            }
+            found.extend(its);
+        }
+        found.sort_by_key(|(cycle, ..)| *cycle);
+        for (_, source, bytes) in found {
+            trace.add(source, &Entries::new(bytes));
+        }
+        trace
     }
 
     fn add(&mut self, source: Source, entries: &Entries<'_>) {

@@ -1,0 +1,49 @@
+//! What the runtime logs.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use common::{LONG, load, open};
+use et::Launch;
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The only test of its program: any thread of the device may log.
+#[test]
+fn a_failing_launch_is_in_the_log() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let device = open("shires=1,dram=256MiB");
+    let launch = Launch::new(&load(&device, "trap_load")).u64(5);
+    // No one asks what became of it.
+    drop(device.default_stream().launch(&launch).unwrap());
+    let _ = device.default_stream().synchronize(LONG);
+    drop(device);
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let line = text.lines().find(|line| line.contains("launch failed")).unwrap_or_default();
+    for part in ["DEBUG", "kernel=\"trap_load\"", "harts=1", "kernel trapped", "load_from_null"] {
+        assert!(line.contains(part), "{part} in {text}");
+    }
+    assert!(text.contains("INFO") && text.contains("device API"), "{text}");
+}
