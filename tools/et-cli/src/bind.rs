@@ -4,7 +4,7 @@ use et::host::{Bdf, BindOptions, Change, Error, Host, Plan, Step, udev_rules};
 use serde_json::{Value, json};
 
 use crate::doctor::Root;
-use crate::output::{self, Format, Reported};
+use crate::output::{self, Exit, Format, Reported};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BindArgs {
@@ -159,5 +159,5 @@ fn explain(outcome: Result<(), Error>, format: Format) -> anyhow::Result<()> {
             }
         }
     }
-    Err(Reported.into())
+    Err(Reported(Exit::Failure).into())
 }

@@ -1,13 +1,12 @@
 //! `et core`: what is in a core file.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use et::core_dump::{CoreFile, CoreRegion};
-use et::kernel::HartContext;
+use et::kernel::{HartContext, HartGroup};
 use serde_json::{Value, json};
 
 use crate::output::{self, Format};
@@ -48,8 +47,8 @@ pub(crate) fn run(args: &Args, format: Format) -> anyhow::Result<()> {
             let name = core.failure.kernel();
             println!("{name} on shires {:#x}: {}", core.shires, core.failure.status);
             println!("loaded at {:#x}, entry {:#x}", core.load, core.entry);
-            for (what, harts) in groups {
-                println!("{:>5} {}: {what}", harts.len(), ranges(&harts));
+            for (count, harts, what) in groups {
+                println!("{count:>5} {harts}: {what}");
             }
             for region in &core.regions {
                 let size = output::bytes(region.bytes);
@@ -66,40 +65,23 @@ pub(crate) fn run(args: &Args, format: Format) -> anyhow::Result<()> {
 }
 
 /// What happened, and which harts it happened to.
-fn groups(core: &CoreFile) -> Vec<(String, Vec<u32>)> {
-    let mut groups: BTreeMap<(bool, Option<u64>, String), Vec<u32>> = BTreeMap::new();
-    for hart in &core.failure.contexts {
-        let mut what = hart.kind.to_string();
-        if let Some(location) = core.failure.location(hart) {
+fn groups(core: &CoreFile) -> Vec<(usize, String, String)> {
+    let groups = core.failure.groups();
+    let text = |group: &HartGroup<'_>| {
+        let mut what = group.first.kind.to_string();
+        if let Some(location) = core.failure.location(group.first) {
             if let Some((name, offset)) = location.symbol {
                 what += &format!(" in {name}+{offset:#x}");
             }
             if let Some((file, line)) = location.source {
                 what += &format!(" at {file}:{line}");
             }
-        } else if let Some(pc) = hart.pc {
+        } else if let Some(pc) = group.first.pc {
             what += &format!(" at pc {pc:#x}");
         }
-        let is_aborted = hart.kind == et::kernel::ExceptionKind::SystemAbort;
-        groups.entry((is_aborted, hart.pc, what)).or_default().push(hart.hart_id);
-    }
-    groups.into_iter().map(|((_, _, what), harts)| (what, harts)).collect()
-}
-
-/// `hart 3`, `harts 0-63, 70`.
-fn ranges(harts: &[u32]) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for &hart in harts {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == hart => *last = hart,
-            _ => parts.push((hart, hart)),
-        }
-    }
-    let text = |(first, last): &(u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
+        (group.harts.len(), group.ranges(), what)
     };
-    let parts: Vec<_> = parts.iter().map(text).collect();
-    format!("hart{} {}", if harts.len() == 1 { "" } else { "s" }, parts.join(", "))
+    groups.iter().map(text).collect()
 }
 
 fn describe(core: &CoreFile, hart: &HartContext) -> Value {
@@ -131,15 +113,4 @@ fn gdb(core: &CoreFile, path: &Path, kernel: Option<&Path>) -> String {
     let kernel = kernel.map_or_else(name, |path| path.display().to_string());
     let symbols = format!("symbol-file -o {:#x} {kernel}", core.bias);
     format!("gdb-multiarch -c {} -ex '{symbols}' -ex bt", path.display())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ranges;
-
-    #[test]
-    fn neighbours_are_one_range() {
-        assert_eq!(ranges(&[7]), "hart 7");
-        assert_eq!(ranges(&[0, 1, 2, 5, 63, 64]), "harts 0-2, 5, 63-64");
-    }
 }

@@ -88,10 +88,6 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         })
         .collect();
 
-    let path =
-        args.profile.clone().unwrap_or_else(|| std::env::temp_dir().join("et-demo.trace.json"));
-    let file = File::create(&path).with_context(|| format!("creating {}", path.display()))?;
-    outcome.write_chrome_json(&mut BufWriter::new(file))?;
     drop(executor);
     device.close();
 
@@ -111,7 +107,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
             "elapsed_us": elapsed.as_secs_f64() * 1e6,
             "instructions": instructions,
             "million_instructions_per_s": mips,
-            "profile": path,
+            "profile": args.profile,
         }))?,
         Format::Text => {
             println!("{locator} opened in {}, {} harts", output::time(opened), properties.harts);
@@ -124,6 +120,12 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
             if let Some((count, mips)) = instructions.zip(mips) {
                 println!("{count} instructions, {mips:.0} million per second");
             }
+        }
+    }
+    if let Some(path) = &args.profile {
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        outcome.write_chrome_json(&mut BufWriter::new(file))?;
+        if format == Format::Text {
             println!("profile for ui.perfetto.dev: {}", path.display());
         }
     }

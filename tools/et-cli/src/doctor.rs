@@ -6,7 +6,7 @@ use anyhow::Context;
 use et::host::{Bdf, Facts, Finding, Host, Needs, Preflight};
 use serde_json::{Value, json};
 
-use crate::output::{self, Format, Reported};
+use crate::output::{self, Exit, Format, Reported};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -36,9 +36,11 @@ impl Root {
     }
 }
 
-pub(crate) fn run(args: &Args, format: Format) -> anyhow::Result<()> {
+/// `device` is the one that was named as for other commands.
+pub(crate) fn run(args: &Args, device: Option<&str>, format: Format) -> anyhow::Result<()> {
     let host = args.root.host()?;
-    let cards = match args.bdf {
+    let named = device.map(card).transpose()?;
+    let cards = match args.bdf.or(named) {
         Some(bdf) => vec![bdf],
         None => host.cards().context("looking for cards")?,
     };
@@ -56,7 +58,17 @@ pub(crate) fn run(args: &Args, format: Format) -> anyhow::Result<()> {
         }
         Format::Text => reports.iter().for_each(print),
     }
-    if is_ok { Ok(()) } else { Err(Reported.into()) }
+    if is_ok { Ok(()) } else { Err(Reported(Exit::Failure).into()) }
+}
+
+/// Returns the card of a locator.
+fn card(device: &str) -> anyhow::Result<Bdf> {
+    match device.parse()? {
+        et::Locator::Vfio(address) => Ok(address.bdf),
+        _ => anyhow::bail!(
+            "{device} needs nothing of this machine; name a card, as vfio:0000:01:00.0"
+        ),
+    }
 }
 
 fn document(report: &Preflight) -> Value {

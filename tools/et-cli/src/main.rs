@@ -1,6 +1,7 @@
 //! The `et` command: look at devices, run kernels.
 
-#![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
+#[macro_use]
+mod output;
 
 mod bind;
 mod cc;
@@ -11,10 +12,10 @@ mod doctor;
 mod elf;
 mod graph;
 mod info;
+mod interrupt;
 mod manage;
 mod npy;
 mod objdump;
-mod output;
 mod packaging;
 mod report;
 mod run;
@@ -26,13 +27,20 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::output::Format;
+use crate::output::{Exit, Format};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 success, 1 another failure, 2 wrong usage, 3 a kernel failed, 4 a kernel did not end
+in its time, 5 the device cannot be used, 130 interrupted. A first Ctrl-C aborts the kernel and
+says where it was, a second one ends the program at once.";
 
 /// Host tools for ET-SoC-1 accelerators.
 #[derive(Debug, Parser)]
-#[command(name = "et", version, about)]
+#[command(name = "et", version, about, after_help = EXIT_CODES)]
 struct Cli {
     /// Prints JSON instead of text.
     #[arg(long, global = true)]
@@ -87,6 +95,20 @@ enum Command {
     Update(manage::UpdateArgs),
 }
 
+impl Command {
+    fn uses_device(&self) -> bool {
+        !matches!(
+            self,
+            Self::Bind(_)
+                | Self::Cc(_)
+                | Self::Core(_)
+                | Self::List
+                | Self::Objdump(_)
+                | Self::Unbind(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     // Compilers find an assembler by its name, and build systems a compiler.
@@ -104,8 +126,17 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ET_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let format = if cli.json { Format::Json } else { Format::Text };
+    // From the environment it may be meant for others.
+    let is_named = matches.value_source("device") == Some(ValueSource::CommandLine);
+    let named = is_named.then_some(cli.device.as_str());
+    if named.is_some() && !cli.command.uses_device() {
+        let what = matches.subcommand_name().unwrap_or_default();
+        let text = format!("`et {what}` uses no device, leave out --device");
+        Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
+    }
     let outcome = match &cli.command {
         Command::Bind(args) => bind::bind(args, format),
         Command::Cc(args) => cc::run(args, format),
@@ -113,7 +144,7 @@ fn main() -> ExitCode {
         Command::Man(args) => packaging::man(args, Cli::command()),
         Command::Core(args) => core::run(args, format),
         Command::Demo(args) => demo::run(&cli.device, args, format),
-        Command::Doctor(args) => doctor::run(args, format),
+        Command::Doctor(args) => doctor::run(args, named, format),
         Command::Graph(args) => graph::run(&cli.device, args, format),
         Command::List => info::list(format),
         Command::Info => info::info(&cli.device, format),
@@ -127,12 +158,11 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&cli.device, args, format),
         Command::Unbind(args) => bind::unbind(args, format),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    let exit = outcome.map_or_else(|error| output::failed(&error, format), |()| Exit::Success);
+    match output::finish() {
+        Ok(()) => exit.into(),
         Err(error) => {
-            if !error.is::<output::Reported>() {
-                output::error(&error, format);
-            }
+            eprintln!("error: writing to standard output: {error}");
             ExitCode::FAILURE
         }
     }

@@ -86,6 +86,9 @@ pub(crate) fn stat(locator: &str, args: &StatArgs, format: Format) -> anyhow::Re
             Format::Text if args.watch => println!("{}", line(&document)),
             Format::Text => print_tree(&document, 0),
         }
+        if output::has_ended() {
+            return Ok(());
+        }
         if let Some(left) = &mut left {
             *left = left.saturating_sub(1);
             if *left == 0 {

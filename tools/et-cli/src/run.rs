@@ -3,19 +3,21 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use et::trace::{FirmwareTrace, KernelTrace, KernelTraceConfig, Trace};
+use anyhow::{Context, anyhow, bail};
+use et::trace::{KernelTrace, KernelTraceConfig, Trace};
 use et::{
-    AnyHal, Device, DeviceBuffer, KernelArgs, Launch, LaunchFailure, ProfileFormat, ProfileWriter,
-    Stream,
+    AnyHal, Device, DeviceBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ProfileFormat,
+    ProfileWriter, Stream,
 };
 use serde_json::json;
 
 use crate::copy;
+use crate::interrupt::{self, Interrupt};
 use crate::npy::{self, Array};
-use crate::output::{self, Format};
+use crate::output::{self, Exit, Format, KernelFailed};
 use crate::trace;
 use crate::value::{self, Argument};
 
@@ -29,8 +31,8 @@ const TRACE_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Args {
     /// The kernel, an ELF file.
     kernel: PathBuf,
-    /// An argument, in order: a scalar (`f32:2.5`, `u64:16384`, …) or an array (`in:x.npy`,
-    /// `out:z.npy:f32[16384]`, `inout:y.npy`).
+    /// An argument, in order: a scalar (`f32:2.5`, `u64:16384`, …) or an array (`in:x.npy`, or
+    /// `in:x.npy:f32` to have its type checked, `out:z.npy:f32[16384]`, `inout:y.npy`).
     #[arg(long = "arg", value_name = "ARG")]
     args: Vec<Argument>,
     /// Shires to run on: a mask (`0xf`) or a list (`0-3,8`); all of the device by default.
@@ -49,8 +51,7 @@ pub(crate) struct Args {
     /// Implies `--stack 8192`, since the default stacks cannot be read.
     #[arg(long, value_name = "FILE")]
     core: Option<PathBuf>,
-    /// Prints what the kernel traces, as with `et_printf`, and what the firmware traces when it
-    /// fails, to standard error.
+    /// Prints what the kernel traces, as with `et_printf`, to standard error.
     #[arg(long)]
     log: bool,
     /// Bytes in which each hart traces; older entries are written over.
@@ -112,13 +113,17 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(bytes) = args.stack.or(args.core.as_ref().map(|_| CORE_STACK_BYTES)) {
         launch = launch.stack_bytes(bytes);
     }
-    let logs = args.log.then(|| Logs::new(&device, args)).transpose()?;
+    let logs = args.log.then(|| logs(&device, args)).transpose()?;
     if let Some(logs) = &logs {
-        launch = launch.trace(logs.kernel.option());
+        launch = launch.trace(logs.option());
     }
+    let interrupt = Interrupt::catch()?;
     let started = Instant::now();
-    let outcome = execute(&device, stream, &launch, timeout);
-    let traces = logs.map(|logs| logs.print(outcome.is_err())).unwrap_or_default();
+    let outcome = execute(&device, stream, &launch, timeout, &interrupt);
+    let mut traces: Vec<_> = logs.iter().filter_map(|logs| print_logs(logs, &kernel)).collect();
+    if let Some(failure) = outcome.as_ref().err().and_then(|failed| failed.error.launch_failure()) {
+        traces.push(failure.firmware().clone());
+    }
     let recorded = || match &args.profile {
         Some(path) => {
             profile(&device, &traces, path).with_context(|| format!("writing {}", path.display()))
@@ -178,7 +183,18 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
 fn load(argument: &Argument) -> anyhow::Result<Option<(Array, Option<PathBuf>)>> {
     Ok(match argument {
         Argument::Scalar(..) => None,
-        Argument::In(path) => Some((npy::read(path)?, None)),
+        Argument::In(path, ty) => {
+            let array = npy::read(path)?;
+            if let Some(ty) = ty.filter(|ty| *ty != array.ty) {
+                bail!(
+                    "{} is an array of {}, not of {}",
+                    path.display(),
+                    array.ty.name(),
+                    ty.name()
+                );
+            }
+            Some((array, None))
+        }
         Argument::InOut(from, to) => Some((npy::read(from)?, Some(to.clone()))),
         Argument::Out(path, ty, shape) => {
             let bytes = shape.iter().product::<u64>() * ty.size() as u64;
@@ -192,44 +208,61 @@ fn load(argument: &Argument) -> anyhow::Result<Option<(Array, Option<PathBuf>)>>
 /// A launch that failed.
 struct Failed {
     error: et::Error,
-    /// It did not end by itself.
-    after: Option<Duration>,
+    /// Why it did not end by itself.
+    stopped: Option<Stopped>,
+}
+
+/// Why a kernel was aborted.
+#[derive(Clone, Copy, Debug)]
+enum Stopped {
+    After(Duration),
+    ByUser,
 }
 
 impl Failed {
     fn report(&self) -> anyhow::Error {
-        let error = report(&self.error);
-        match self.after {
-            Some(after) => error.context(format!("kernel did not end within {after:?}, aborted")),
-            None => error,
+        match self.stopped {
+            Some(Stopped::After(after)) => explained(&self.error, Exit::Timeout)
+                .context(format!("kernel did not end within {after:?}, aborted")),
+            Some(Stopped::ByUser) => {
+                explained(&self.error, Exit::Interrupted).context("interrupted, kernel aborted")
+            }
+            None => report(&self.error),
         }
     }
 }
 
 impl From<et::Error> for Failed {
     fn from(error: et::Error) -> Self {
-        Self { error, after: None }
+        Self { error, stopped: None }
     }
 }
 
-/// Launches and waits; a kernel that does not end is aborted, so that the report says where it was.
+/// Launches and waits; a kernel that does not end, or that the user has enough of, is aborted, so
+/// that the report says where it was.
 fn execute(
     device: &Device<AnyHal>,
     stream: &Stream<AnyHal>,
     launch: &Launch,
     timeout: Duration,
+    interrupt: &Interrupt,
 ) -> Result<et::Times, Failed> {
+    let started = Instant::now();
     let event = stream.launch(launch)?;
-    let timeline = match event.wait(timeout) {
-        Err(et::Error::Timeout { .. }) => {
-            let grace = Duration::from_secs(10);
-            device.abort(&event, grace)?;
-            event.wait(grace).map_err(|error| {
-                let is_aborted = error.launch_failure().is_some();
-                Failed { error, after: is_aborted.then_some(timeout) }
-            })?
-        }
-        outcome => outcome?,
+    let timeline = loop {
+        let left = timeout.saturating_sub(started.elapsed());
+        let stopped = match event.wait(left.min(interrupt::STEP)) {
+            Err(et::Error::Timeout { .. }) if interrupt.is_set() => Stopped::ByUser,
+            Err(et::Error::Timeout { .. }) if left.is_zero() => Stopped::After(timeout),
+            Err(et::Error::Timeout { .. }) => continue,
+            outcome => break outcome?,
+        };
+        let grace = Duration::from_secs(10);
+        device.abort(&event, grace)?;
+        break event.wait(grace).map_err(|error| {
+            let is_aborted = error.launch_failure().is_some();
+            Failed { error, stopped: is_aborted.then_some(stopped) }
+        })?;
     };
     match timeline.device {
         Some(times) => Ok(times),
@@ -237,42 +270,18 @@ fn execute(
     }
 }
 
-/// What kernel and firmware trace during a launch.
-struct Logs {
-    kernel: KernelTrace<AnyHal>,
-    firmware: FirmwareTrace<AnyHal>,
+/// Makes what the kernel traces into.
+fn logs(device: &Device<AnyHal>, args: &Args) -> et::Result<KernelTrace<AnyHal>> {
+    let mut config = KernelTraceConfig::new(args.shires.unwrap_or(device.properties().shire_mask));
+    config.bytes_per_hart = args.log_bytes;
+    device.kernel_trace(config)
 }
 
-impl Logs {
-    fn new(device: &Device<AnyHal>, args: &Args) -> anyhow::Result<Self> {
-        let shires = args.shires.unwrap_or(device.properties().shire_mask);
-        let mut config = KernelTraceConfig::new(shires);
-        config.bytes_per_hart = args.log_bytes;
-        let kernel = device.kernel_trace(config)?;
-        let mut firmware = device.firmware_trace();
-        // What is there already is about something else.
-        firmware.read(TRACE_WAIT)?;
-        Ok(Self { kernel, firmware })
-    }
-
-    /// Prints the traces, and returns them.
-    fn print(mut self, is_failure: bool) -> Vec<Trace> {
-        let mut traces = vec![self.kernel.read(TRACE_WAIT)];
-        if is_failure {
-            traces.push(self.firmware.read(TRACE_WAIT));
-        }
-        let told = |trace: et::Result<Trace>| match trace {
-            Ok(trace) => {
-                trace::lines(&trace).iter().for_each(|line| eprintln!("{line}"));
-                Some(trace)
-            }
-            Err(error) => {
-                eprintln!("no trace: {error}");
-                None
-            }
-        };
-        traces.into_iter().filter_map(told).collect()
-    }
+/// Prints what the kernel has traced, and returns it.
+fn print_logs(logs: &KernelTrace<AnyHal>, kernel: &Kernel) -> Option<Trace> {
+    let trace = logs.read(TRACE_WAIT).inspect_err(|error| eprintln!("no trace: {error}")).ok()?;
+    trace::lines(&trace).iter().for_each(|line| eprintln!("{line}"));
+    Some(trace.of_kernel(kernel))
 }
 
 /// Writes what was recorded, in the format of the file's name.
@@ -306,18 +315,26 @@ fn dump(device: &Device<AnyHal>, failure: &LaunchFailure, path: &Path) {
     }
 }
 
-/// All failed harts, with symbol and source line, and the registers of the first.
+/// All failed harts, with symbol and source line, the registers of the first, and what firmware
+/// said.
 pub(crate) fn report(error: &et::Error) -> anyhow::Error {
-    error.launch_failure().map_or_else(|| anyhow!("{error}"), report_launch)
+    explained(error, Exit::Kernel)
+}
+
+fn explained(error: &et::Error, exit: Exit) -> anyhow::Error {
+    match error {
+        et::Error::Launch(failure) => report_launch(failure, exit),
+        error => anyhow!(error.clone()),
+    }
 }
 
 /// As [`report`], of a launch.
-pub(crate) fn report_launch(failure: &LaunchFailure) -> anyhow::Error {
-    let registers = failure.contexts.first().filter(|context| context.gpr.is_some());
-    match registers {
-        Some(first) => {
-            anyhow!("{failure:#}\nregisters of hart {}:\n{}", first.hart_id, first.registers())
-        }
-        None => anyhow!("{failure:#}"),
+pub(crate) fn report_launch(failure: &Arc<LaunchFailure>, exit: Exit) -> anyhow::Error {
+    let mut text = format!("{failure:#}");
+    let groups = failure.groups();
+    let first = groups.first().map(|group| group.first).filter(|context| context.gpr.is_some());
+    if let Some(first) = first {
+        text += &format!("\nregisters of hart {}:\n{}", first.hart_id, first.registers());
     }
+    KernelFailed { exit, text, failure: Some(Arc::clone(failure)) }.into()
 }

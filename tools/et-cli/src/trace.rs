@@ -39,6 +39,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let mut reader = device.firmware_trace();
     print(&reader.read(WAIT)?, format)?;
     for _ in 0..args.watch {
+        if output::has_ended() {
+            break;
+        }
         std::thread::park_timeout(Duration::from_secs(1));
         print(&reader.read(WAIT)?, format)?;
     }

@@ -66,8 +66,8 @@ impl FromStr for Type {
 pub(crate) enum Argument {
     /// `f32:2.5`
     Scalar(Type, String),
-    /// `in:x.npy`
-    In(PathBuf),
+    /// `in:x.npy`, or `in:x.npy:f32` to have the type checked.
+    In(PathBuf, Option<Type>),
     /// `out:z.npy:f32[16384]`
     Out(PathBuf, Type, Vec<u64>),
     /// `inout:y.npy`, written back to the file, or `inout:y.npy:z.npy`, written to another.
@@ -82,7 +82,12 @@ impl FromStr for Argument {
             .split_once(':')
             .with_context(|| format!("\"{text}\" is no argument; write for example f32:2.5, u64:16384, in:x.npy, out:z.npy:f32[16384] or inout:y.npy"))?;
         match kind {
-            "in" => Ok(Self::In(rest.into())),
+            "in" => Ok(match rest.rsplit_once(':') {
+                Some((path, ty)) if ty.parse::<Type>().is_ok() => {
+                    Self::In(path.into(), ty.parse().ok())
+                }
+                _ => Self::In(rest.into(), None),
+            }),
             "out" => {
                 let (path, shape) = rest.rsplit_once(':').with_context(|| {
                     format!("\"{text}\" needs a type and shape, as out:z.npy:f32[16384]")
@@ -175,7 +180,9 @@ mod tests {
     fn arguments_are_parsed() {
         let parse = |text: &str| text.parse::<Argument>();
         assert_eq!(parse("f32:2.5").unwrap(), Argument::Scalar(Type::F32, "2.5".into()));
-        assert_eq!(parse("in:x.npy").unwrap(), Argument::In("x.npy".into()));
+        assert_eq!(parse("in:x.npy").unwrap(), Argument::In("x.npy".into(), None));
+        let typed = Argument::In("x.npy".into(), Some(Type::F32));
+        assert_eq!(parse("in:x.npy:f32").unwrap(), typed);
         assert_eq!(
             parse("out:z.npy:f32[16,4]").unwrap(),
             Argument::Out("z.npy".into(), Type::F32, vec![16, 4])

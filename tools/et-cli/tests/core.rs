@@ -11,7 +11,7 @@ use serde_json::Value;
 const DEVICE: &str = "sim:shires=2,dram=1GiB";
 
 fn et(args: &[&str]) -> Output {
-    Command::cargo_bin("et").unwrap().args(["--device", DEVICE]).args(args).output().unwrap()
+    Command::cargo_bin("et").unwrap().env("ET_DEVICE", DEVICE).args(args).output().unwrap()
 }
 
 fn kernel(name: &str) -> String {
@@ -85,7 +85,7 @@ fn a_core_that_cannot_be_written_hides_nothing() {
         let stderr = text(&output.stderr);
         assert!(stderr.contains("no core file") && stderr.contains(why), "{stderr}");
         assert!(stderr.contains("load access fault at 0x0"), "{stderr}");
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(3));
     }
     let output = et(&["core", &trap]);
     assert!(!output.status.success());

@@ -63,7 +63,7 @@ pub(super) fn check(path: &Path, format: Format) -> anyhow::Result<()> {
     }
     match (found.len(), format) {
         (0, _) => Ok(()),
-        (_, Format::Json) => Err(output::Reported.into()),
+        (_, Format::Json) => Err(output::Reported(output::Exit::Failure).into()),
         (1, _) => bail!("{}: the card traps on 1 instruction", path.display()),
         (count, _) => bail!("{}: the card traps on {count} instructions", path.display()),
     }

@@ -17,13 +17,14 @@ use indicatif::ProgressBar;
 
 use self::report::Report;
 use self::spec::{Argument, Spec};
-use crate::output::{self, Format};
+use crate::interrupt::{self, Interrupt};
+use crate::output::{self, Exit, Format, KernelFailed};
 use crate::{copy, npy, value};
 
 /// How long a copy may take.
 const COPY_LIMIT: Duration = Duration::from_secs(60);
-/// How often the progress bar moves. Shorter runs have none.
-const STEP: Duration = Duration::from_millis(100);
+/// How long tasks that run may still take after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Options of `graph`.
 #[derive(Debug, clap::Args)]
@@ -76,11 +77,12 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
 
     let config = ExecutorConfig::new().place(args.place);
     let executor = DeviceExecutor::new(&device, &config)?;
+    let interrupt = Interrupt::catch()?;
     let mut times = Vec::new();
-    let mut outcome = finish(&executor.launch_with(&built.graph, options)?, format)?;
+    let mut outcome = finish(&executor.launch_with(&built.graph, options)?, &interrupt, format)?;
     times.push(outcome.elapsed());
     while outcome.is_success() && times.len() < args.repeat as usize {
-        outcome = finish(&executor.launch_with(&built.graph, options)?, format)?;
+        outcome = finish(&executor.launch_with(&built.graph, options)?, &interrupt, format)?;
         times.push(outcome.elapsed());
     }
     drop(executor);
@@ -173,10 +175,17 @@ fn describe(
 }
 
 /// Waits, with a progress bar if it takes long.
-fn finish(run: &Run, format: Format) -> anyhow::Result<Arc<Outcome>> {
+fn finish(run: &Run, interrupt: &Interrupt, format: Format) -> anyhow::Result<Arc<Outcome>> {
     let mut bar: Option<ProgressBar> = None;
     let outcome = loop {
-        match run.wait(STEP) {
+        if interrupt.is_set() {
+            run.cancel();
+            // What runs already is waited for; what does not end is aborted with its executor.
+            let text = "interrupted; what ran was aborted".to_owned();
+            let stopped = KernelFailed { exit: Exit::Interrupted, text, failure: None };
+            break run.wait(GRACE).map_err(|_| stopped)?;
+        }
+        match run.wait(interrupt::STEP) {
             Ok(outcome) => break outcome,
             Err(RunError::Timeout { finished, tasks, .. }) => {
                 let bar = bar.get_or_insert_with(|| output::task_progress(format, tasks));
@@ -219,5 +228,5 @@ pub(crate) fn failure(outcome: &Outcome) -> Option<anyhow::Error> {
         let name = outcome.graph().name(*task);
         cause = cause.context(name.map_or(task.to_string(), |name| format!("{task} \"{name}\"")));
     }
-    Some(cause.context(error.to_string()))
+    Some(cause.context(error))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -9,7 +10,7 @@ use et::executor::{Outcome, TaskFailure, TaskSpan, TaskState};
 use et::graph::TaskId;
 use serde_json::{Value, json};
 
-use crate::output::{self, Format};
+use crate::output::{self, Exit, Format};
 use crate::run;
 
 /// Most rows of the table; of larger graphs only what did not complete is shown.
@@ -40,12 +41,11 @@ impl Report<'_> {
         if format == Format::Json {
             let mut document = self.json(profile);
             if let Some(failure) = &failure {
-                let mut causes = failure.chain().map(ToString::to_string);
-                document["error"] = causes.next().into();
-                document["causes"] = causes.collect::<Vec<_>>().into();
+                output::describe(failure, &mut document);
             }
             output::json(&document)?;
-            return failure.map_or(Ok(()), |_| Err(output::Reported.into()));
+            let reported = |failure| output::Reported(output::Exit::of(&failure)).into();
+            return failure.map_or(Ok(()), |failure| Err(reported(failure)));
         }
         self.print_text(profile);
         failure.map_or(Ok(()), Err)
@@ -201,7 +201,8 @@ pub(super) fn explain(failure: &TaskFailure) -> anyhow::Error {
     match failure {
         TaskFailure::Device(error) => run::report(error),
         TaskFailure::Trapped { worker, failure } => {
-            run::report_launch(failure).context(format!("worker {worker} trapped"))
+            run::report_launch(&Arc::new(failure.clone()), Exit::Kernel)
+                .context(format!("worker {worker} trapped"))
         }
         other => anyhow!("{other}"),
     }
