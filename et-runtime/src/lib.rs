@@ -66,7 +66,7 @@ pub use device::{Device, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, 
 pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};
-pub use link::{Counters, StreamError, StreamErrors};
+pub use link::{Counters, DeviceError, DeviceErrors, StreamError, StreamErrors};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record};

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use et_devapi::msg::ops::{Command, Completion};
+use et_devapi::msg::ops::{Command, Completion, FirmwareType};
 use et_hal::{ErrorKind, Pop, Push, QueueId};
 use et_hal_mock::{MockHal, MockMailbox, presets};
-use et_runtime::{Clock, Config, Device, Drain, Error};
+use et_runtime::{Clock, Config, Device, DeviceError, Drain, Error};
 
 const LONG: Duration = Duration::from_secs(5);
 
@@ -249,6 +249,39 @@ fn firmware_that_stops_is_noticed_without_a_caller() {
     assert!(matches!(outcome, Some(Err(Error::Lost { .. }))), "{outcome:?}");
 }
 
+#[test]
+fn the_loss_of_a_device_is_listed_and_told() {
+    let mailbox = presets::raw_mailbox(|message| match Command::parse(message) {
+        // Too short for a header.
+        Ok((_, Command::FirmwareVersion { .. })) => vec![vec![0; 3]],
+        Ok((header, command)) => encoded(&presets::success(header, &command)),
+        Err(_) => Vec::new(),
+    });
+    let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
+    let device = device.unwrap();
+    let (sender, told) = std::sync::mpsc::channel();
+    device.on_error(move |error| {
+        let is_lost = matches!(error, DeviceError::Device(Error::Lost { .. }));
+        sender.send(is_lost).unwrap();
+    });
+    device.firmware_version(FirmwareType::MasterMinion).unwrap_err();
+    device.poll();
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [true]);
+    let listed = device.take_errors();
+    assert!(matches!(listed.errors[..], [DeviceError::Device(Error::Lost { .. })]), "{listed:?}");
+    assert!(device.take_errors().is_empty());
+}
+
+fn encoded(completions: &[Completion]) -> Vec<Vec<u8>> {
+    let encode = |completion: &Completion| {
+        let mut bytes = vec![0; 128];
+        let len = completion.encode(&mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
+    };
+    completions.iter().map(encode).collect()
+}
+
 fn deaf_to_copies_and_pings() -> MockMailbox {
     presets::answering_mailbox(|header, command| match command {
         Command::DmaWriteList { .. } | Command::Echo => Vec::new(),
@@ -266,13 +299,7 @@ fn a_call_in_flight_ends_with_the_loss_of_the_device() {
             // Too short for a header.
             return vec![vec![0; 3]];
         }
-        let encode = |completion: &Completion| {
-            let mut bytes = vec![0; 128];
-            let len = completion.encode(&mut bytes).unwrap();
-            bytes.truncate(len);
-            bytes
-        };
-        presets::success(header, &command).iter().map(encode).collect()
+        encoded(&presets::success(header, &command))
     });
     let hal = MockHal::new(presets::booted_registers(), mailbox);
     let device = Device::open_with(hal, config().command_timeout(LONG)).unwrap();

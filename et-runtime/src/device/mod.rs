@@ -16,7 +16,8 @@ use crate::config::{Config, Drain};
 use crate::core_dump::CoreDump;
 use crate::event::Event;
 use crate::kernel::{Kernel, KernelImage, KernelInner, LaunchFailure};
-use crate::link::{Counters, Driver, Harm, Link, Parker, Wire};
+use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
+use crate::link::{Parker, Wire};
 use crate::management::Management;
 use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
 use crate::profile::Profiler;
@@ -67,11 +68,11 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// [`OpenError`].
     pub fn open_with(hal: H, config: Config) -> Result<Self, OpenError> {
-        Self::start(Arc::new(hal), config)
+        Self::start(Arc::new(hal), config, ErrorLists::default())
     }
 
-    fn start(hal: Arc<H>, config: Config) -> Result<Self, OpenError> {
-        let (link, version) = open::open(hal, config)?;
+    fn start(hal: Arc<H>, config: Config, errors: ErrorLists) -> Result<Self, OpenError> {
+        let (link, version) = open::open(hal, config, errors)?;
         let link = Arc::new(link);
         let thread = match link.config.drain {
             Drain::Caller => None,
@@ -86,6 +87,7 @@ impl<H: Hal> Device<H> {
                 })?)
             }
         };
+        link.errors.begin();
         let default_stream = Stream::new(&link);
         Ok(Self { link, thread, version, default_stream, management: Mutex::new(None) })
     }
@@ -251,6 +253,28 @@ impl<H: Hal> Device<H> {
         self.link.counters()
     }
 
+    /// Takes what went wrong without anyone hearing of it: the [lists](Stream::take_errors) of all
+    /// streams, what streams have left whose last handle is gone, and what concerns the device as
+    /// a whole.
+    ///
+    /// Each error is taken once, here or from its stream. Those of before a reset stay. Of a list
+    /// that is not taken the first are kept and the others counted, see [`DeviceErrors`].
+    #[must_use]
+    pub fn take_errors(&self) -> DeviceErrors {
+        self.link.errors.take_all()
+    }
+
+    /// Has `callback` called with each error that no one hears of, as it is put into a list.
+    ///
+    /// There is one callback; it takes the place of the one before, outlives resets, and goes when
+    /// the device is closed. It runs in any thread of the runtime or in one that waits, may use the
+    /// device, and must not block; with [`Drain::Caller`] in those that wait or
+    /// [`poll`](Self::poll). If it panics, that is logged and
+    /// [counted](Counters::callback_panics).
+    pub fn on_error(&self, callback: impl Fn(&DeviceError) + Send + Sync + 'static) {
+        self.link.errors.listen(Arc::new(callback));
+    }
+
     pub(crate) fn link(&self) -> &Arc<Link<H>> {
         &self.link
     }
@@ -330,7 +354,7 @@ impl<H: Hal> Device<H> {
         let hal = Arc::clone(&self.link.hal);
         self.link.end_quarantine();
         let config = self.link.config.clone();
-        *self = Self::start(hal, config)?;
+        *self = Self::start(hal, config, self.link.errors.successor())?;
         Ok(())
     }
 
@@ -376,6 +400,7 @@ impl<H: Hal> Drop for Device<H> {
             let timeout = self.link.config.shutdown_timeout;
             self.stop(&Error::Closed, timeout);
         }
+        self.link.errors.end();
     }
 }
 

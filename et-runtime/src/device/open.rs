@@ -11,7 +11,7 @@ use et_hal::{Hal, Mmio};
 
 use crate::clock::Deadline;
 use crate::config::Config;
-use crate::link::{Link, Parker, Wire};
+use crate::link::{ErrorLists, Link, Parker, Wire};
 use crate::sync::Arc;
 use crate::{Error, OpenError, Result};
 
@@ -22,7 +22,11 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Waits for the device to boot, reads its registers and opens the operations mailbox.
 ///
 /// Spec: §4
-pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Version), OpenError> {
+pub(crate) fn open<H: Hal>(
+    hal: Arc<H>,
+    config: Config,
+    errors: ErrorLists,
+) -> Result<(Link<H>, Version), OpenError> {
     let deadline = Deadline::after(&*config.clock, config.boot_timeout);
     let mgmt = management_registers(&*hal, &config)?;
     let bar2 = hal.window(MAILBOX_BAR).map_err(Error::hal("mapping BAR 2"))?;
@@ -42,7 +46,7 @@ pub(crate) fn open<H: Hal>(hal: Arc<H>, config: Config) -> Result<(Link<H>, Vers
     }
     let mailbox =
         hal.open_mailbox(&layout.ops_mailbox).map_err(Error::hal("opening the mailbox"))?;
-    let link = Link::new(hal, layout, mailbox, config)?;
+    let link = Link::new(hal, layout, mailbox, config, errors)?;
     let version = greet(&link)?;
     Ok((link, version))
 }

@@ -9,7 +9,7 @@ use et_hal::{DeviceAccess, Hal, ResetScope};
 
 use super::core::{Answer, Command, Core, Held, StreamKey};
 use super::load::{Diagnosis, Pattern};
-use super::{Keep, Launched, Link, Load, Nodes, Then, Wire};
+use super::{DeviceError, Keep, Launched, Link, Load, Nodes, Then, Wire};
 use crate::kernel::{LaunchContext, LaunchFailure};
 use crate::memory::{HostBuffer, Lease};
 use crate::sync::{Arc, Ordering, lock};
@@ -79,12 +79,14 @@ impl<H: Hal> Link<H> {
             FwErrorType::CmSmodeException => {
                 let why = format!("supervisor exception on hart {payload}").into();
                 tracing::warn!(%why, "compute is down");
-                core.health_mut().compute_down(ResetScope::Compute, &why);
+                let error = core.health_mut().compute_down(ResetScope::Compute, &why);
+                self.report(DeviceError::Device(error));
             }
             FwErrorType::CmSmodeHang => {
                 let why = format!("shires {payload:#x} do not answer").into();
                 tracing::warn!(%why, "compute is down");
-                core.compute_hangs(&why, now);
+                let error = core.compute_hangs(&why, now);
+                self.report(DeviceError::Device(error));
             }
             kind => tracing::warn!(?kind, payload, "unknown firmware error"),
         }

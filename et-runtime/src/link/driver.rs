@@ -1,6 +1,7 @@
 //! Messages between state machine and mailbox.
 
 use std::cell::OnceCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES};
@@ -11,11 +12,12 @@ use super::core::{Core, Ended, Output, Pushed, Sink};
 use super::tools::{BATCH, Tools};
 use super::wait::{Source, Terms};
 use super::{
-    Continuations, Link, Load, OneShot, OpName, Operation, Outcome, Parker, StreamError,
-    Whereabouts,
+    Continuations, DeviceError, Errand, Link, Load, OneShot, OpName, Operation, Outcome, Parker,
+    StreamError, Whereabouts,
 };
 use crate::Error;
 use crate::clock::Deadline;
+use crate::error::panic_message;
 use crate::sync::{Arc, AtomicBool, Ordering, lock};
 
 /// Batches taken in one go, so that a device that never stops talking cannot hold a thread for
@@ -114,8 +116,7 @@ impl<H: Hal> Link<H> {
             let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
             told.run_own();
             if !told.is_empty() {
-                lock(&self.errands).push_back((operation.name(), told));
-                self.has_errands.store(true, Ordering::Release);
+                self.add_errand(Errand::Ended(operation.name(), told));
             }
             if let Some(operation) = Arc::into_inner(operation) {
                 self.list(operation);
@@ -250,7 +251,8 @@ impl<H: Hal> Link<H> {
         for message in errand.run() {
             self.counts.panics.fetch_add(1, Ordering::Relaxed);
             let OpName { id: operation, name, stream } = of;
-            self.errors.push(stream, StreamError::Panicked { operation, name, message });
+            let error = StreamError::Panicked { operation, name, message };
+            self.report(DeviceError::Stream { stream, error });
         }
     }
 
@@ -258,11 +260,35 @@ impl<H: Hal> Link<H> {
     fn list(&self, operation: Operation) {
         let OpName { id, name, stream } = operation.name();
         if let Some(error) = operation.unseen_failure() {
-            self.errors.push(stream, StreamError::Failed { operation: id, name, error });
+            let error = StreamError::Failed { operation: id, name, error };
+            self.report(DeviceError::Stream { stream, error });
         }
     }
 
-    /// Runs the callbacks of operations that have ended. They may use the device.
+    /// Lists an error, and has the listener called. May be called with locks held.
+    pub(super) fn report(&self, error: DeviceError) {
+        if let Some(error) = self.errors.push(error) {
+            self.add_errand(Errand::Report(error));
+        }
+    }
+
+    fn tell_listener(&self, error: &DeviceError) {
+        let call = AssertUnwindSafe(|| self.errors.tell(error));
+        if let Err(panic) = catch_unwind(call) {
+            // Not listed: it would be told of that, too.
+            let message = panic_message(&*panic);
+            tracing::error!(message, "the callback for errors panicked");
+            self.counts.panics.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn add_errand(&self, errand: Errand) {
+        let mut errands = lock(&self.errands);
+        errands.push_back(errand);
+        self.has_errands.store(true, Ordering::Release);
+    }
+
+    /// Runs the callbacks of users. They may use the device.
     pub(crate) fn run_errands(&self) {
         while self.has_errands.load(Ordering::Acquire) {
             let next = {
@@ -271,8 +297,11 @@ impl<H: Hal> Link<H> {
                 self.has_errands.store(!errands.is_empty(), Ordering::Release);
                 next
             };
-            let Some((of, errand)) = next else { return };
-            self.run_listed(of, errand);
+            match next {
+                Some(Errand::Ended(of, told)) => self.run_listed(of, told),
+                Some(Errand::Report(error)) => self.tell_listener(&error),
+                None => return,
+            }
         }
     }
 }
@@ -354,6 +383,10 @@ impl<H: Hal> Driver for Link<H> {
 
     fn forget(&self, operation: Operation) {
         self.list(operation);
+        // Its thread may hold locks of its user, which a callback may want.
+        if self.has_errands.load(Ordering::Relaxed) {
+            self.tell(&self.background);
+        }
     }
 
     fn address(&self) -> usize {

@@ -1,12 +1,16 @@
-//! What failed in a stream and was not looked at.
+//! What failed without anyone hearing of it, by stream and for the whole device.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::Error;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Arc, Mutex, lock};
 
-/// Most errors that are kept; the first ones, which tend to be the causes of the others.
+/// Most errors that are kept of one stream; the first ones, which tend to be the causes of the
+/// others.
 const LIMIT: usize = 64;
+/// Most errors that are kept of the device and of all streams that are gone.
+const DEVICE_LIMIT: usize = 1024;
 
 /// Something that went wrong in a stream without anyone hearing of it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -53,33 +57,194 @@ impl StreamErrors {
     }
 }
 
-/// Where operations leave their errors, by the number of their stream. Touched only if there are
-/// any, and by streams that come and go.
-#[derive(Debug, Default)]
-pub(super) struct ErrorLists(Mutex<BTreeMap<u32, StreamErrors>>);
+/// Something that went wrong on a device without anyone hearing of it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// In a stream, which may be gone.
+    #[error("in stream {stream}")]
+    Stream {
+        /// Its number, as [`Stream::id`](crate::Stream::id) gives it.
+        stream: u32,
+        /// What.
+        #[source]
+        error: StreamError,
+    },
+    /// On the device as a whole: it is lost, or firmware has reported that compute is down.
+    #[error("on the device")]
+    Device(#[source] Error),
+}
+
+/// Errors of a device and of all its streams since they were taken the last time.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceErrors {
+    /// Oldest first: the first 64 of each stream, and the first 1024 of the device and of streams
+    /// that are gone.
+    pub errors: Vec<DeviceError>,
+    /// How many came after them and were dropped.
+    pub dropped: u64,
+}
+
+impl DeviceErrors {
+    /// Returns `true` if nothing went wrong.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+type Listener = Arc<dyn Fn(&DeviceError) + Send + Sync>;
+
+/// Where operations leave their errors. Touched only if there are any, and by streams that come
+/// and go.
+///
+/// The lists and the listener belong to the device and outlive its resets; numbers of streams do
+/// not, so each link has a generation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ErrorLists {
+    shared: Arc<Mutex<Shared>>,
+    generation: u32,
+}
+
+#[derive(Default)]
+struct Shared {
+    streams: BTreeMap<(u32, u32), List<StreamError>>,
+    /// Of the device itself, and of streams without handles.
+    device: List<DeviceError>,
+    /// Of the link in use.
+    generation: u32,
+    /// Errors so far: their order.
+    count: u64,
+    listener: Option<Listener>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// Errors with their places in the order of all.
+struct List<E> {
+    errors: Vec<(u64, E)>,
+    dropped: u64,
+}
+
+impl<E> Default for List<E> {
+    fn default() -> Self {
+        Self { errors: Vec::new(), dropped: 0 }
+    }
+}
+
+impl<E> List<E> {
+    fn push(&mut self, limit: usize, place: u64, error: E) {
+        if self.errors.len() < limit {
+            self.errors.push((place, error));
+        } else {
+            self.dropped += 1;
+        }
+    }
+}
 
 impl ErrorLists {
+    /// The same lists, for the link that comes after a reset.
+    pub(crate) fn successor(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), generation: self.generation.wrapping_add(1) }
+    }
+
+    /// From now on this is the link in use.
+    pub(crate) fn begin(&self) {
+        lock(&self.shared).generation = self.generation;
+    }
+
     pub(super) fn open(&self, stream: u32) {
-        lock(&self.0).insert(stream, StreamErrors::default());
+        lock(&self.shared).streams.insert((self.generation, stream), List::default());
     }
 
-    /// No one is left who could ask.
+    /// No one is left who could ask the stream.
     pub(super) fn close(&self, stream: u32) {
-        lock(&self.0).remove(&stream);
+        let mut shared = lock(&self.shared);
+        let Some(list) = shared.streams.remove(&(self.generation, stream)) else { return };
+        shared.device.dropped += list.dropped;
+        for (place, error) in list.errors {
+            let error = DeviceError::Stream { stream, error };
+            shared.device.push(DEVICE_LIMIT, place, error);
+        }
     }
 
-    pub(super) fn push(&self, stream: u32, error: StreamError) {
-        let mut lists = lock(&self.0);
-        let Some(list) = lists.get_mut(&stream) else { return };
-        if list.errors.len() < LIMIT {
-            list.errors.push(error);
-        } else {
-            list.dropped += 1;
+    /// Lists an error; returns it for [`tell`](Self::tell) if there is a listener.
+    #[must_use]
+    pub(super) fn push(&self, error: DeviceError) -> Option<DeviceError> {
+        let mut shared = lock(&self.shared);
+        let Shared { streams, device, count, listener, .. } = &mut *shared;
+        let for_listener = listener.is_some().then(|| error.clone());
+        let place = *count;
+        *count += 1;
+        match error {
+            DeviceError::Stream { stream, error } => {
+                match streams.get_mut(&(self.generation, stream)) {
+                    Some(list) => list.push(LIMIT, place, error),
+                    None => {
+                        device.push(DEVICE_LIMIT, place, DeviceError::Stream { stream, error });
+                    }
+                }
+            }
+            error => device.push(DEVICE_LIMIT, place, error),
+        }
+        for_listener
+    }
+
+    /// Calls the listener. To be called without any lock.
+    pub(super) fn tell(&self, error: &DeviceError) {
+        let listener = lock(&self.shared).listener.clone();
+        if let Some(listener) = listener {
+            listener(error);
+        }
+    }
+
+    pub(crate) fn listen(&self, listener: Listener) {
+        let before = lock(&self.shared).listener.replace(listener);
+        // What it owns may do anything when it goes, so it goes without the lock.
+        drop(before);
+    }
+
+    /// The device goes, unless a later link is in use: forgets the listener, and says so if there
+    /// was none and errors are left.
+    pub(crate) fn end(&self) {
+        let mut shared = lock(&self.shared);
+        if shared.generation != self.generation {
+            return;
+        }
+        let listener = shared.listener.take();
+        let left = shared.streams.values().map(|list| list.errors.len()).sum::<usize>();
+        let left = left + shared.device.errors.len();
+        drop(shared);
+        if listener.is_none() && left != 0 {
+            tracing::warn!(left, "closed with errors that were never taken");
         }
     }
 
     pub(super) fn take(&self, stream: u32) -> StreamErrors {
-        lock(&self.0).get_mut(&stream).map(std::mem::take).unwrap_or_default()
+        let mut shared = lock(&self.shared);
+        let list = shared.streams.get_mut(&(self.generation, stream)).map(std::mem::take);
+        let List { errors, dropped } = list.unwrap_or_default();
+        StreamErrors { errors: errors.into_iter().map(|(_, error)| error).collect(), dropped }
+    }
+
+    /// Takes those of the device and of all streams.
+    pub(crate) fn take_all(&self) -> DeviceErrors {
+        let mut shared = lock(&self.shared);
+        let List { mut errors, mut dropped } = std::mem::take(&mut shared.device);
+        for (&(_, stream), list) in &mut shared.streams {
+            let list = std::mem::take(list);
+            dropped += list.dropped;
+            let of_stream = |(place, error)| (place, DeviceError::Stream { stream, error });
+            errors.extend(list.errors.into_iter().map(of_stream));
+        }
+        drop(shared);
+        errors.sort_unstable_by_key(|&(place, _)| place);
+        DeviceErrors { errors: errors.into_iter().map(|(_, error)| error).collect(), dropped }
     }
 }
 
@@ -87,20 +252,92 @@ impl ErrorLists {
 mod tests {
     use super::*;
 
+    fn failed(stream: u32, operation: u64) -> DeviceError {
+        let error = StreamError::Failed { operation, name: "x", error: Error::Closed };
+        DeviceError::Stream { stream, error }
+    }
+
+    fn push(lists: &ErrorLists, stream: u32, operation: u64) {
+        assert!(lists.push(failed(stream, operation)).is_none(), "there is no listener");
+    }
+
+    /// Streams and operations of a list; none for those of the device.
+    fn names(taken: &DeviceErrors) -> Vec<Option<(u32, u64)>> {
+        let name = |error: &DeviceError| match error {
+            DeviceError::Stream { stream, error: StreamError::Failed { operation, .. } } => {
+                Some((*stream, *operation))
+            }
+            _ => None,
+        };
+        taken.errors.iter().map(name).collect()
+    }
+
     #[test]
     fn the_first_errors_are_kept_and_the_others_counted() {
         let lists = ErrorLists::default();
-        let number = |operation| StreamError::Failed { operation, name: "x", error: Error::Closed };
         lists.open(3);
-        (0..LIMIT as u64 + 6).for_each(|operation| lists.push(3, number(operation)));
+        (0..LIMIT as u64 + 6).for_each(|operation| push(&lists, 3, operation));
         let taken = lists.take(3);
         assert_eq!((taken.errors.len(), taken.dropped), (LIMIT, 6));
         assert!(matches!(taken.errors[0], StreamError::Failed { operation: 0, .. }));
         assert!(lists.take(3).is_empty());
-        lists.push(3, number(100));
+        push(&lists, 3, 100);
         assert_eq!((lists.take(3).errors.len(), lists.take(3).dropped), (1, 0));
-        lists.close(3);
-        lists.push(3, number(101));
-        assert!(lists.take(3).is_empty());
+    }
+
+    #[test]
+    fn what_a_stream_leaves_goes_to_its_device_in_the_order_of_all() {
+        let lists = ErrorLists::default();
+        lists.open(1);
+        lists.open(2);
+        push(&lists, 2, 10);
+        push(&lists, 1, 11);
+        assert!(lists.push(DeviceError::Device(Error::Closed)).is_none());
+        lists.close(2);
+        push(&lists, 2, 12);
+        push(&lists, 1, 13);
+        let taken = lists.take_all();
+        assert_eq!(
+            names(&taken),
+            [Some((2, 10)), Some((1, 11)), None, Some((2, 12)), Some((1, 13))]
+        );
+        assert!(lists.take(1).is_empty() && lists.take_all().is_empty(), "taken once");
+    }
+
+    #[test]
+    fn errors_of_streams_that_are_gone_are_bounded_and_counted() {
+        let lists = ErrorLists::default();
+        for stream in 0..20 {
+            lists.open(stream);
+            (0..LIMIT as u64 + 1).for_each(|operation| push(&lists, stream, operation));
+            lists.close(stream);
+        }
+        let taken = lists.take_all();
+        let all = 20 * (LIMIT as u64 + 1);
+        assert_eq!(taken.errors.len(), DEVICE_LIMIT);
+        assert_eq!(taken.dropped, all - DEVICE_LIMIT as u64);
+    }
+
+    #[test]
+    fn streams_of_before_a_reset_are_others_and_the_listener_stays() {
+        let before = ErrorLists::default();
+        before.open(1);
+        push(&before, 1, 5);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let its = Arc::clone(&heard);
+        before.listen(Arc::new(move |error: &DeviceError| lock(&its).push(error.to_string())));
+        let after = before.successor();
+        after.begin();
+        before.end();
+        after.open(1);
+        assert!(after.take(1).is_empty(), "of a stream of before");
+        let told = after.push(failed(1, 6)).unwrap();
+        after.tell(&told);
+        assert_eq!(*lock(&heard), ["in stream 1"]);
+        before.close(1);
+        assert_eq!(names(&after.take_all()), [Some((1, 5)), Some((1, 6))]);
+        after.end();
+        after.tell(&told);
+        assert_eq!((lock(&heard).len(), Arc::strong_count(&heard)), (1, 1), "after the end");
     }
 }

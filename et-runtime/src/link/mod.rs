@@ -13,6 +13,7 @@
 //! | `one_shot.rs` | results |
 //! | `operation.rs` | what handles see of an operation |
 //! | `load.rs` | a command: message, and memory that belongs to it |
+//! | `errors.rs` | what failed without anyone hearing of it |
 //! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
@@ -53,8 +54,8 @@ use crate::{Error, Result};
 
 pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use driver::Driver;
-use errors::ErrorLists;
-pub use errors::{StreamError, StreamErrors};
+pub(crate) use errors::ErrorLists;
+pub use errors::{DeviceError, DeviceErrors, StreamError, StreamErrors};
 pub(crate) use load::{Arrival, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival};
 pub use one_shot::{Continuations, OneShot, WakerKey};
 pub(crate) use operation::{OpKey, OpName, Operation, Outcome};
@@ -89,6 +90,14 @@ struct Counts {
     panics: AtomicU64,
 }
 
+/// What to call.
+enum Errand {
+    /// Those who wait for the end of an operation.
+    Ended(OpName, Continuations<Outcome>),
+    /// The listener of the device.
+    Report(DeviceError),
+}
+
 /// See the [module](self).
 pub(crate) struct Link<H: Hal> {
     // These two go first when all is dropped: the backend stops the device before its DMA memory
@@ -102,8 +111,8 @@ pub(crate) struct Link<H: Hal> {
     pub(crate) profiler: Profiler,
     core: Mutex<Core<Box<Load<H>>>>,
     waiters: Waiters<Tools<H>>,
-    /// Callbacks of operations that have ended, until a thread runs them that holds no lock.
-    errands: Mutex<VecDeque<(OpName, Continuations<Outcome>)>>,
+    /// Callbacks of users, until a thread runs them that holds no lock.
+    errands: Mutex<VecDeque<Errand>>,
     has_errands: AtomicBool,
     /// Commands wait on the host for room.
     has_backlog: AtomicBool,
@@ -114,7 +123,7 @@ pub(crate) struct Link<H: Hal> {
     /// Commands submitted, modulo 2³².
     submitted: AtomicU32,
     counts: Counts,
-    errors: ErrorLists,
+    pub(crate) errors: ErrorLists,
     /// Holds the pattern that fresh exception buffers are filled with.
     pattern: Mutex<Option<Arc<Lease<H>>>>,
     /// Spare host buffers for exception buffers.
@@ -129,6 +138,7 @@ impl<H: Hal> Link<H> {
         layout: Layout,
         mailbox: H::Mailbox,
         config: Config,
+        errors: ErrorLists,
     ) -> Result<Self> {
         let memory = DeviceMemory::new(layout.host_managed.base, layout.host_managed.len)?;
         let shape = Shape {
@@ -154,7 +164,7 @@ impl<H: Hal> Link<H> {
             is_closed: AtomicBool::new(false),
             submitted: AtomicU32::new(0),
             counts: Counts::default(),
-            errors: ErrorLists::default(),
+            errors,
             pattern: Mutex::new(None),
             reports: Mutex::new(Vec::new()),
             messages: Mutex::new(None),
@@ -355,7 +365,11 @@ impl<H: Hal> Link<H> {
             match error {
                 // The caller's own doing.
                 Error::Closed | Error::Stale => tracing::debug!(%error, "device given up"),
-                error => tracing::error!(%error, "device lost"),
+                error => {
+                    tracing::error!(%error, "device lost");
+                    self.report(DeviceError::Device(error.clone()));
+                    self.tell(&self.background);
+                }
             }
         }
         self.staging.close(error);

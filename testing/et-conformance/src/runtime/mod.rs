@@ -4,6 +4,7 @@ mod bench;
 mod bits;
 mod copies;
 mod environment;
+mod errors;
 mod events;
 mod failures;
 mod flow;
@@ -32,6 +33,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         environment::cases(),
         mistakes::cases(),
         failures::cases(),
+        errors::cases(),
         traces::cases(),
         graphs::cases(),
         graph_failures::cases(),
