@@ -65,7 +65,7 @@ pub use config::{Config, Drain};
 pub use device::{Device, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
 pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
-pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure};
+pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
 pub use link::{Counters, DeviceError, DeviceErrors, StreamError, StreamErrors};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};

@@ -15,7 +15,7 @@ use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 use crate::config::{Config, Drain};
 use crate::core_dump::CoreDump;
 use crate::event::Event;
-use crate::kernel::{Kernel, KernelImage, KernelInner, LaunchFailure};
+use crate::kernel::{Image, Images, Kernel, KernelImage, LaunchFailure, Module, failed, refused};
 use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
 use crate::management::Management;
@@ -46,6 +46,8 @@ pub struct Device<H: Hal> {
     default_stream: Stream<H>,
     /// Opened when it is first used.
     management: Mutex<Option<Management<H>>>,
+    /// Kernel files that are on the device.
+    images: Images,
 }
 
 impl<H: Hal> fmt::Debug for Device<H> {
@@ -89,7 +91,9 @@ impl<H: Hal> Device<H> {
         };
         link.errors.begin();
         let default_stream = Stream::new(&link);
-        Ok(Self { link, thread, version, default_stream, management: Mutex::new(None) })
+        let management = Mutex::new(None);
+        let images = Images::default();
+        Ok(Self { link, thread, version, default_stream, management, images })
     }
 
     /// Returns what the device says about itself.
@@ -185,24 +189,64 @@ impl<H: Hal> Device<H> {
         elf: &[u8],
         entry: Option<&str>,
     ) -> Result<Kernel, LoadError> {
-        let read = KernelImage::parse(elf).and_then(|image| Ok((image.entry(entry)?, image)));
-        let (entry, image) =
-            read.map_err(|error| LoadError::Elf { name: name.into(), source: Arc::new(error) })?;
-        let code = self
-            .place_code(&image)
-            .map_err(|error| LoadError::Device { name: name.into(), source: Box::new(error) })?;
-        let inner = KernelInner::new(name, elf.into(), &image, entry, code);
-        Ok(Kernel { inner: Arc::new(inner) })
+        let name = name.into();
+        let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
+        layout.entry(entry).map_err(|error| refused(&name, error))?;
+        let (module, _) = self.place_module(&name, layout, elf)?;
+        module.image.wait().map_err(failed(&name))?;
+        module.entry(name, entry)
     }
 
-    fn place_code(&self, image: &KernelImage) -> Result<DeviceBuffer> {
-        let align = image.align_bytes().max(4096);
-        let code = self.alloc_aligned(image.span_bytes(), align)?;
-        let bytes = image.place(code.addr());
-        let timeout = self.link.config.command_timeout;
-        // On a stream of its own: kernels that run must not hold it up.
-        self.stream().copy_to_device(&bytes, &code)?.wait(timeout)?;
-        Ok(code)
+    /// Loads a kernel file, of which one or more functions are to be launched. It is copied once,
+    /// and the call does not wait for that, unless staging memory is short.
+    ///
+    /// The event is that of the copy; launches need not be ordered behind it, since they wait for
+    /// it in whatever stream they are. If the copy fails, so do launches that come after.
+    ///
+    /// A file that is on the device already, byte for byte, is not copied again, if it has
+    /// [nothing to write](KernelImage::is_writable); so it is with
+    /// [`load_kernel`](Device::load_kernel). The event is a barrier then, or the one of the first.
+    ///
+    /// # Errors
+    /// As [`load_kernel`](Device::load_kernel), except for a failure of the copy.
+    ///
+    /// Spec: §13
+    pub fn load_module(&self, name: &str, elf: &[u8]) -> Result<(Module, Event), LoadError> {
+        let name = name.into();
+        let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
+        self.place_module(&name, layout, elf)
+    }
+
+    fn place_module(
+        &self,
+        name: &Arc<str>,
+        layout: KernelImage,
+        elf: &[u8],
+    ) -> Result<(Module, Event), LoadError> {
+        let placed = self.share_image(&layout, elf).map_err(failed(name))?;
+        let (image, event) = placed;
+        Ok((Module { name: Arc::clone(name), layout, image }, event))
+    }
+
+    fn share_image(&self, layout: &KernelImage, elf: &[u8]) -> Result<(Arc<Image>, Event)> {
+        if let Some(error) = self.link.refusal() {
+            return Err(error);
+        }
+        let may_share = !layout.is_writable();
+        if may_share && let Some(image) = self.images.find(elf) {
+            let event = image.pending()?.map_or_else(|| self.stream().barrier(), Ok)?;
+            return Ok((image, event));
+        }
+        let align = layout.align_bytes().max(4096);
+        let code = self.alloc_aligned(layout.span_bytes(), align)?;
+        let bytes = layout.place(code.addr());
+        // In a stream of its own: kernels that run must not hold it up.
+        let event = self.stream().copy_to_device(&bytes, &code)?;
+        let image = Image::new(code, elf.into(), &event, self.link.config.command_timeout);
+        if may_share {
+            self.images.insert(&image);
+        }
+        Ok((image, event))
     }
 
     /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that

@@ -188,6 +188,8 @@ pub struct KernelImage {
     /// Sorted by offset; never overlapping.
     segments: Vec<Segment>,
     relocations: Vec<Relocation>,
+    /// A segment may be written.
+    is_writable: bool,
     symbols: Names,
 }
 
@@ -258,6 +260,7 @@ impl KernelImage {
             entry: header.e_entry.get(ENDIAN),
             segments: layout.segments,
             relocations: Vec::new(),
+            is_writable: layout.is_writable,
             symbols: Names::read(&sections, bytes),
         };
         image.read_relocations(header, &sections, bytes)?;
@@ -281,6 +284,13 @@ impl KernelImage {
     #[must_use]
     pub const fn link_base(&self) -> u64 {
         self.link_base
+    }
+
+    /// Returns `true` if the kernel has memory of its own to write: variables that keep their values
+    /// from launch to launch.
+    #[must_use]
+    pub const fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
     /// Returns the offset of the entry: of `symbol`, or else of the entry that the file names.
@@ -416,6 +426,7 @@ struct Layout {
     align_bytes: u64,
     span_bytes: u64,
     segments: Vec<Segment>,
+    is_writable: bool,
 }
 
 impl Layout {
@@ -448,6 +459,7 @@ impl Layout {
         let link_base = first.p_vaddr(ENDIAN) & !(align_bytes - 1);
         let displacement = first.p_paddr(ENDIAN).wrapping_sub(first.p_vaddr(ENDIAN));
 
+        let is_writable = loads.iter().any(|load| load.p_flags(ENDIAN).contains(elf::PF_W));
         let mut span_bytes = 0u64;
         let mut allowed = bytes.len();
         let mut segments = Vec::with_capacity(loads.len());
@@ -489,7 +501,7 @@ impl Layout {
             let access = if is_executable { Access::Executable } else { Access::Data };
             segments.push(Segment { offset, access, data: data.to_vec() });
         }
-        Ok(Self { link_base, align_bytes, span_bytes, segments })
+        Ok(Self { link_base, align_bytes, span_bytes, segments, is_writable })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use et_hal::DeviceAddr;
 
-use super::{KernelImage, Location, Program};
+use super::{Image, KernelImage, Location, Program};
 use crate::memory::DeviceBuffer;
 use crate::{Error, Result};
 
@@ -18,31 +18,36 @@ pub(crate) struct KernelInner {
     pub(crate) entry: DeviceAddr,
     /// The function that does a part of the work as a task, if the kernel has one.
     pub(crate) task: Option<DeviceAddr>,
-    pub(crate) code: DeviceBuffer,
+    pub(crate) image: Arc<Image>,
 }
 
 impl KernelInner {
     pub(crate) fn new(
-        name: &str,
-        elf: Arc<[u8]>,
-        image: &KernelImage,
+        name: Arc<str>,
+        layout: &KernelImage,
         entry_offset: u64,
-        code: DeviceBuffer,
+        image: Arc<Image>,
     ) -> Self {
-        let task = image.entry(Some(TASK_SYMBOL)).ok();
-        let load = code.addr().as_u64();
-        let bias = load.wrapping_sub(image.link_base());
-        let program = Program::new(name.into(), load..load + code.len_bytes(), bias, elf);
+        let task = layout.entry(Some(TASK_SYMBOL)).ok();
+        let load = image.code.addr().as_u64();
+        let bias = load.wrapping_sub(layout.link_base());
+        let elf = Arc::clone(&image.elf);
+        let program = Program::new(name, load..load + image.code.len_bytes(), bias, elf);
         let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
         let task = task.map(|offset| DeviceAddr::new(load.wrapping_add(offset)));
-        Self { program: Arc::new(program), entry, task, code }
+        Self { program: Arc::new(program), entry, task, image }
+    }
+
+    /// The memory of its image.
+    pub(crate) fn code(&self) -> &DeviceBuffer {
+        &self.image.code
     }
 }
 
 /// A kernel in device memory, ready to be launched.
 ///
 /// Clones are the same kernel. Its memory is freed when the last clone is gone and no launch is in
-/// flight.
+/// flight; other kernels that [share it](crate::Device::load_module) keep it, too.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(crate) inner: Arc<KernelInner>,
@@ -71,13 +76,13 @@ impl Kernel {
     /// Returns where it was loaded.
     #[must_use]
     pub fn load_address(&self) -> DeviceAddr {
-        self.inner.code.addr()
+        self.inner.code().addr()
     }
 
     /// Returns the bytes it occupies in device memory.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
-        self.inner.code.len_bytes()
+        self.inner.code().len_bytes()
     }
 
     /// Finds the function and source line of a device address; `None` if it is not in this kernel.
@@ -86,7 +91,7 @@ impl Kernel {
         self.inner.program.locate(pc)
     }
 
-    /// Frees the kernel now.
+    /// Frees the kernel now, with its memory if no other kernel shares it.
     ///
     /// # Errors
     /// [`Error::KernelInUse`] while launches are in flight or clones exist; the kernel stays.

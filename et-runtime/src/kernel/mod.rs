@@ -8,6 +8,7 @@ mod exception;
 mod failure;
 mod launch;
 mod loaded;
+mod module;
 mod program;
 mod symbols;
 
@@ -18,10 +19,12 @@ pub use exception::{Cause, ExceptionKind, HartContext};
 pub use failure::{HartGroup, LaunchFailure};
 pub use launch::{Launch, MAX_ARGS, UserTrace};
 pub use loaded::Kernel;
+pub use module::Module;
 pub use symbols::{Location, Symbols};
 
 pub(crate) use context::LaunchContext;
 pub(crate) use exception::decode;
 pub(crate) use launch::StackPlan;
 pub(crate) use loaded::KernelInner;
+pub(crate) use module::{Image, Images, failed, refused};
 pub(crate) use program::Program;

@@ -36,6 +36,20 @@ ET_END_C
     ET_STATIC_ASSERT(1, "takes the semicolon")
 
 /*
+ * A further kernel in the same file: `ET_ENTRY(scale) { ... }` defines what a launch of the function
+ * `scale` runs, as entry_point is for a launch of the file. All have the same `struct args`.
+ */
+#define ET_ENTRY(name)                                                                            \
+    static int64_t name##_body(const struct args *args, const struct kernel_environment *env);    \
+    ET_NORETURN __attribute__((used, section(".text.entry"))) void name(                          \
+        const struct args *args, const struct kernel_environment *env);                           \
+    void name(const struct args *args, const struct kernel_environment *env)                      \
+    {                                                                                             \
+        et_exit(name##_body(args, env), ET_RETURN_SUCCESS);                                       \
+    }                                                                                             \
+    static int64_t name##_body(const struct args *args, const struct kernel_environment *env)
+
+/*
  * Needed once, at file level, in a kernel that has zeroed variables but no initialised ones: gives
  * the writable segment a place in the file (kernel.ld says why).
  */

@@ -13,6 +13,7 @@ mod graphs;
 mod link;
 mod management;
 mod mistakes;
+mod modules;
 mod resets;
 mod streams;
 mod traces;
@@ -31,6 +32,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         flow::cases(),
         bits::cases(),
         environment::cases(),
+        modules::cases(),
         mistakes::cases(),
         failures::cases(),
         errors::cases(),
