@@ -36,6 +36,24 @@ impl fmt::Debug for Event {
     }
 }
 
+/// How far an operation is. States never go back.
+///
+/// There is no state for an operation that runs: firmware says nothing between the command and its
+/// response, which has the times ([`Timeline`]). See
+/// [`Properties::reports_running`](crate::Properties::reports_running).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EventState {
+    /// Accepted, and still on the host: something has to end first, or there is no room.
+    Queued,
+    /// The device has it, or the first part of it, and will run it or runs it.
+    Ready,
+    /// It has succeeded, and what it wrote can be used.
+    Complete,
+    /// It has failed; [`Event::outcome`] says why.
+    Failed,
+}
+
 impl Event {
     pub(crate) fn new(operation: Arc<Operation>, driver: Arc<dyn Driver>) -> Self {
         Self { operation: Some(operation), driver }
@@ -66,6 +84,18 @@ impl Event {
             self.driver.poll();
         }
         self.operation().result.is_done()
+    }
+
+    /// Returns how far the operation is, without waiting. Costs nothing unless it is asked.
+    #[must_use]
+    pub fn state(&self) -> EventState {
+        let is_sent = self.is_done() || self.driver.is_sent(self.operation());
+        match self.operation().result.get() {
+            Some(Ok(_)) => EventState::Complete,
+            Some(Err(_)) => EventState::Failed,
+            None if is_sent => EventState::Ready,
+            None => EventState::Queued,
+        }
     }
 
     /// Waits for the operation, for at most `timeout`; zero polls.

@@ -136,6 +136,10 @@ pub struct Properties {
     pub cpu_access: bool,
     /// Submission queues.
     pub queues: u16,
+    /// The device says when a command begins to run. No current firmware does, so
+    /// [`EventState`](crate::EventState) has nothing for it, and the times of a command are known
+    /// when it has ended.
+    pub reports_running: bool,
 }
 
 impl Properties {
@@ -201,6 +205,7 @@ impl Properties {
                 .region(OpsRegion::HostManaged)
                 .is_some_and(|region| region.access.is_io()),
             queues: layout.ops_mailbox.submission.count,
+            reports_running: false,
         }
     }
 }

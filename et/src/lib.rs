@@ -18,10 +18,10 @@ pub use et_runtime::{
     StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer, TransferError, Version,
     core_dump, executor, graph, kernel, management, memory, trace,
     DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, Drain, Error, Event, EventFuture,
-    FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ListedCopy,
-    LoadError, Management, MemoryStats, Module, Profile, ProfileFormat, ProfileWriter, Profiler,
-    Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy,
-    Result, Stream, StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer,
+    EventState, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch, LaunchFailure,
+    ListedCopy, LoadError, Management, MemoryStats, Module, Profile, ProfileFormat, ProfileWriter,
+    Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains,
+    Remedy, Result, Stream, StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer,
     TransferError, Version, core_dump, executor, graph, kernel, management, memory, trace,
 };
 pub use locator::{Locator, LocatorError};

@@ -346,6 +346,8 @@ pub(crate) trait Driver: Send + Sync {
     fn wait(&self, operation: &Operation, timeout: Duration) -> Option<Outcome>;
     /// Takes what has arrived, without waiting.
     fn poll(&self);
+    /// Returns `true` if the device has been sent something of an operation.
+    fn is_sent(&self, operation: &Operation) -> bool;
     /// A callback or future is interested, which waits for nothing by itself.
     fn want(&self, operation: &Operation);
     fn unwant(&self, operation: &Operation);
@@ -367,6 +369,10 @@ impl<H: Hal> Driver for Link<H> {
 
     fn poll(&self) {
         self.poll();
+    }
+
+    fn is_sent(&self, operation: &Operation) -> bool {
+        lock(&self.core).is_sent(operation.key)
     }
 
     fn want(&self, operation: &Operation) {

@@ -52,6 +52,12 @@ impl<C: Load> Core<C> {
         }
     }
 
+    /// Returns `true` if the device has been sent something of an operation.
+    pub(crate) fn is_sent(&mut self, key: OpKey) -> bool {
+        // One that is not known any more has ended.
+        self.find(key).is_none_or(|op| op.sent.is_some())
+    }
+
     /// Returns `true` while only room keeps a closed operation from being sent.
     pub(crate) fn lacks_room(&mut self, key: OpKey) -> bool {
         let Some(op) = self.find(key) else { return false };

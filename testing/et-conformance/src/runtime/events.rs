@@ -8,7 +8,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use et_hal::Hal;
-use et_runtime::{Drain, Error, Launch};
+use et_runtime::{Drain, Error, EventState, Launch};
 
 use super::bench::Bench;
 use crate::check::{check, check_eq, check_matches, same};
@@ -17,6 +17,7 @@ use crate::{Failure, Need, Rig};
 crate::case::group! { Runtime, "runtime::events":
     an_event_is_polled_and_keeps_its_outcome,
     a_deadline_says_what_was_waited_for [Need::Compute, Need::Abort],
+    an_event_knows_how_far_its_operation_is [Need::Compute, Need::Abort],
     callbacks_come_without_anybody_waiting,
     events_are_futures,
     a_device_can_be_used_without_a_thread_of_its_own,
@@ -36,6 +37,40 @@ fn an_event_is_polled_and_keeps_its_outcome<H: Hal>(rig: &Rig<H>) -> Result<(), 
     check!(other.id() != event.id(), "two operations have the number {}", event.id());
     bench.done(&other)?;
     same("the buffer", &bench.download::<u8>(&buffer)?, &[0x42; 100_000])
+}
+
+/// Nothing says that a kernel runs, and nothing claims to.
+fn an_event_knows_how_far_its_operation_is<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let hang = bench.load("hang")?;
+    let buffer = bench.zeroed(4096)?;
+    let (stream, other) = (bench.device.stream(), bench.device.stream());
+    let kernel = stream.launch(&Launch::new(&hang).shires(bench.one_shire()))?;
+    let behind = stream.barrier()?;
+    other.wait_for(&kernel);
+    let waits = other.fill(&buffer, 1)?;
+    let states = || [&kernel, &behind, &waits].map(et_runtime::Event::state);
+    for _ in 0..1000 {
+        let [kernel, behind, waits] = states();
+        check_eq!(kernel, EventState::Ready, "the state of an endless kernel");
+        check_eq!(behind, EventState::Ready, "the state of what the device has behind it");
+        check_eq!(waits, EventState::Queued, "the state of what waits for its event");
+    }
+    check!(
+        !bench.device.properties().reports_running,
+        "running is reported, and there is no state"
+    );
+    bench.device.request_abort(&kernel)?;
+    let mut before = states();
+    crate::check::until("the end", bench.patience, || {
+        let now = states();
+        check!(before.iter().zip(&now).all(|(before, now)| before <= now), "{before:?}, {now:?}");
+        before = now;
+        Ok(now.iter().all(|&state| state >= EventState::Complete))
+    })?;
+    check_eq!(before[0], EventState::Failed, "the state of an aborted kernel");
+    check_eq!(before[1..], [EventState::Complete; 2], "the states of the others");
+    Ok(())
 }
 
 fn a_deadline_says_what_was_waited_for<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
