@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::ops::{DmaStatus, Version};
-use et_hal::{DeviceAddr, ErrorKind, ResetScope, Resource};
+use et_hal::{DeviceAccess, DeviceAddr, ErrorKind, ResetScope, Resource};
 
 use crate::kernel::{ElfError, LaunchFailure};
 use crate::memory::AllocError;
@@ -103,6 +103,14 @@ pub enum Error {
         from: u64,
         /// Bytes there is room for.
         to: u64,
+    },
+    /// A host buffer was allocated for the other direction.
+    #[error("{op} is not possible: the device has {access:?} access to the buffer")]
+    Access {
+        /// The copy.
+        op: &'static str,
+        /// What the buffer was allocated for.
+        access: DeviceAccess,
     },
     /// The buffer belongs to another device, or to the time before a reset.
     #[error("the buffer belongs to another device")]
@@ -329,6 +337,7 @@ impl Error {
             }
             Self::OutOfRange { .. } => ErrorKind::OutOfBounds,
             Self::Misaligned { .. } => ErrorKind::Misaligned,
+            Self::Access { .. } => ErrorKind::Permission,
             Self::ArgumentsTooLarge { .. } => ErrorKind::TooLarge,
             Self::KernelInUse { .. } => ErrorKind::Busy,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
@@ -419,6 +428,11 @@ mod tests {
             (AllocError::ZeroLength.into(), ErrorKind::Invalid, "0 bytes"),
             (Error::OutOfRange { offset: 1, len: 2, buffer: 2 }, ErrorKind::OutOfBounds, "2 bytes"),
             (Error::Misaligned { addr, len: 3, align: 4 }, ErrorKind::Misaligned, "3 bytes"),
+            (
+                Error::Access { op: "copy to x", access: DeviceAccess::Read },
+                ErrorKind::Permission,
+                "copy to x",
+            ),
             (Error::Overlap { src: addr, dst: addr, len: 5 }, ErrorKind::Invalid, "5 bytes"),
             (Error::LengthMismatch { from: 6, to: 7 }, ErrorKind::Invalid, "6 bytes"),
             (Error::ForeignBuffer, ErrorKind::Invalid, "buffer"),

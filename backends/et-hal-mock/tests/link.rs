@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use et_devapi::msg::ops::{Command, Completion, FirmwareType};
 use et_hal::{ErrorKind, Pop, Push, QueueId};
 use et_hal_mock::{MockHal, MockMailbox, presets};
-use et_runtime::{Clock, Config, Device, DeviceError, Drain, Error};
+use et_runtime::{Clock, Config, Device, DeviceError, Drain, Error, ListedCopy};
 
 const LONG: Duration = Duration::from_secs(5);
 
@@ -280,6 +280,39 @@ fn encoded(completions: &[Completion]) -> Vec<Vec<u8>> {
         bytes
     };
     completions.iter().map(encode).collect()
+}
+
+/// As many copies to a command as the registers allow.
+#[test]
+fn small_copies_of_a_list_share_commands() {
+    const COPIES: usize = 100;
+    let lists = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
+    let its = Arc::clone(&lists);
+    let mailbox = presets::answering_mailbox(move |header, command| {
+        let [writes, reads] = &mut *its.lock().unwrap();
+        match command {
+            Command::DmaWriteList { nodes } => writes.push(nodes.len()),
+            Command::DmaReadList { nodes } => reads.push(nodes.len()),
+            _ => {}
+        }
+        presets::success(header, command)
+    });
+    let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
+    let device = device.unwrap();
+    let buffer = device.alloc(COPIES as u64 * 64).unwrap();
+    let parts: Vec<_> =
+        (0..COPIES as u64).map(|part| buffer.slice(part * 64..part * 64 + 64).unwrap()).collect();
+    let stream = device.default_stream();
+    let list: Vec<_> =
+        parts.iter().map(|part| ListedCopy::ToDevice(&[1; 64], part.clone())).collect();
+    stream.copy_list(&list).unwrap().wait(LONG).unwrap();
+    let mut data = vec![0; COPIES * 64];
+    let mut list: Vec<_> = parts.iter().cloned().zip(data.chunks_mut(64)).collect();
+    stream.read_list(&mut list, LONG).unwrap();
+    let most = usize::from(device.properties().dma_max_nodes);
+    let mut expected = vec![most; COPIES / most];
+    expected.extend((COPIES % most != 0).then_some(COPIES % most));
+    assert_eq!(*lists.lock().unwrap(), [expected.clone(), expected]);
 }
 
 fn deaf_to_copies_and_pings() -> MockMailbox {

@@ -156,6 +156,21 @@ impl<H: Hal> Device<H> {
         self.link.host_buffer(len_bytes, DeviceAccess::ReadWrite)
     }
 
+    /// Allocates host memory for one use: `access` is what copies will have the device do, and an
+    /// IOMMU lets it do nothing else. The [bus address](HostBuffer::bus_addr) is a multiple of
+    /// `align` bytes, a power of two. Zeroed.
+    ///
+    /// # Errors
+    /// As [`host_buffer`](Self::host_buffer); [`Error::Memory`] for another alignment.
+    pub fn host_buffer_for(
+        &self,
+        access: DeviceAccess,
+        len_bytes: usize,
+        align: usize,
+    ) -> Result<HostBuffer<H>> {
+        HostBuffer::alloc(self.link.hal.dma(), len_bytes, align, access)
+    }
+
     /// Returns the stream that is always there.
     #[must_use]
     pub fn default_stream(&self) -> &Stream<H> {

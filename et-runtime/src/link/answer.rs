@@ -262,7 +262,7 @@ impl<H: Hal> Link<H> {
         let Some((fresh, context)) = self.make_context()? else { return Ok(None) };
         if is_clear {
             let (wire, pattern) = self.pattern_into(&context)?;
-            let keep = Keep::Lease { _host: pattern, _device: context.exception_slice() };
+            let keep = Keep::Lease { _host: pattern, _device: (&context.exception_slice()).into() };
             return Ok(Some((Load::copy(wire, keep), fresh.with(context))));
         }
         self.add_context(fresh, context)?;

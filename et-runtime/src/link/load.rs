@@ -33,7 +33,7 @@ pub(crate) enum Nodes<T> {
 }
 
 impl<T> Nodes<T> {
-    fn as_slice(&self) -> &[T] {
+    pub(crate) fn as_slice(&self) -> &[T] {
         match self {
             Self::One(node) => std::slice::from_ref(node),
             Self::Many(nodes) => nodes,
@@ -107,7 +107,7 @@ pub(crate) enum Keep<H: Hal> {
     Nothing,
     Chunk {
         _chunk: Chunk<H>,
-        _device: DeviceSlice,
+        _device: Devices,
     },
     /// A chunk several commands use.
     Shared {
@@ -116,7 +116,7 @@ pub(crate) enum Keep<H: Hal> {
     },
     Lease {
         _host: Arc<Lease<H>>,
-        _device: DeviceSlice,
+        _device: Devices,
     },
     /// A host buffer for memory that is the firmware's own.
     Host {
@@ -126,12 +126,31 @@ pub(crate) enum Keep<H: Hal> {
     Reader {
         chunk: Chunk<H>,
         place: Arc<OneShot<Arrival<H>>>,
-        _device: DeviceSlice,
+        _device: Devices,
     },
     /// A reader whose chunk stays with a device that is lost.
     Gone {
         place: Arc<OneShot<Arrival<H>>>,
     },
+}
+
+/// Device memory that a command uses; a list has many parts.
+#[derive(Clone, Debug)]
+pub(crate) enum Devices {
+    One { _slice: DeviceSlice },
+    Many { _slices: Arc<[DeviceSlice]> },
+}
+
+impl From<&DeviceSlice> for Devices {
+    fn from(slice: &DeviceSlice) -> Self {
+        Self::One { _slice: slice.clone() }
+    }
+}
+
+impl<'a> FromIterator<&'a DeviceSlice> for Devices {
+    fn from_iter<I: IntoIterator<Item = &'a DeviceSlice>>(slices: I) -> Self {
+        Self::Many { _slices: slices.into_iter().cloned().collect() }
+    }
 }
 
 /// A piece of a read, or why there is none. Taken once.

@@ -41,7 +41,7 @@ use std::time::Duration;
 use et_devapi::discovery::Layout;
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{Body, CmResetStatus};
-use et_hal::{DeviceAccess, Dma, Hal, Mailbox};
+use et_hal::{DeviceAccess, Hal, Mailbox};
 
 use self::core::{Command, Core, Shape};
 use self::tools::Tools;
@@ -56,7 +56,9 @@ pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use driver::Driver;
 pub(crate) use errors::ErrorLists;
 pub use errors::{DeviceError, DeviceErrors, StreamError, StreamErrors};
-pub(crate) use load::{Arrival, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival};
+pub(crate) use load::{
+    Arrival, Devices, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival,
+};
 pub use one_shot::{Continuations, OneShot, WakerKey};
 pub(crate) use operation::{OpKey, OpName, Operation, Outcome};
 pub use parker::{Parker, Whereabouts};
@@ -201,8 +203,7 @@ impl<H: Hal> Link<H> {
         len_bytes: usize,
         access: DeviceAccess,
     ) -> Result<HostBuffer<H>> {
-        let buffer = self.hal.dma().alloc(len_bytes.max(1), access);
-        Ok(HostBuffer::new(buffer.map_err(Error::hal("allocating host memory"))?, len_bytes))
+        HostBuffer::alloc(self.hal.dma(), len_bytes, 1, access)
     }
 
     pub(crate) fn counters(&self) -> Counters {

@@ -3,30 +3,51 @@
 use std::fmt;
 use std::ops::Range;
 
-use et_hal::{BusAddr, Dma, DmaBuffer, Hal};
+use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, Hal};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::AllocError;
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, Result};
 
 /// A pinned host buffer. Copies from and to it need no staging.
 pub struct HostBuffer<H: Hal> {
     buffer: Arc<<H::Dma as Dma>::Buffer>,
+    /// First byte of the memory that belongs to it.
+    start: usize,
     len_bytes: usize,
+    access: DeviceAccess,
 }
 
 impl<H: Hal> fmt::Debug for HostBuffer<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostBuffer")
-            .field("bus_addr", &self.buffer.bus_addr())
+            .field("bus_addr", &self.bus_addr())
             .field("len_bytes", &self.len_bytes)
             .finish()
     }
 }
 
 impl<H: Hal> HostBuffer<H> {
-    pub(crate) fn new(buffer: <H::Dma as Dma>::Buffer, len_bytes: usize) -> Self {
-        Self { buffer: Arc::new(buffer), len_bytes }
+    /// Allocates memory whose bus address is a multiple of `align` bytes, a power of two.
+    pub(crate) fn alloc(
+        dma: &H::Dma,
+        len_bytes: usize,
+        align: usize,
+        access: DeviceAccess,
+    ) -> Result<Self> {
+        if !align.is_power_of_two() {
+            return Err(AllocError::BadAlignment { align: align as u64 }.into());
+        }
+        // What is missing to the alignment is found inside a larger buffer.
+        let spare = align.saturating_sub(dma.limits().alignment_bytes);
+        let whole = len_bytes.max(1).saturating_add(spare);
+        let buffer = dma.alloc(whole, access).map_err(Error::hal("allocating host memory"))?;
+        let mask = align as u64 - 1;
+        // Less than the alignment, which is a `usize`.
+        let start = buffer.bus_addr().as_u64().wrapping_neg() & mask;
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        Ok(Self { buffer: Arc::new(buffer), start, len_bytes, access })
     }
 
     /// Returns the length in bytes, as asked for.
@@ -39,6 +60,33 @@ impl<H: Hal> HostBuffer<H> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
+    }
+
+    /// Returns what it was allocated for.
+    #[must_use]
+    pub fn access(&self) -> DeviceAccess {
+        self.access
+    }
+
+    /// Checks that the device may use it so.
+    pub(crate) fn check_access(&self, access: DeviceAccess, op: &'static str) -> Result<()> {
+        if self.access == DeviceAccess::ReadWrite || self.access == access {
+            return Ok(());
+        }
+        Err(Error::Access { op, access: self.access })
+    }
+
+    /// Returns the address by which the device knows byte 0.
+    #[must_use]
+    pub fn bus_addr(&self) -> BusAddr {
+        BusAddr::new(self.buffer.bus_addr().as_u64() + self.start as u64)
+    }
+
+    /// Returns the place of byte 0 in its [memory](Self::memory): 0, unless it was allocated with
+    /// an alignment that is larger than that of its backend.
+    #[must_use]
+    pub fn memory_offset(&self) -> usize {
+        self.start
     }
 
     /// Returns the memory itself, which exists, at the same address, as long as the longest lived
@@ -55,10 +103,6 @@ impl<H: Hal> HostBuffer<H> {
         Arc::get_mut(&mut self.buffer).ok_or(Error::Unsupported { op: "writing a buffer", why })
     }
 
-    pub(crate) fn bus_addr(&self) -> BusAddr {
-        self.buffer.bus_addr()
-    }
-
     /// Copies `from` into the buffer at byte `offset`.
     ///
     /// # Errors
@@ -67,7 +111,8 @@ impl<H: Hal> HostBuffer<H> {
     pub fn copy_in<T: IntoBytes + Immutable>(&mut self, offset: usize, from: &[T]) -> Result<()> {
         let bytes = from.as_bytes();
         self.check(offset, bytes.len())?;
-        self.own()?.copy_in(offset, bytes).map_err(|e| Error::range(&e))
+        let at = self.start + offset;
+        self.own()?.copy_in(at, bytes).map_err(|e| Error::range(&e))
     }
 
     /// Copies out of the buffer at byte `offset`.
@@ -77,7 +122,7 @@ impl<H: Hal> HostBuffer<H> {
     pub fn copy_out<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<()> {
         let bytes = into.as_mut_bytes();
         self.check(offset, bytes.len())?;
-        self.buffer.copy_out(offset, bytes).map_err(|e| Error::range(&e))
+        self.buffer.copy_out(self.start + offset, bytes).map_err(|e| Error::range(&e))
     }
 
     /// Sets `len` bytes at `offset` to `byte`.
@@ -86,19 +131,24 @@ impl<H: Hal> HostBuffer<H> {
     /// As [`copy_in`](Self::copy_in), with nothing written.
     pub fn fill(&mut self, offset: usize, len: usize, byte: u8) -> Result<()> {
         self.check(offset, len)?;
-        self.own()?.fill(offset, len, byte).map_err(|e| Error::range(&e))
+        let at = self.start + offset;
+        self.own()?.fill(at, len, byte).map_err(|e| Error::range(&e))
     }
 
     /// Makes what the host wrote visible to the device.
     pub(crate) fn sync_for_device(&self, dma: &H::Dma, range: Range<usize>) -> Result<()> {
-        let synced = dma.sync_for_device(&self.buffer, range);
+        let synced = dma.sync_for_device(&self.buffer, self.moved(range));
         synced.map_err(Error::hal("synchronising a host buffer"))
     }
 
     /// Makes what the device wrote visible to the host.
     pub(crate) fn sync_for_cpu(&self, dma: &H::Dma, range: Range<usize>) -> Result<()> {
-        let synced = dma.sync_for_cpu(&self.buffer, range);
+        let synced = dma.sync_for_cpu(&self.buffer, self.moved(range));
         synced.map_err(Error::hal("synchronising a host buffer"))
+    }
+
+    fn moved(&self, range: Range<usize>) -> Range<usize> {
+        self.start + range.start..self.start + range.end
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {

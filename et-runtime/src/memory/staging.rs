@@ -284,22 +284,40 @@ impl<H: Hal> Chunk<H> {
         self.hand_over(hal, from.len())
     }
 
-    /// Sets `len` bytes at the start of the chunk, for the device to read.
-    pub(crate) fn fill(&mut self, hal: &H, len: usize, byte: u8) -> Result<()> {
-        self.get_mut().fill(0, len, byte).map_err(|e| Error::range(&e))?;
+    /// Repeats a pattern over the first `len` bytes of the chunk, for the device to read.
+    pub(crate) fn fill(&mut self, hal: &H, len: usize, pattern: &[u8]) -> Result<()> {
+        match pattern {
+            [byte] => self.get_mut().fill(0, len, *byte).map_err(|e| Error::range(&e))?,
+            _ => {
+                let mut bytes = pattern.repeat(len.div_ceil(pattern.len()));
+                bytes.truncate(len);
+                self.put(0, &bytes)?;
+            }
+        }
         self.hand_over(hal, len)
     }
 
-    fn hand_over(&self, hal: &H, len: usize) -> Result<()> {
+    /// Puts `from` into the chunk, which is [handed over](Self::hand_over) afterwards.
+    pub(crate) fn put(&mut self, offset: usize, from: &[u8]) -> Result<()> {
+        self.get_mut().copy_in(offset, from).map_err(|e| Error::range(&e))
+    }
+
+    /// Makes the first `len` bytes visible to the device.
+    pub(crate) fn hand_over(&self, hal: &H, len: usize) -> Result<()> {
         let synced = hal.dma().sync_for_device(self.get(), 0..len);
         synced.map_err(Error::hal("synchronising staging memory"))
     }
 
     /// Copies what the device has written out of the start of the chunk.
     pub(crate) fn read(&self, hal: &H, into: &mut [u8]) -> Result<()> {
-        let synced = hal.dma().sync_for_cpu(self.get(), 0..into.len());
+        self.read_at(hal, 0, into)
+    }
+
+    /// The same, from a place in the chunk.
+    pub(crate) fn read_at(&self, hal: &H, offset: usize, into: &mut [u8]) -> Result<()> {
+        let synced = hal.dma().sync_for_cpu(self.get(), offset..offset + into.len());
         synced.map_err(Error::hal("synchronising staging memory"))?;
-        self.get().copy_out(0, into).map_err(|e| Error::range(&e))
+        self.get().copy_out(offset, into).map_err(|e| Error::range(&e))
     }
 
     fn get(&self) -> &Buffer<H> {

@@ -6,7 +6,7 @@ use et_hal::{DeviceAccess, DeviceAddr, Hal};
 use super::{ListedCopy, Stream};
 use crate::event::{Event, Transfer};
 use crate::link::core::Command;
-use crate::link::{Keep, Link, Load, Nodes, Submission, Wire};
+use crate::link::{Devices, Keep, Link, Load, Nodes, Submission, Wire};
 use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging};
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -33,7 +33,7 @@ impl<H: Hal> Link<H> {
         Ok(())
     }
 
-    fn check_upload(&self, from: &[u8], to: &DeviceSlice) -> Result<()> {
+    pub(super) fn check_upload(&self, from: &[u8], to: &DeviceSlice) -> Result<()> {
         if from.len() as u64 != to.len_bytes() {
             return Err(Error::LengthMismatch { from: from.len() as u64, to: to.len_bytes() });
         }
@@ -71,7 +71,7 @@ impl<H: Hal> Link<H> {
     ) -> Result<Command<Box<Load<H>>>> {
         chunk.write(&self.hal, piece)?;
         let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(piece.len()));
-        let keep = Keep::Chunk { _chunk: chunk, _device: to.clone() };
+        let keep = Keep::Chunk { _chunk: chunk, _device: to.into() };
         Ok(Command::new(Load::copy(Wire::DmaWrite(Nodes::One(node)), keep)))
     }
 
@@ -178,15 +178,24 @@ impl<H: Hal> Stream<H> {
             }
         }
         let submission = self.begin(name)?;
-        let sent = copies.iter().try_for_each(|copy| match copy {
-            ListedCopy::ToDevice(from, to) => link.stage(&submission, from, to),
-            ListedCopy::OnDevice(from, to) => link.bounce(&submission, from, to),
+        let uploads: Vec<_> = copies
+            .iter()
+            .filter_map(|copy| match copy {
+                ListedCopy::ToDevice(from, to) => Some((*from, to)),
+                ListedCopy::OnDevice(..) => None,
+            })
+            .collect();
+        let sent = link.stage_list(&submission, &uploads).and_then(|()| {
+            copies.iter().try_for_each(|copy| match copy {
+                ListedCopy::ToDevice(..) => Ok(()),
+                ListedCopy::OnDevice(from, to) => link.bounce(&submission, from, to),
+            })
         });
         submission.finish(sent).map(|operation| self.event(operation))
     }
 
-    /// Sets device memory; all commands read the same chunk.
-    pub(super) fn fill_with(&self, to: &DeviceSlice, byte: u8) -> Result<Event> {
+    /// Sets device memory to a pattern; all commands read the same chunk.
+    pub(super) fn fill_with(&self, to: &DeviceSlice, pattern: &[u8]) -> Result<Event> {
         const NAME: &str = "fill";
         let link = self.link();
         link.check_slice(to)?;
@@ -195,7 +204,7 @@ impl<H: Hal> Stream<H> {
             return self.submit(NAME, None);
         }
         let submission = self.begin(NAME)?;
-        let sent = self.fill_from_chunk(&submission, to, len, byte);
+        let sent = self.fill_from_chunk(&submission, to, len, pattern);
         submission.finish(sent).map(|operation| self.event(operation))
     }
 
@@ -204,12 +213,13 @@ impl<H: Hal> Stream<H> {
         submission: &Submission<'_, H>,
         to: &DeviceSlice,
         len: usize,
-        byte: u8,
+        pattern: &[u8],
     ) -> Result<()> {
         let link = self.link();
         let mut chunk = submission.chunk(len, DeviceAccess::Read)?;
         let size = chunk.len_bytes().min(len.next_multiple_of(8));
-        chunk.fill(&link.hal, size, byte)?;
+        // A multiple of every pattern, so that the pieces fit together.
+        chunk.fill(&link.hal, size, pattern)?;
         let chunk = Arc::new(chunk);
         let (mut at, mut left) = (to.addr(), len);
         let max_nodes = usize::from(link.layout.dma.max_nodes.max(1));
@@ -230,18 +240,16 @@ impl<H: Hal> Stream<H> {
     pub(super) fn direct_to_device(
         &self,
         from: HostBuffer<H>,
-        to: &DeviceSlice,
+        copies: &[(usize, DeviceSlice)],
     ) -> Result<Transfer<H>> {
         let link = self.link();
-        link.check_slice(to)?;
-        let (host, device) = (from.len_bytes() as u64, to.len_bytes());
-        if device > host {
-            return Err(Error::LengthMismatch { from: host, to: device });
-        }
-        let len = from.len_bytes().min(usize::try_from(device).unwrap_or(usize::MAX));
-        from.sync_for_device(link.hal.dma(), 0..len)?;
+        from.check_access(DeviceAccess::Read, "copy from host buffer")?;
+        let end = link.check_direct(from.len_bytes(), copies, |host, device| {
+            Error::LengthMismatch { from: host, to: device }
+        })?;
+        from.sync_for_device(link.hal.dma(), 0..end)?;
         let lease = Lease::new(from);
-        let event = self.direct("copy from host buffer", &lease, to, |nodes| {
+        let event = self.direct("copy from host buffer", &lease, copies, |nodes| {
             let write = |(bus, at, size): (u64, _, _)| DmaWriteNode::new(bus.into(), at, size);
             Wire::DmaWrite(Nodes::Many(nodes.map(write).collect()))
         })?;
@@ -250,24 +258,22 @@ impl<H: Hal> Stream<H> {
 
     pub(super) fn direct_to_host(
         &self,
-        from: &DeviceSlice,
+        copies: &[(usize, DeviceSlice)],
         to: HostBuffer<H>,
     ) -> Result<Transfer<H>> {
         let link = self.link();
-        link.check_slice(from)?;
-        let (host, device) = (to.len_bytes() as u64, from.len_bytes());
-        if device > host {
-            return Err(Error::LengthMismatch { from: device, to: host });
-        }
+        to.check_access(DeviceAccess::Write, "copy to host buffer")?;
+        let end = link.check_direct(to.len_bytes(), copies, |host, device| {
+            Error::LengthMismatch { from: device, to: host }
+        })?;
         // What the host has written and not handed over would come out over what the device writes.
         to.sync_for_device(link.hal.dma(), 0..to.len_bytes())?;
         let lease = Lease::new(to);
-        let event = self.direct("copy to host buffer", &lease, from, |nodes| {
+        let event = self.direct("copy to host buffer", &lease, copies, |nodes| {
             let read = |(bus, at, size): (u64, _, _)| DmaReadNode::new(bus.into(), at, size);
             Wire::DmaRead(Nodes::Many(nodes.map(read).collect()))
         })?;
-        let len = usize::try_from(device).unwrap_or(usize::MAX);
-        Ok(Transfer::new(event, lease, Some((Arc::clone(&link.hal), len))))
+        Ok(Transfer::new(event, lease, Some((Arc::clone(&link.hal), end))))
     }
 
     /// Between host buffer and device, in as few commands as the device allows.
@@ -275,29 +281,39 @@ impl<H: Hal> Stream<H> {
         &self,
         name: &'static str,
         lease: &Arc<Lease<H>>,
-        device: &DeviceSlice,
+        copies: &[(usize, DeviceSlice)],
         wire: impl Fn(&mut dyn Iterator<Item = (u64, DeviceAddr, u32)>) -> Wire,
     ) -> Result<Event> {
         let link = self.link();
         let Some(bus) = lease.with(|buffer| buffer.bus_addr().as_u64()) else {
             return Err(Error::Closed);
         };
+        let devices: Devices = match copies {
+            [(_, device)] => device.into(),
+            _ => copies.iter().map(|(_, device)| device).collect(),
+        };
         let dma = link.layout.dma;
         let max_bytes = dma.max_node_bytes.clamp(dma.align_bytes, u64::from(u32::MAX / 2));
-        let (start, len) = (device.addr().as_u64(), device.len_bytes());
-        let mut offset = 0;
-        let mut nodes = std::iter::from_fn(|| {
-            let piece = (len - offset).min(max_bytes);
-            let node = (bus + offset, DeviceAddr::new(start + offset), u32::try_from(piece).ok()?);
-            offset += piece;
-            (piece != 0).then_some(node)
-        })
-        .peekable();
+        let mut nodes = copies
+            .iter()
+            .flat_map(|(place, device)| {
+                let (bus, start, len) =
+                    (bus + *place as u64, device.addr().as_u64(), device.len_bytes());
+                let mut offset = 0;
+                std::iter::from_fn(move || {
+                    let piece = (len - offset).min(max_bytes);
+                    let at = DeviceAddr::new(start + offset);
+                    let node = (bus + offset, at, u32::try_from(piece).ok()?);
+                    offset += piece;
+                    (piece != 0).then_some(node)
+                })
+            })
+            .peekable();
         let submission = self.begin(name)?;
         let mut sent = Ok(());
         while nodes.peek().is_some() && sent.is_ok() {
             let mut list = nodes.by_ref().take(usize::from(dma.max_nodes.max(1)));
-            let keep = Keep::Lease { _host: Arc::clone(lease), _device: device.clone() };
+            let keep = Keep::Lease { _host: Arc::clone(lease), _device: devices.clone() };
             sent = submission.send(Command::new(Load::copy(wire(&mut list), keep)));
         }
         submission.finish(sent).map(|operation| self.event(operation))

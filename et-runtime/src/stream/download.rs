@@ -9,10 +9,11 @@ use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
 use super::copy::advance;
+use super::list::{Pieces, within};
 use crate::clock::Deadline;
 use crate::event::Transfer;
 use crate::link::core::Command;
-use crate::link::{Arrival, Keep, Load, Nodes, OneShot, Submission, Wire, take_arrival};
+use crate::link::{Arrival, Devices, Keep, Load, Nodes, OneShot, Submission, Wire, take_arrival};
 use crate::memory::{Chunk, DeviceSlice, Lease, Staging};
 use crate::sync::Arc;
 use crate::trace::FIRMWARE_BYTES;
@@ -31,9 +32,11 @@ impl<H: Hal> Stream<H> {
         if into.len() as u64 != from.len_bytes() {
             return Err(Error::LengthMismatch { from: from.len_bytes(), to: into.len() as u64 });
         }
+        self.link().check_slice(from)?;
         let hal = &self.link().hal;
         let mut rest = into;
-        self.download_to(from, timeout, &mut |chunk, len| {
+        self.download_to(&from.into(), pieces::<H>(from), timeout, &mut |chunk, pieces| {
+            let len = pieces.iter().map(|(_, len)| len).sum();
             let (piece, after) = std::mem::take(&mut rest).split_at_mut(len);
             rest = after;
             chunk.read(hal, piece)
@@ -50,9 +53,11 @@ impl<H: Hal> Stream<H> {
         timeout: Duration,
         sink: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<()> {
+        self.link().check_slice(from)?;
         let hal = &self.link().hal;
         let mut piece = vec![0; Staging::<H>::largest()];
-        self.download_to(from, timeout, &mut |chunk, len| {
+        self.download_to(&from.into(), pieces::<H>(from), timeout, &mut |chunk, pieces| {
+            let len = pieces.iter().map(|(_, len)| len).sum::<usize>();
             let Some(piece) = piece.get_mut(..len) else { return Err(Error::Closed) };
             chunk.read(hal, piece)?;
             if sink(piece) { Ok(()) } else { Err(Error::Aborted) }
@@ -82,18 +87,18 @@ impl<H: Hal> Stream<H> {
         Ok(bytes)
     }
 
-    /// Several pieces are on their way while `sink` takes the one that came, and its length. They
-    /// are one operation, which stays open until the last is here.
-    fn download_to(
+    /// Several commands are on their way while `sink` takes the pieces that came, in their order.
+    /// They are one operation, which stays open until the last is here.
+    pub(super) fn download_to(
         &self,
-        from: &DeviceSlice,
+        devices: &Devices,
+        mut groups: impl Iterator<Item = Pieces>,
         timeout: Duration,
-        sink: &mut dyn FnMut(&Chunk<H>, usize) -> Result<()>,
+        sink: &mut dyn FnMut(&Chunk<H>, &Pieces) -> Result<()>,
     ) -> Result<()> {
-        self.link().check_slice(from)?;
         let deadline = self.link().deadline(timeout);
         let submission = self.begin("read")?;
-        let read = self.download_pieces(&submission, from, deadline, sink);
+        let read = self.download_pieces(&submission, devices, &mut groups, deadline, sink);
         submission.finish(read).map(drop).map_err(|error| match error {
             Error::Timeout { .. } => Error::Timeout { op: "read", after: timeout },
             error => error,
@@ -103,17 +108,19 @@ impl<H: Hal> Stream<H> {
     fn download_pieces(
         &self,
         submission: &Submission<'_, H>,
-        from: &DeviceSlice,
+        devices: &Devices,
+        groups: &mut dyn Iterator<Item = Pieces>,
         deadline: Deadline,
-        sink: &mut dyn FnMut(&Chunk<H>, usize) -> Result<()>,
+        sink: &mut dyn FnMut(&Chunk<H>, &Pieces) -> Result<()>,
     ) -> Result<()> {
         let link = self.link();
         let mut in_flight = VecDeque::new();
-        let mut at = from.addr();
-        let mut left = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
+        let mut next = groups.next();
         loop {
-            while in_flight.len() < READ_AHEAD && left != 0 {
-                let len = left.min(Staging::<H>::largest());
+            while in_flight.len() < READ_AHEAD
+                && let Some(pieces) = next.take()
+            {
+                let len = link.places(&pieces).last().map_or(0, |(at, size)| at + size as usize);
                 let chunk = if in_flight.is_empty() {
                     // Only with nothing in flight may it wait: else it might wait for what it holds
                     // itself.
@@ -121,35 +128,56 @@ impl<H: Hal> Stream<H> {
                 } else {
                     match submission.try_chunk(len, DeviceAccess::Write)? {
                         Some(chunk) => chunk,
-                        None => break,
+                        None => {
+                            next = Some(pieces);
+                            break;
+                        }
                     }
                 };
-                let place = self.ask(submission, chunk, from, at, len)?;
-                at = advance(at, len);
-                left -= len;
-                in_flight.push_back((place, len));
+                let place = self.ask(submission, chunk, devices, &pieces)?;
+                in_flight.push_back((place, pieces));
+                next = groups.next();
             }
-            let Some((place, len)) = in_flight.pop_front() else { return Ok(()) };
+            let Some((place, pieces)) = in_flight.pop_front() else { return Ok(()) };
             let arrival = link.wait_for(&place, deadline);
             let after = deadline.limit();
             let arrival = arrival.ok_or(Error::Timeout { op: "read", after })?;
-            sink(&take_arrival(&arrival)?, len)?;
+            sink(&take_arrival(&arrival)?, &pieces)?;
         }
     }
 
-    /// Asks for one piece.
+    /// Asks for the pieces of one command.
     fn ask(
         &self,
         submission: &Submission<'_, H>,
         chunk: Chunk<H>,
-        from: &DeviceSlice,
-        at: et_hal::DeviceAddr,
-        len: usize,
+        devices: &Devices,
+        pieces: &Pieces,
     ) -> Result<Arc<OneShot<Arrival<H>>>> {
         let place = Arc::new(OneShot::new());
-        let node = DmaReadNode::new(chunk.bus_addr(), at, self.link().padded(len));
-        let keep = Keep::Reader { chunk, place: Arc::clone(&place), _device: from.clone() };
-        submission.send(Command::new(Load::copy(Wire::DmaRead(Nodes::One(node)), keep)))?;
+        let mut nodes = self
+            .link()
+            .places(pieces)
+            .zip(pieces)
+            .map(|((place, size), &(at, _))| DmaReadNode::new(within(&chunk, place), at, size));
+        let nodes = match (pieces.len(), nodes.next()) {
+            (1, Some(node)) => Nodes::One(node),
+            (_, first) => Nodes::Many(first.into_iter().chain(nodes).collect()),
+        };
+        let keep = Keep::Reader { chunk, place: Arc::clone(&place), _device: devices.clone() };
+        submission.send(Command::new(Load::copy(Wire::DmaRead(nodes), keep)))?;
         Ok(place)
     }
+}
+
+/// The pieces of one copy, one to a command.
+fn pieces<H: Hal>(from: &DeviceSlice) -> impl Iterator<Item = Pieces> {
+    let mut at = from.addr();
+    let mut left = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
+    std::iter::from_fn(move || {
+        let piece = (at, left.min(Staging::<H>::largest()));
+        at = advance(at, piece.1);
+        left -= piece.1;
+        (piece.1 != 0).then(|| vec![piece])
+    })
 }

@@ -3,6 +3,7 @@
 mod copy;
 mod download;
 mod launch;
+mod list;
 
 use std::fmt;
 use std::time::Duration;
@@ -136,7 +137,7 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
     pub fn upload(&self, from: HostBuffer<H>, to: impl Into<DeviceSlice>) -> Result<Transfer<H>> {
-        self.direct_to_device(from, &to.into())
+        self.direct_to_device(from, &[(0, to.into())])
     }
 
     /// Copies device memory to a host buffer, without staging and without waiting.
@@ -144,7 +145,47 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
     pub fn download(&self, from: impl Into<DeviceSlice>, to: HostBuffer<H>) -> Result<Transfer<H>> {
-        self.direct_to_host(&from.into(), to)
+        self.direct_to_host(&[(0, from.into())], to)
+    }
+
+    /// Copies parts of a host buffer to the device, each from its byte offset, without staging and
+    /// without waiting: as one operation, in as few commands as the device's limits for lists
+    /// allow. The copies are not ordered among themselves.
+    ///
+    /// # Errors
+    /// As [`upload`](Self::upload); [`Error::Misaligned`] for offsets, too.
+    pub fn upload_list(
+        &self,
+        from: HostBuffer<H>,
+        copies: &[(usize, DeviceSlice)],
+    ) -> Result<Transfer<H>> {
+        self.direct_to_device(from, copies)
+    }
+
+    /// Copies device memory to parts of a host buffer, each to its byte offset, as
+    /// [`upload_list`](Self::upload_list). The rest of the buffer stays as it is.
+    ///
+    /// # Errors
+    /// As [`download`](Self::download); [`Error::Misaligned`] for offsets, too.
+    pub fn download_list(
+        &self,
+        copies: &[(usize, DeviceSlice)],
+        to: HostBuffer<H>,
+    ) -> Result<Transfer<H>> {
+        self.direct_to_host(copies, to)
+    }
+
+    /// Copies several pieces of device memory to ordinary memory, and waits for them: as
+    /// [`read`](Self::read), but as one operation and with many small pieces in one command.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read). All copies are checked before the first is sent.
+    pub fn read_list(
+        &self,
+        copies: &mut [(DeviceSlice, &mut [u8])],
+        timeout: Duration,
+    ) -> Result<()> {
+        self.read_all(copies, timeout)
     }
 
     /// Copies within the device's memory. The operations interface has no command for that, so the
@@ -161,7 +202,8 @@ impl<H: Hal> Stream<H> {
         self.copy_all("copy on device", &list)
     }
 
-    /// Does several copies as one operation; they are not ordered among themselves.
+    /// Does several copies as one operation; they are not ordered among themselves. Small ones share
+    /// commands, as far as the device's limits for lists allow; large ones are divided.
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is
@@ -175,7 +217,21 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device).
     pub fn fill(&self, to: impl Into<DeviceSlice>, byte: u8) -> Result<Event> {
-        self.fill_with(&to.into(), byte)
+        self.fill_with(&to.into(), &[byte])
+    }
+
+    /// Sets device memory to a pattern of 1, 2, 4, 8 or 16 bytes, which begins at the first byte
+    /// of `to` and is cut off at its end.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a pattern of another length; otherwise as
+    /// [`copy_to_device`](Self::copy_to_device).
+    pub fn fill_pattern(&self, to: impl Into<DeviceSlice>, pattern: &[u8]) -> Result<Event> {
+        if !matches!(pattern.len(), 1 | 2 | 4 | 8 | 16) {
+            let why = "a pattern has 1, 2, 4, 8 or 16 bytes";
+            return Err(Error::Unsupported { op: "fill", why });
+        }
+        self.fill_with(&to.into(), pattern)
     }
 
     /// Launches a kernel.

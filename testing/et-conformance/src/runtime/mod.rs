@@ -11,6 +11,7 @@ mod flow;
 mod graph_failures;
 mod graphs;
 mod link;
+mod lists;
 mod management;
 mod mistakes;
 mod modules;
@@ -26,6 +27,7 @@ use crate::Case;
 pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
     [
         copies::cases(),
+        lists::cases(),
         streams::cases(),
         link::cases(),
         events::cases(),

@@ -1,0 +1,144 @@
+//! Lists: many small copies in few commands.
+
+use std::time::Duration;
+
+use et_devapi::msg::ops::DmaWriteNode;
+use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Hal};
+
+use super::Stream;
+use super::copy::advance;
+use crate::link::core::Command;
+use crate::link::{Devices, Keep, Link, Load, Nodes, Submission, Wire};
+use crate::memory::{Chunk, DeviceSlice, Staging};
+use crate::{Error, Result};
+
+/// Pieces that travel in one command, through one chunk of staging memory: where each is on the
+/// device, and its length in bytes.
+pub(super) type Pieces = Vec<(DeviceAddr, usize)>;
+
+impl<H: Hal> Link<H> {
+    /// Divides copies, in their order, so that each group is within the limits of a list and of a
+    /// chunk.
+    pub(super) fn groups(&self, copies: impl Iterator<Item = (DeviceAddr, usize)>) -> Vec<Pieces> {
+        let limit = self.piece_limit();
+        let max_nodes = usize::from(self.layout.dma.max_nodes.max(1));
+        let mut groups = Vec::new();
+        let (mut group, mut bytes) = (Pieces::new(), 0);
+        for (mut at, mut left) in copies {
+            while left != 0 {
+                let piece = left.min(limit);
+                let padded = self.padded(piece) as usize;
+                if group.len() == max_nodes || bytes + padded > Staging::<H>::largest() {
+                    groups.push(std::mem::take(&mut group));
+                    bytes = 0;
+                }
+                group.push((at, piece));
+                bytes += padded;
+                at = advance(at, piece);
+                left -= piece;
+            }
+        }
+        groups.extend((!group.is_empty()).then_some(group));
+        groups
+    }
+
+    /// Most bytes of a node that goes through staging memory.
+    fn piece_limit(&self) -> usize {
+        let dma = self.layout.dma;
+        let most = dma.max_node_bytes.max(dma.align_bytes);
+        Staging::<H>::largest().min(usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
+    /// The places of pieces in their chunk: each begins at the alignment of copies.
+    pub(super) fn places(&self, pieces: &Pieces) -> impl Iterator<Item = (usize, u32)> {
+        pieces.iter().scan(0, |offset, &(_, len)| {
+            let (place, size) = (*offset, self.padded(len));
+            *offset += size as usize;
+            Some((place, size))
+        })
+    }
+
+    /// Host to device through staging, several copies to a command.
+    pub(super) fn stage_list(
+        &self,
+        submission: &Submission<'_, H>,
+        copies: &[(&[u8], &DeviceSlice)],
+    ) -> Result<()> {
+        let limit = self.piece_limit();
+        let devices: Devices = copies.iter().map(|(_, to)| *to).collect();
+        let mut bytes = copies.iter().flat_map(|(from, _)| from.chunks(limit));
+        for pieces in self.groups(copies.iter().map(|(from, to)| (to.addr(), from.len()))) {
+            let size = self.places(&pieces).last().map_or(0, |(at, size)| at + size as usize);
+            let mut chunk = submission.chunk(size, DeviceAccess::Read)?;
+            let mut nodes = Vec::with_capacity(pieces.len());
+            for ((place, size), &(at, _)) in self.places(&pieces).zip(&pieces) {
+                chunk.put(place, bytes.next().unwrap_or_default())?;
+                nodes.push(DmaWriteNode::new(within(&chunk, place), at, size));
+            }
+            chunk.hand_over(&self.hal, size)?;
+            let keep = Keep::Chunk { _chunk: chunk, _device: devices.clone() };
+            let load = Load::copy(Wire::DmaWrite(Nodes::Many(nodes)), keep);
+            submission.send(Command::new(load))?;
+        }
+        Ok(())
+    }
+
+    /// Checks copies between a host buffer of `host` bytes and the device; returns where the last
+    /// ends in the buffer.
+    pub(super) fn check_direct(
+        &self,
+        host: usize,
+        copies: &[(usize, DeviceSlice)],
+        too_short: impl Fn(u64, u64) -> Error,
+    ) -> Result<usize> {
+        let mut end = 0;
+        for (offset, device) in copies {
+            self.check_slice(device)?;
+            let len = device.len_bytes();
+            let room = host.checked_sub(*offset).map(|room| room as u64);
+            if room.is_none_or(|room| len > room) {
+                return Err(too_short(room.unwrap_or(0), len));
+            }
+            if !(*offset as u64).is_multiple_of(self.layout.dma.align_bytes) {
+                let (addr, align) = (device.addr(), self.layout.dma.align_bytes);
+                return Err(Error::Misaligned { addr, len, align });
+            }
+            end = end.max(offset + usize::try_from(len).unwrap_or(usize::MAX));
+        }
+        Ok(end)
+    }
+}
+
+/// Returns the bus address of a byte of a chunk.
+pub(super) fn within<H: Hal>(chunk: &Chunk<H>, offset: usize) -> BusAddr {
+    BusAddr::new(chunk.bus_addr().as_u64() + offset as u64)
+}
+
+impl<H: Hal> Stream<H> {
+    pub(super) fn read_all(
+        &self,
+        copies: &mut [(DeviceSlice, &mut [u8])],
+        timeout: Duration,
+    ) -> Result<()> {
+        let link = self.link();
+        for (from, into) in copies.iter() {
+            if into.len() as u64 != from.len_bytes() {
+                return Err(Error::LengthMismatch {
+                    from: from.len_bytes(),
+                    to: into.len() as u64,
+                });
+            }
+            link.check_slice(from)?;
+        }
+        let devices: Devices = copies.iter().map(|(from, _)| from).collect();
+        let groups = link.groups(copies.iter().map(|(from, into)| (from.addr(), into.len())));
+        let limit = link.piece_limit();
+        let mut rest = copies.iter_mut().flat_map(|(_, into)| into.chunks_mut(limit));
+        self.download_to(&devices, groups.into_iter(), timeout, &mut |chunk, pieces| {
+            for ((place, _), into) in link.places(pieces).zip(&mut rest) {
+                chunk.read_at(&link.hal, place, into)?;
+            }
+            Ok(())
+        })
+    }
+}
