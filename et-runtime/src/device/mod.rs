@@ -15,7 +15,10 @@ use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
 use crate::config::{Config, Drain};
 use crate::core_dump::CoreDump;
 use crate::event::Event;
-use crate::kernel::{Image, Images, Kernel, KernelImage, LaunchFailure, Module, failed, refused};
+use crate::kernel::{
+    BUILTIN_FILE, Builtins, Image, Images, Kernel, KernelImage, LaunchFailure, Module, failed,
+    refused,
+};
 use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
 use crate::management::Management;
@@ -230,6 +233,15 @@ impl<H: Hal> Device<H> {
         let name = name.into();
         let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
         self.place_module(&name, layout, elf)
+    }
+
+    /// Puts the kernels that the runtime brings along on the device, if they are not there.
+    ///
+    /// # Errors
+    /// As [`load_module`](Device::load_module).
+    pub fn builtins(&self) -> Result<Builtins, LoadError> {
+        let (module, _) = self.load_module("builtins", BUILTIN_FILE)?;
+        Ok(Builtins::new(module))
     }
 
     fn place_module(

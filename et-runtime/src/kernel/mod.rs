@@ -1,6 +1,7 @@
 //! Kernels: loading, arguments, launching, and what went wrong.
 
 mod args;
+mod builtins;
 mod code;
 mod context;
 mod elf;
@@ -13,6 +14,7 @@ mod program;
 mod symbols;
 
 pub use args::KernelArgs;
+pub use builtins::{Builtin, Builtins};
 pub use code::CodeLine;
 pub use elf::{ElfError, KernelImage};
 pub use exception::{Cause, ExceptionKind, HartContext};
@@ -22,6 +24,7 @@ pub use loaded::Kernel;
 pub use module::Module;
 pub use symbols::{Location, Symbols};
 
+pub(crate) use builtins::{FILE as BUILTIN_FILE, check_pattern};
 pub(crate) use context::LaunchContext;
 pub(crate) use exception::decode;
 pub(crate) use launch::StackPlan;

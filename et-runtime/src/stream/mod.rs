@@ -12,7 +12,7 @@ use et_hal::Hal;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::event::{Event, Transfer};
-use crate::kernel::Launch;
+use crate::kernel::{Launch, check_pattern};
 use crate::link::core::Command;
 use crate::link::{Driver, Keep, Link, Load, Operation, StreamErrors, StreamKey, Submission, Wire};
 use crate::memory::{DeviceSlice, HostBuffer};
@@ -190,6 +190,7 @@ impl<H: Hal> Stream<H> {
 
     /// Copies within the device's memory. The operations interface has no command for that, so the
     /// data goes through staging memory and never to the caller.
+    /// [`Builtins::copy`](crate::kernel::Builtins::copy) has the cores do it instead.
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); [`Error::Overlap`].
@@ -227,10 +228,7 @@ impl<H: Hal> Stream<H> {
     /// [`Error::Unsupported`] for a pattern of another length; otherwise as
     /// [`copy_to_device`](Self::copy_to_device).
     pub fn fill_pattern(&self, to: impl Into<DeviceSlice>, pattern: &[u8]) -> Result<Event> {
-        if !matches!(pattern.len(), 1 | 2 | 4 | 8 | 16) {
-            let why = "a pattern has 1, 2, 4, 8 or 16 bytes";
-            return Err(Error::Unsupported { op: "fill", why });
-        }
+        check_pattern(pattern)?;
         self.fill_with(&to.into(), pattern)
     }
 

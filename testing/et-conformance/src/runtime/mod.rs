@@ -2,6 +2,7 @@
 
 mod bench;
 mod bits;
+mod builtins;
 mod copies;
 mod environment;
 mod errors;
@@ -35,6 +36,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         bits::cases(),
         environment::cases(),
         modules::cases(),
+        builtins::cases(),
         mistakes::cases(),
         failures::cases(),
         errors::cases(),
