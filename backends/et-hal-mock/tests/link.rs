@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use et_devapi::msg::ops::{Command, Completion, FirmwareType};
 use et_hal::{ErrorKind, Pop, Push, QueueId};
 use et_hal_mock::{MockHal, MockMailbox, presets};
-use et_runtime::{Clock, Config, Device, DeviceError, Drain, Error, ListedCopy};
+use et_runtime::{
+    Clock, Config, Device, DeviceError, Drain, Error, EventState, Launch, ListedCopy,
+};
 
 const LONG: Duration = Duration::from_secs(5);
 
@@ -282,6 +284,31 @@ fn encoded(completions: &[Completion]) -> Vec<Vec<u8>> {
     completions.iter().map(encode).collect()
 }
 
+/// A barrier does not order it: the next stream has another queue.
+#[test]
+fn a_launch_stays_on_the_host_until_its_kernel_is_there() {
+    let launches = Arc::new(AtomicU64::new(0));
+    let its = Arc::clone(&launches);
+    let mailbox = presets::answering_mailbox(move |header, command| match command {
+        Command::DmaWriteList { .. } => Vec::new(),
+        Command::KernelLaunch(_) => {
+            its.fetch_add(1, Ordering::Relaxed);
+            Vec::new()
+        }
+        _ => presets::success(header, command),
+    });
+    let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
+    let device = device.unwrap();
+    let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+    let (module, copy) = device.load_module("entries", elf).unwrap();
+    let kernel = module.function("second").unwrap();
+    let launch = device.stream().launch(&Launch::new(&kernel)).unwrap();
+    device.poll();
+    assert_eq!(copy.state(), EventState::Ready);
+    assert_eq!(launch.state(), EventState::Queued);
+    assert_eq!(launches.load(Ordering::Relaxed), 0);
+}
+
 /// As many copies to a command as the registers allow.
 #[test]
 fn small_copies_of_a_list_share_commands() {
@@ -311,7 +338,7 @@ fn small_copies_of_a_list_share_commands() {
     stream.read_list(&mut list, LONG).unwrap();
     let most = usize::from(device.properties().dma_max_nodes);
     let mut expected = vec![most; COPIES / most];
-    expected.extend((COPIES % most != 0).then_some(COPIES % most));
+    expected.extend((!COPIES.is_multiple_of(most)).then_some(COPIES % most));
     assert_eq!(*lists.lock().unwrap(), [expected.clone(), expected]);
 }
 
