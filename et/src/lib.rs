@@ -11,18 +11,13 @@ mod open;
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
     AddressRange, ArchRevision, CacheKind, CacheLevel, Clock, ClockFit, Config, Counters, Device,
-    DeviceBuffer, DeviceSlice, DeviceSpan, Drain, Error, Event, EventFuture, FirmwareType,
-    FormFactor, HostBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError,
-    Management, MemoryStats, Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record,
-    Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy, Result, Stream,
-    StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer, TransferError, Version,
-    core_dump, executor, graph, kernel, management, memory, trace,
-    DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, Drain, Error, Event, EventFuture,
-    EventState, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch, LaunchFailure,
-    ListedCopy, LoadError, Management, MemoryStats, Module, Profile, ProfileFormat, ProfileWriter,
-    Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains,
-    Remedy, Result, Stream, StreamError, StreamErrors, SystemClock, Timeline, Times, Transfer,
-    TransferError, Version, core_dump, executor, graph, kernel, management, memory, trace,
+    DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain, Error, Event,
+    EventFuture, EventState, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
+    LaunchFailure, ListedCopy, LoadError, Management, MemoryStats, Module, Profile, ProfileFormat,
+    ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy,
+    RecoveryStep, Remains, Remedy, Result, Stream, StreamError, StreamErrors, SystemClock,
+    Timeline, Times, Transfer, TransferError, Version, core_dump, executor, graph, kernel,
+    management, memory, trace,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
