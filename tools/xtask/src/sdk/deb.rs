@@ -166,7 +166,10 @@ mod tests {
         let late = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
         fs::File::open(built.join("et")).unwrap().set_modified(late).unwrap();
         package(Path::new("/usr"), &built, &second).unwrap();
-        assert!(fs::read(first).unwrap() == fs::read(second).unwrap());
+        let bytes = fs::read(first).unwrap();
+        assert!(bytes == fs::read(second).unwrap());
+        // The time in the header of the archive's first part.
+        assert_eq!(String::from_utf8_lossy(&bytes[24..36]).trim(), epoch().unwrap());
     }
 
     #[test]
