@@ -112,7 +112,7 @@ fn print(report: &Preflight) {
 }
 
 /// Reads a number of bytes with an optional unit.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
     let parts = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let bytes = parts

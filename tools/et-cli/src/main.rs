@@ -3,6 +3,7 @@
 #[macro_use]
 mod output;
 
+mod bench;
 mod bind;
 mod cc;
 mod copy;
@@ -54,6 +55,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measures copies and launches, for sizes, streams and threads of your own.
+    Bench(bench::Args),
     /// Hands a card to the driver of VFIO; needs root.
     Bind(bind::BindArgs),
     /// Compiles a kernel with a stock RISC-V compiler; knows the vendor's instructions.
@@ -138,6 +141,7 @@ fn main() -> ExitCode {
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
     let outcome = match &cli.command {
+        Command::Bench(args) => bench::run(&cli.device, args, format),
         Command::Bind(args) => bind::bind(args, format),
         Command::Cc(args) => cc::run(args, format),
         Command::Completions(args) => packaging::completions(args, Cli::command()),

@@ -212,3 +212,43 @@ fn arrays_of_another_type_are_refused() {
     let out = output(&["run", &kernel("add"), "--arg", &format!("in:{wide}:f32")]);
     assert!(text(&out.stderr).contains("wide.npy is an array of f64, not of f32"), "{out:?}");
 }
+
+#[test]
+fn bench_measures_what_it_is_asked_for_and_checks_that_it_arrived() {
+    let nop = kernel("task_nop");
+    let common = ["--threads", "2", "--streams", "3", "--count", "4", "--json"];
+    for memory in ["pageable", "pinned"] {
+        let args = ["bench", "--what", "to-device,to-host,launch", "--size", "8,4KiB,1 MiB"];
+        let more = ["--kernel", &nop, "--shires", "0", "--memory", memory];
+        let out = output(&[&args[..], &more, &common].concat());
+        assert!(out.status.success(), "{out:?}");
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(report["memory"], memory);
+        let runs = report["runs"].as_array().unwrap();
+        let kinds: Vec<_> =
+            runs.iter().map(|r| (r["what"].as_str().unwrap(), r["size_bytes"].as_u64())).collect();
+        let sizes = [Some(8), Some(4096), Some(1 << 20)];
+        let copies = ["to-device", "to-host"].into_iter().flat_map(|w| sizes.map(|size| (w, size)));
+        assert_eq!(kinds, copies.chain([("launch", None)]).collect::<Vec<_>>());
+        for run in runs {
+            assert_eq!(run["operations"], 24, "{run}");
+            let number = |value: &Value| value.as_f64().unwrap();
+            let per_s = 24.0 / number(&run["seconds"]);
+            assert!((number(&run["operations_per_s"]) / per_s - 1.0).abs() < 1e-9, "{run}");
+            if let Some(size) = run["size_bytes"].as_f64() {
+                assert!((number(&run["bytes_per_s"]) / (per_s * size) - 1.0).abs() < 1e-9, "{run}");
+            }
+            let latency =
+                ["least", "median", "p99", "most"].map(|name| number(&run["latency_us"][name]));
+            assert!(latency.is_sorted() && latency[0] > 0.0, "{run}");
+        }
+    }
+    let table = text(&output(&["bench", "--size", "4096", "--count", "2"]).stdout);
+    assert_eq!(table.lines().count(), 3, "{table}");
+    let out = output(&["bench", "--what", "launch"]);
+    assert!(text(&out.stderr).contains("launches need a kernel"), "{out:?}");
+    // A card that goes away ends the measurement.
+    let device = format!("{DEVICE},fault=link-loss:30");
+    let out = output(&["bench", "--size", "4096", "--count", "200", "-d", &device]);
+    assert_eq!(out.status.code(), Some(5), "{out:?}");
+}
