@@ -266,6 +266,7 @@ fn operation(id: Id, raw: u32) -> Op {
         Id::Shl => small_store(raw, Local, 2),
         Id::Shg => small_store(raw, Global, 2),
         // The rest are packed and mask instructions, which are kept as they are.
+        Id::MovMX | Id::MovaXM | Id::MovaMX => Op::packed(id, sink(rd(raw)), raw),
         _ if packed::exists(id) => Op::packed(id, sink(rd(raw)), raw),
         _ => illegal(),
     }

@@ -15,6 +15,7 @@
 use et_isa::Id;
 
 use crate::config::MemoryModel;
+use crate::float::wide;
 
 /// Where integer results for x0 go, so that x0 stays 0 without a test per instruction.
 pub(crate) const SINK: u32 = 32;
@@ -45,6 +46,11 @@ impl Op {
         // Rounding to nearest, or what the register says, is the common case.
         let is_usual = matches!(raw >> 12 & 7, 0 | 7);
         let kind = match id {
+            Id::MovMX => kind::MOV_M_X,
+            Id::MovaXM => kind::MOVA_X_M,
+            Id::MovaMX => kind::MOVA_M_X,
+            // The following have handlers that need the features.
+            _ if !wide::is_available() => kind::PACKED,
             Id::FmaddPs | Id::FmsubPs | Id::FnmsubPs | Id::FnmaddPs if is_usual => {
                 kind::PACKED_FUSED
             }
@@ -56,8 +62,11 @@ impl Op {
             Id::FgbPs => kind::PACKED_GATHER,
             Id::Fg32bPs => kind::PACKED_GATHER_BLOCK,
             Id::FcvtPsPw => kind::PACKED_FROM_INTEGERS,
+            Id::FcvtPsF16 => kind::PACKED_FROM_HALVES,
             Id::FswizzPs => kind::PACKED_SWIZZLE,
             Id::FbcxPs => kind::PACKED_SPREAD,
+            Id::FbciPs => kind::PACKED_SHORT_FLOAT,
+            Id::FbciPi => kind::PACKED_SHORT_INTEGER,
             Id::FandiPi => kind::PACKED_MASK,
             Id::FsrliPi => kind::PACKED_SHIFT,
             _ => kind::PACKED,
@@ -120,7 +129,13 @@ impl Op {
     pub(crate) fn uses_floats(self) -> bool {
         matches!(
             self.kind(),
-            kind::FLW..=kind::PACKED | kind::WEAK_FLW | kind::WEAK_FSW | kind::STRADDLE
+            kind::FLW
+                ..=kind::PACKED
+                    | kind::WEAK_FLW
+                    | kind::WEAK_FSW
+                    | kind::PRIVATE_FLW
+                    | kind::PRIVATE_FSW
+                    | kind::STRADDLE
         )
     }
 
@@ -194,9 +209,10 @@ kinds! {
     FLW FSW
     FADD FSUB FMUL FMADD FMSUB FNMSUB FNMADD
     FSGNJ FSGNJN FSGNJX FMV_X_W FMV_W_X FMIN FMAX FEQ FLT FLE
-    FLOAT PACKED_FUSED PACKED_SUM PACKED_PRODUCT PACKED_LOAD PACKED_STORE PACKED_BROADCAST PACKED
-    PACKED_GATHER PACKED_GATHER_BLOCK PACKED_FROM_INTEGERS PACKED_SWIZZLE PACKED_SPREAD
-    PACKED_MASK PACKED_SHIFT
+    FLOAT PACKED_FUSED PACKED_SUM PACKED_PRODUCT PACKED_LOAD PACKED_STORE PACKED_BROADCAST
+    PACKED_GATHER PACKED_GATHER_BLOCK PACKED_FROM_INTEGERS PACKED_FROM_HALVES PACKED_SWIZZLE
+    PACKED_SPREAD PACKED_SHORT_FLOAT PACKED_SHORT_INTEGER PACKED_MASK PACKED_SHIFT
+    MOV_M_X MOVA_X_M MOVA_M_X PACKED
     C_LUI C_BEQ C_BNE C_LW C_LD C_SW C_SD C_ADDI C_ANDI C_SLLI
     C_SRLI C_SRAI C_ADDIW C_ADD C_SUB C_XOR C_OR C_AND C_ADDW C_SUBW
     WEAK_LB WEAK_LH WEAK_LW WEAK_LD WEAK_LBU WEAK_LHU WEAK_LWU WEAK_FLW

@@ -1,6 +1,7 @@
 //! Handlers of floating-point and packed instructions.
 
 use crate::decode::op::Op;
+use crate::decode::rs1;
 use crate::exec::control::{delegate, stop_noted};
 use crate::exec::packed as vectors;
 use crate::exec::slow_float;
@@ -142,6 +143,29 @@ integer! {
     feq(hart, op) = compare(hart, op, Compare::Equal);
     flt(hart, op) = compare(hart, op, Compare::Less);
     fle(hart, op) = compare(hart, op, Compare::LessOrEqual);
+}
+
+/// Defines handlers that only change the hart.
+macro_rules! change {
+    ($($name:ident($hart:ident, $op:ident) = $change:expr;)*) => {
+        $(pub(crate) fn $name<const LEN: usize>(
+            $hart: &mut Hart,
+            env: &Env<'_>,
+            ops: &Ops,
+            at: usize,
+            left: u64,
+            $op: Op,
+        ) {
+            $change;
+            next($hart, env, ops, at + LEN, left);
+        })*
+    };
+}
+
+change! {
+    set_one_mask(hart, op) = vectors::set_one_mask(hart, op.raw());
+    get_masks(hart, op) = hart.x[op.rd()] = hart.masks;
+    set_masks(hart, op) = hart.masks = hart.x[rs1(op.raw()) as usize];
 }
 
 delegate! {

@@ -6,6 +6,7 @@ use crate::exec::control;
 use crate::exec::float;
 use crate::exec::integer;
 use crate::exec::memory;
+#[cfg(target_arch = "x86_64")]
 use crate::exec::wide;
 
 /// The handler of each kind.
@@ -152,7 +153,11 @@ const fn table() -> [Handler; 256] {
         FLE = fle;
         FLOAT = other;
         PACKED = packed;
+        MOV_M_X = set_one_mask;
+        MOVA_X_M = get_masks;
+        MOVA_M_X = set_masks;
     );
+    #[cfg(target_arch = "x86_64")]
     enter!(table, wide:
         PACKED_FUSED = fused;
         PACKED_SUM = sum;
@@ -163,8 +168,11 @@ const fn table() -> [Handler; 256] {
         PACKED_GATHER = gather;
         PACKED_GATHER_BLOCK = gather_block;
         PACKED_FROM_INTEGERS = from_integers;
+        PACKED_FROM_HALVES = from_halves;
         PACKED_SWIZZLE = swizzle;
         PACKED_SPREAD = spread;
+        PACKED_SHORT_FLOAT = short_float;
+        PACKED_SHORT_INTEGER = short_integer;
         PACKED_MASK = mask;
         PACKED_SHIFT = shift;
     );

@@ -8,6 +8,8 @@
 //! is also where fuel is looked at and where pages change.
 
 pub(crate) mod amo;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 pub(crate) mod cache;
 pub(crate) mod control;
 pub(crate) mod csr;
@@ -20,6 +22,7 @@ pub(crate) mod packed;
 pub(crate) mod packed_memory;
 pub(crate) mod slow_float;
 pub(crate) mod tensor;
+#[cfg(target_arch = "x86_64")]
 mod wide;
 
 use std::sync::atomic::{AtomicU64, Ordering};

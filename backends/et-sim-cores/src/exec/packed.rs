@@ -264,7 +264,8 @@ const fn of(id: Id) -> Option<Execute> {
             Ok(())
         },
         Id::FbcxPs => |hart, _, raw, _| {
-            wide::run(|| spread(hart, raw));
+            let all = [low(hart.x[rs1(raw) as usize]); LANES];
+            wide::run(|| put(hart, raw, all));
             Ok(())
         },
         Id::FaddiPi => with!(constant, u32::wrapping_add),
@@ -327,32 +328,26 @@ const fn of(id: Id) -> Option<Execute> {
         Id::Masknot => mask_binary!(|a, _| !a),
         Id::Maskpopc => mask_count!(u8::count_ones),
         Id::Maskpopcz => mask_count!(u8::count_zeros),
-        Id::MovMX => |hart, _, raw, _| {
-            let constant = operand::IMM8.value(raw).cast_unsigned();
-            let value = hart.x[rs1(raw) as usize] | u64::from(constant);
-            hart.set_mask(rd(raw), value);
-            Ok(())
-        },
-        Id::MovaXM => |hart, _, raw, _| {
-            hart.set_x(rd(raw) as usize, hart.masks);
-            Ok(())
-        },
-        Id::MovaMX => |hart, _, raw, _| {
-            hart.masks = hart.x[rs1(raw) as usize];
-            Ok(())
-        },
         _ => return packed_memory::of(id),
     })
 }
 
+/// Sets one mask register.
+#[inline(always)]
+pub(crate) fn set_one_mask(hart: &mut Hart, raw: u32) {
+    let constant = operand::IMM8.value(raw).cast_unsigned();
+    let value = hart.x[rs1(raw) as usize] | u64::from(constant);
+    hart.set_mask(rd(raw), value);
+}
+
 /// The constant of `fbci.ps`: 20 upper bits, and lower ones that continue their pattern.
-fn short_float(imm: u32) -> u32 {
+pub(crate) fn short_float(imm: u32) -> u32 {
     let last = imm & 15;
     imm << 12 | last << 8 | last << 4 | (last + u32::from(last >= 8))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "lanes have 32 bits, masks eight")]
-fn low(value: u64) -> u32 {
+pub(crate) fn low(value: u64) -> u32 {
     value as u32
 }
 
@@ -399,43 +394,24 @@ fn constant(raw: u32) -> u32 {
 }
 
 /// A function of the enabled lanes and one value. For code that is compiled for wide vectors, as
-/// the next ones; they return `true` if that was all.
+/// the next ones.
 #[inline(always)]
-pub(crate) fn with_value(
-    hart: &mut Hart,
-    raw: u32,
-    value: u32,
-    function: impl Fn(u32, u32) -> u32,
-) -> bool {
+fn with_value(hart: &mut Hart, raw: u32, value: u32, function: impl Fn(u32, u32) -> u32) {
     let a = first(hart, raw);
     put(hart, raw, a.map(|a| function(a, value)));
-    true
 }
 
 #[inline(always)]
-pub(crate) fn mask(hart: &mut Hart, raw: u32) -> bool {
-    with_value(hart, raw, constant(raw), |a, b| a & b)
-}
-
-#[inline(always)]
-pub(crate) fn swizzle(hart: &mut Hart, raw: u32) -> bool {
+fn swizzle(hart: &mut Hart, raw: u32) {
     let selector = operand::IMM8.value(raw).cast_unsigned();
     let from = |lane: usize| lane & 4 | (selector >> (2 * (lane & 3)) & 3) as usize;
     let a = first(hart, raw);
     put(hart, raw, std::array::from_fn(|lane| a[from(lane)]));
-    true
 }
 
+/// Floats from integers, if all are exact or rounded to nearest; returns `true` if that was all.
 #[inline(always)]
-pub(crate) fn spread(hart: &mut Hart, raw: u32) -> bool {
-    let all = [low(hart.x[rs1(raw) as usize]); LANES];
-    put(hart, raw, all);
-    true
-}
-
-/// Floats from integers, if all are exact or rounded to nearest.
-#[inline(always)]
-pub(crate) fn from_integers(hart: &mut Hart, raw: u32) -> bool {
+fn from_integers(hart: &mut Hart, raw: u32) -> bool {
     let all = Some(()).filter(|()| is_nearest(hart, raw));
     let all = all.and_then(|()| wide::from_integers(&first(hart, raw)));
     all.map(|all| put(hart, raw, all)).is_some()

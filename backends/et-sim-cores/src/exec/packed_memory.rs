@@ -355,28 +355,6 @@ fn store_direct_lanes(
     }
 }
 
-/// Loads consecutive words to the enabled lanes, if nothing is in the way; returns `false`, with
-/// nothing done, otherwise. For code that is compiled for wide vectors, as the next two are.
-#[inline(always)]
-pub(crate) fn load_at_once(hart: &mut Hart, core: &Core<'_>, fd: usize, from: u64) -> bool {
-    if !is_direct(hart, core, None) {
-        return false;
-    }
-    let mask = hart.masks & ALL;
-    // Two ways that have nothing in common: the compiler is not to take the lanes apart to join
-    // them.
-    let Some(cache) = &hart.cache else {
-        let lanes = direct_lanes(hart, core, from);
-        return lanes.map(|lanes| put(hart, fd, mask, &lanes)).is_some();
-    };
-    if mask != ALL || core.guards.are_near(from, REGISTER_BYTES) {
-        return false;
-    }
-    let Some(bytes) = cache.register(from) else { return false };
-    hart.f[fd] = Vector::of_bytes(bytes);
-    true
-}
-
 /// Stores all lanes to consecutive words.
 #[inline(always)]
 pub(crate) fn store_at_once(hart: &mut Hart, core: &Core<'_>, source: usize, to: u64) -> bool {
@@ -386,15 +364,10 @@ pub(crate) fn store_at_once(hart: &mut Hart, core: &Core<'_>, source: usize, to:
         && store_direct_lanes(hart, core, to, lanes).is_some()
 }
 
-/// Loads one word to the enabled lanes.
+/// Returns one word, if nothing is in the way.
 #[inline(always)]
-pub(crate) fn broadcast_at_once(hart: &mut Hart, core: &Core<'_>, fd: usize, from: u64) -> bool {
-    if !is_direct(hart, core, None) {
-        return false;
-    }
-    let mask = hart.masks & ALL;
-    let word = direct_word(hart, core, from, 4);
-    word.map(|bits| put(hart, fd, mask, &[bits; LANES])).is_some()
+pub(crate) fn one_word(hart: &Hart, core: &Core<'_>, from: u64) -> Option<u32> {
+    if is_direct(hart, core, None) { direct_word(hart, core, from, 4) } else { None }
 }
 
 /// Loads consecutive words to the lanes of `mask`; a fault leaves the register as it was.
@@ -450,8 +423,7 @@ fn broadcast(
     if mask == 0 {
         return Ok(());
     }
-    let direct = Some(()).filter(|()| is_direct(hart, core, None));
-    let bits = match direct.and_then(|()| direct_word(hart, core, from, 4)) {
+    let bits = match one_word(hart, core, from) {
         Some(bits) => bits,
         None => low(bus::load(core, hart, from, 4)?),
     };

@@ -1,17 +1,16 @@
 //! Handlers of the most frequent packed instructions, compiled for the vector instructions of the
 //! processor at hand. What is not the common case goes to the handler of all packed instructions.
 
-#![cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "calls of functions for processor features that were detected")
-)]
+#![expect(unsafe_code, reason = "calls of functions for processor features that were detected")]
+
+use et_isa::operand;
 
 use crate::decode::op::Op;
 use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
 use crate::exec::packed::{self, Form};
-use crate::exec::{Env, Ops, float, next, packed_memory};
+use crate::exec::{Env, Ops, avx2, float, next, packed_memory};
 use crate::float::soft::SIGN;
-use crate::float::{lanes, wide};
+use crate::float::wide::has_avx2;
 use crate::machine::hart::Hart;
 
 /// The handler of all packed instructions; apart, so that what is common needs no stack.
@@ -32,7 +31,6 @@ fn otherwise<const LEN: usize>(
 macro_rules! handlers {
     ($($name:ident, $wide:ident: |$hart:ident, $env:ident, $raw:ident| $done:expr;)*) => {
         $(
-            #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn $wide<const LEN: usize>(
                 $hart: &mut Hart,
@@ -57,12 +55,10 @@ macro_rules! handlers {
                 left: u64,
                 op: Op,
             ) {
-                #[cfg(target_arch = "x86_64")]
-                if wide::has_avx2() {
-                    // SAFETY: the processor has the features that the function is compiled for.
-                    return unsafe { $wide::<LEN>(hart, env, ops, at, left, op) };
-                }
-                otherwise::<LEN>(hart, env, ops, at, left, op);
+                debug_assert!(has_avx2(), "no such operation is decoded without");
+                // SAFETY: the processor has the features that the function is compiled for, or no
+                // operation would have been decoded to one of these kinds.
+                unsafe { $wide::<LEN>(hart, env, ops, at, left, op) }
             }
         )*
     };
@@ -88,28 +84,43 @@ handlers! {
         packed::all_lanes(hart, raw, Form::Sum, sum_flips(raw));
     product, product_wide: |hart, _env, raw|
         packed::all_lanes(hart, raw, Form::Product, (0, 0));
-    load, load_wide: |hart, env, raw| {
-        let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
-        packed_memory::load_at_once(hart, env.core, rd(raw) as usize, from)
-    };
+    load, load_wide: |hart, env, raw| avx2::load(hart, env.core, raw);
     store, store_wide: |hart, env, raw| {
-        let to = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_s(raw).into());
-        packed_memory::store_at_once(hart, env.core, rs2(raw) as usize, to)
+        avx2::store(hart, env.core, raw)
+            || {
+                let to = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_s(raw).into());
+                packed_memory::store_at_once(hart, env.core, rs2(raw) as usize, to)
+            }
     };
     broadcast, broadcast_wide: |hart, env, raw| {
         let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
-        packed_memory::broadcast_at_once(hart, env.core, rd(raw) as usize, from)
+        let word = packed_memory::one_word(hart, env.core, from);
+        word.is_some_and(|bits| avx2::constant(hart, raw, bits))
     };
-    gather, gather_wide: |hart, env, raw|
-        packed_memory::gather_at_once::<1>(hart, env.core, raw);
+    gather, gather_wide: |hart, env, raw| {
+        avx2::gather(hart, env.core, raw)
+            || packed_memory::gather_at_once::<1>(hart, env.core, raw)
+    };
     gather_block, gather_block_wide: |hart, env, raw| {
         let (block, indices) = (hart.x[rs2(raw) as usize], hart.x[rs1(raw) as usize]);
-        packed_memory::gather_block_at_once::<1>(hart, env.core, rd(raw) as usize, block, indices)
+        avx2::gather_block(hart, env.core, raw)
+            || packed_memory::gather_block_at_once::<1>(
+                hart,
+                env.core,
+                rd(raw) as usize,
+                block,
+                indices,
+            )
     };
-    from_integers, from_integers_wide: |hart, _env, raw| packed::from_integers(hart, raw);
-    swizzle, swizzle_wide: |hart, _env, raw| packed::swizzle(hart, raw);
-    spread, spread_wide: |hart, _env, raw| packed::spread(hart, raw);
-    mask, mask_wide: |hart, _env, raw| packed::mask(hart, raw);
-    shift, shift_wide: |hart, _env, raw|
-        packed::with_value(hart, raw, rs2(raw), lanes::shift_right);
+    from_integers, from_integers_wide: |hart, _env, raw| avx2::from_integers(hart, raw);
+    from_halves, from_halves_wide: |hart, _env, raw| avx2::from_halves(hart, raw);
+    swizzle, swizzle_wide: |hart, _env, raw| avx2::swizzle(hart, raw);
+    spread, spread_wide: |hart, _env, raw|
+        avx2::constant(hart, raw, packed::low(hart.x[rs1(raw) as usize]));
+    short_float, short_float_wide: |hart, _env, raw|
+        avx2::constant(hart, raw, packed::short_float(raw >> 12));
+    short_integer, short_integer_wide: |hart, _env, raw|
+        avx2::constant(hart, raw, operand::IMM20.value(raw).cast_unsigned());
+    mask, mask_wide: |hart, _env, raw| avx2::mask(hart, raw);
+    shift, shift_wide: |hart, _env, raw| avx2::shift(hart, raw);
 }

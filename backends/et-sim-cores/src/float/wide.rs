@@ -23,6 +23,15 @@ pub(crate) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma")
 }
 
+/// Returns `true` if there are handlers of packed instructions for the vectors of the processor.
+#[inline]
+pub(crate) fn is_available() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return has_avx2();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Compiles a function that is inlined here for processors with wide vectors. It comes by
 /// reference: what it captures was just written, part by part, and would be copied as a whole.
 #[cfg(target_arch = "x86_64")]

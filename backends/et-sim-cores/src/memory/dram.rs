@@ -314,6 +314,18 @@ impl Dram {
         self.region.bytes(effective.wrapping_sub(DRAM_BASE), len)
     }
 
+    /// Returns eight bytes from `effective` on, with the rules of a single one for each.
+    #[inline(always)]
+    pub(crate) fn user_eight(&self, effective: u64) -> Option<u64> {
+        let (first, shift) = (effective & !7, effective % 8 * 8);
+        let low = self.user_double(first)?.load(Ordering::Relaxed) >> shift;
+        if shift == 0 {
+            return Some(low);
+        }
+        let high = self.user_double(first.wrapping_add(8))?.load(Ordering::Relaxed);
+        Some(low | high << (64 - shift))
+    }
+
     /// Stores words from `effective` on, with the rules of a single one for each; none of them if
     /// one cannot be stored.
     #[inline(always)]

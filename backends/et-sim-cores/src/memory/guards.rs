@@ -12,10 +12,13 @@ pub(crate) struct Guards {
     /// Lowest address of all stacks.
     low: u64,
     /// Bytes of all stacks; 0 if none is guarded.
-    span: u32,
-    bytes_per_hart: u32,
-    /// Bytes at the low end of each stack.
-    guard_bytes: u32,
+    span: u64,
+    /// 2^64 divided by the bytes of a stack, rounded up: a distance times this is, modulo 2^64, how
+    /// far into a stack it leads, as a fraction.
+    inverse: u64,
+    /// The fraction of a stack that is guarded, at its low end.
+    guarded: u64,
+    guard_bytes: u64,
 }
 
 impl Guards {
@@ -23,37 +26,38 @@ impl Guards {
         Self::checked(stack).filter(|guards| guards.guard_bytes != 0).unwrap_or_default()
     }
 
-    /// Distances are kept in 32 bits, whose remainders are cheap; `None` for larger ones.
+    /// Fractions are exact for distances of 32 bits; `None` for larger ones, and for stacks without
+    /// bytes.
     fn checked(stack: &Stack) -> Option<Self> {
-        let bytes_per_hart = u32::try_from(stack.bytes_per_hart).ok()?;
-        let guard_bytes = u32::try_from(stack.guard_bytes).ok()?;
-        let span = bytes_per_hart.checked_mul(COMPUTE_HARTS)?;
-        let low = stack.top.checked_sub(span.into())?;
-        Some(Self { low, span, bytes_per_hart, guard_bytes })
+        let bytes_per_hart = u32::try_from(stack.bytes_per_hart).ok().filter(|&bytes| bytes > 1)?;
+        let span = u64::from(bytes_per_hart.checked_mul(COMPUTE_HARTS)?);
+        let low = stack.top.checked_sub(span)?;
+        let inverse = u64::MAX / u64::from(bytes_per_hart) + 1;
+        let guard_bytes = stack.guard_bytes.min(bytes_per_hart.into());
+        let guarded = inverse.checked_mul(guard_bytes).unwrap_or(u64::MAX);
+        Some(Self { low, span, inverse, guarded, guard_bytes })
     }
 
     /// Returns `true` if the byte at `address` is guarded.
     #[inline(always)]
     pub(crate) fn hold(self, address: u64) -> bool {
         let at = address.wrapping_sub(self.low);
-        at < u64::from(self.span) && self.is_low_end(at)
+        at < self.span && at.wrapping_mul(self.inverse) < self.guarded
     }
 
-    /// Returns `true` if one of `size` bytes from `address` is in a stack, if stacks are guarded.
+    /// Returns `true` if one of `size` bytes from `address` may be guarded.
     #[inline(always)]
     pub(crate) fn are_near(self, address: u64, size: u64) -> bool {
         let at = address.wrapping_add(size).wrapping_sub(self.low);
-        self.span != 0 && at < u64::from(self.span) + size
+        self.span != 0
+            && at < self.span + size
+            && (self.guard_bytes < size || self.touch(address, size))
     }
 
     /// Returns `true` if one of `size` bytes from `address` is guarded.
+    #[inline(always)]
     pub(crate) fn touch(self, address: u64, size: u64) -> bool {
         self.hold(address) || self.hold(address.wrapping_add(size - 1))
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "less than the span")]
-    fn is_low_end(self, at: u64) -> bool {
-        at as u32 % self.bytes_per_hart < self.guard_bytes
     }
 }
 

@@ -6,15 +6,15 @@
 //! order of the shires; also if the cache is full, when the page that came first has to go. Global
 //! atomics and stores, and stores of the tensor unit, go to memory at once.
 //!
-//! Pages of 4 KiB have a frame, found by a table, and a bit per line that is there: so a look at
-//! the cache costs little more than one at memory.
+//! Pages of 4 KiB have a frame, found by a table, with a bit per word of 8 bytes that is there. A
+//! word that is written as a whole need not be fetched before: the frames of stacks, of which each
+//! kernel writes what it reads, get nothing from memory.
 //!
 //! Spec: ISA §3.1, §3.2, §3.7; device interface §8, §9.4, §14
 
 use std::sync::atomic::Ordering;
 
 use crate::machine::chip::Core;
-use crate::memory::Region;
 use crate::memory::bus::{self, Scope};
 use crate::memory::map::{self, DRAM_BASE, Place};
 use crate::memory::weak::{Change, Line, WriteBack, write_down};
@@ -23,29 +23,49 @@ const PAGE_BYTES: usize = 4096;
 const PAGE_SHIFT: u32 = 12;
 const LINE_BYTES: usize = 64;
 const LINE_SHIFT: u32 = 6;
+const WORD_BYTES: usize = 8;
+/// Lines of a [`Group`].
+const GROUP_LINES: usize = 8;
+const GROUP_BYTES: usize = GROUP_LINES * LINE_BYTES;
+const GROUPS: usize = PAGE_BYTES / GROUP_BYTES;
 const LINES: usize = PAGE_BYTES / LINE_BYTES;
 /// Pages that a cache holds: 4 MiB.
 const FRAMES: usize = 1024;
 
-/// The bytes of a page, of which some lines are there.
+/// What is known about 8 lines: a bit for each word of 8 bytes, so a byte for each line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    /// Words that are there.
+    valid: u64,
+    /// Words that were written as a whole and not yet put into memory.
+    written: u64,
+}
+
+/// A page, of which some words are there.
 #[derive(Clone)]
 #[repr(align(64))]
-struct Frame([u8; PAGE_BYTES]);
-
-/// What the table has about a page: a bit for each line that is there, and the frame's number.
-type Page = [u64; 2];
+struct Frame {
+    bytes: [u8; PAGE_BYTES],
+    groups: [Group; GROUPS],
+    /// For each line bytes that were written otherwise and not yet put into memory; their words
+    /// are there.
+    parts: [u64; LINES],
+    /// Lines that have such bytes.
+    has_parts: u64,
+}
 
 /// The cache of a shire.
 pub(crate) struct Private {
-    /// By page of DRAM. Frame 0 is that of no page.
-    pages: Box<[Page]>,
+    /// The number of the frame of each page of DRAM; 0, a frame in which nothing is, if it has
+    /// none.
+    pages: Box<[u16]>,
     frames: Vec<Frame>,
-    /// For each frame and line which of its bytes were written and not yet put into memory.
-    dirty: Vec<[u64; LINES]>,
     /// For each frame its page; 0 for those that are free.
     page_of: Vec<usize>,
     /// The frame that is taken next: the one that was taken first, if all are in use.
     next: usize,
+    /// Frames above this one are free.
+    last: usize,
 }
 
 impl std::fmt::Debug for Private {
@@ -54,29 +74,104 @@ impl std::fmt::Debug for Private {
     }
 }
 
-/// Defines the load and the store of a word that is in a line that is there.
+/// Number of the group of a byte of a page, and of its word in there.
+const fn word_of(at: usize) -> (usize, usize) {
+    (at / GROUP_BYTES, at / WORD_BYTES % u64::BITS as usize)
+}
+
+/// Number of the group of a line of a page, and where its words are in there.
+const fn words_of(line: usize) -> (usize, usize) {
+    (line / GROUP_LINES, line % GROUP_LINES * GROUP_LINES)
+}
+
+/// A byte of ones for each bit.
+fn spread(bits: u64) -> u64 {
+    const LOW: u64 = 0x7F7F_7F7F_7F7F_7F7F;
+    let one = (bits & 0xFF).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+    let top = (one | ((one & LOW) + LOW)) & !LOW;
+    (top >> 7) * 0xFF
+}
+
+impl Frame {
+    const EMPTY: Self = Self {
+        bytes: [0; PAGE_BYTES],
+        groups: [Group { valid: 0, written: 0 }; GROUPS],
+        parts: [0; LINES],
+        has_parts: 0,
+    };
+
+    /// Returns `true` if the bytes of a page, at most 64 and all in it, are there.
+    #[inline(always)]
+    fn has(&self, at: usize, len: usize) -> bool {
+        let words = (at % WORD_BYTES + len).div_ceil(WORD_BYTES);
+        let needed = (1 << words) - 1;
+        let (group, word) = word_of(at);
+        let mut valid = self.groups[group % GROUPS].valid >> word;
+        if word + words > u64::BITS as usize {
+            valid |= self.groups[(group + 1) % GROUPS].valid << (u64::BITS as usize - word);
+        }
+        valid & needed == needed
+    }
+
+    /// Takes note that bytes of a line, whose words are there, were written.
+    #[inline(always)]
+    fn note(&mut self, at: usize, bytes: u64) {
+        let line = at / LINE_BYTES % LINES;
+        self.parts[line] |= bytes << (at % LINE_BYTES);
+        self.has_parts |= 1 << line;
+    }
+
+    /// Returns which bytes of a line memory does not have, and forgets that.
+    fn clean(&mut self, line: usize) -> u64 {
+        let (group, first) = words_of(line);
+        let written = &mut self.groups[group].written;
+        let whole = spread(*written >> first);
+        *written &= !(0xFF << first);
+        self.has_parts &= !(1 << line);
+        whole | std::mem::take(&mut self.parts[line])
+    }
+}
+
+/// Defines the load and the store of a word of up to 8 bytes that is there.
 macro_rules! word {
     ($load:ident, $store:ident: $unsigned:ident) => {
-        /// Loads the aligned word at an effective address, if its line is there.
+        /// Loads the aligned word at an effective address, if it is there.
         #[inline(always)]
         pub(crate) fn $load(&self, effective: u64) -> Option<$unsigned> {
             const SIZE: usize = size_of::<$unsigned>();
             let (number, at) = self.find(effective)?;
-            let (words, _) = self.frames[number].0.as_chunks::<SIZE>();
-            at.is_multiple_of(SIZE).then(|| $unsigned::from_le_bytes(words[at / SIZE]))
+            let frame = self.frames.get(number)?;
+            let (group, word) = word_of(at);
+            if frame.groups[group].valid >> word & 1 == 0 || !at.is_multiple_of(SIZE) {
+                return None;
+            }
+            let (words, _) = frame.bytes.as_chunks::<SIZE>();
+            Some($unsigned::from_le_bytes(words[at / SIZE]))
         }
 
-        /// Stores the aligned word at an effective address, if its line is there.
+        /// Stores the aligned word at an effective address, if it is there, or its page and it is
+        /// one of 8 bytes.
         #[inline(always)]
         pub(crate) fn $store(&mut self, effective: u64, value: $unsigned) -> Option<()> {
             const SIZE: usize = size_of::<$unsigned>();
             let (number, at) = self.find(effective)?;
-            if !at.is_multiple_of(SIZE) {
-                return None;
+            let frame = self.frames.get_mut(number)?;
+            let (group, word) = word_of(at);
+            let group = &mut frame.groups[group];
+            if SIZE == WORD_BYTES {
+                if number == 0 || !at.is_multiple_of(SIZE) {
+                    return None;
+                }
+                group.valid |= 1 << word;
+                group.written |= 1 << word;
+            } else {
+                if group.valid >> word & 1 == 0 || !at.is_multiple_of(SIZE) {
+                    return None;
+                }
+                frame.note(at, (1 << SIZE) - 1);
             }
-            let (words, _) = self.frames[number].0.as_chunks_mut::<SIZE>();
+            let (words, _) = frame.bytes.as_chunks_mut::<SIZE>();
             words[at / SIZE] = value.to_le_bytes();
-            self.dirty[number][at / LINE_BYTES] |= ((1 << SIZE) - 1) << (at % LINE_BYTES);
             Some(())
         }
     };
@@ -88,22 +183,21 @@ impl Private {
     pub(crate) fn new(dram_bytes: u64) -> Box<Self> {
         let pages = (dram_bytes >> PAGE_SHIFT) as usize;
         Box::new(Self {
-            pages: vec![[0; 2]; pages].into(),
-            frames: vec![Frame([0; PAGE_BYTES])],
-            dirty: vec![[0; LINES]],
+            pages: vec![0; pages].into(),
+            frames: vec![Frame::EMPTY],
             page_of: vec![0],
             next: 1,
+            last: 0,
         })
     }
 
-    /// Finds the frame of an effective address and the byte in it, if the line is there.
+    /// Finds the frame of an effective address, 0 if it has none, and the byte in it.
     #[inline(always)]
     fn find(&self, effective: u64) -> Option<(usize, usize)> {
         // Addresses below DRAM become large.
         let offset = effective.wrapping_sub(DRAM_BASE);
-        let &[present, frame] = self.pages.get((offset >> PAGE_SHIFT) as usize)?;
-        let at = offset as usize % PAGE_BYTES;
-        (present >> (at / LINE_BYTES) & 1 != 0).then_some((frame as usize, at))
+        let number = *self.pages.get((offset >> PAGE_SHIFT) as usize)?;
+        Some((number.into(), offset as usize % PAGE_BYTES))
     }
 
     word!(load_byte, store_byte: u8);
@@ -111,52 +205,74 @@ impl Private {
     word!(load_word, store_word: u32);
     word!(load_double, store_double: u64);
 
-    /// Returns 32 bytes at an effective address, if they are in lines of a page that are there.
+    /// Returns 32 bytes at an effective address, if they are there and in one page.
     #[inline(always)]
     pub(crate) fn register(&self, effective: u64) -> Option<&[u8; 32]> {
-        let (number, at) = self.find(effective)?;
-        if at % LINE_BYTES > LINE_BYTES - 32 {
-            self.find(effective.wrapping_add(31))?;
-        }
-        // None if they go on in the next page.
-        self.frames[number].0.get(at..at + 32)?.try_into().ok()
+        self.near(effective, 32)?.try_into().ok()
     }
 
-    /// Returns bytes at an effective address, at most a line's worth, if the lines that have them
-    /// are there and in one page.
+    /// Returns bytes at an effective address, at most a line's worth, if they are there and in one
+    /// page.
     #[inline(always)]
     pub(crate) fn near(&self, effective: u64, len: u64) -> Option<&[u8]> {
         let (number, at) = self.find(effective)?;
-        self.find(effective.wrapping_add(len - 1))?;
-        self.frames[number].0.get(at..at + len as usize)
+        let frame = self.frames.get(number)?;
+        frame.bytes.get(at..at + len as usize).filter(|_| frame.has(at, len as usize))
     }
 
-    /// Stores 32 bytes at an effective address, if they are in one line that is there.
+    /// Stores 32 bytes at an effective address, if they are in one line; unless they are whole
+    /// words of a page that is there, they have to be there.
     #[inline(always)]
     pub(crate) fn store_register(&mut self, effective: u64, value: &[u8; 32]) -> Option<()> {
         let (number, at) = self.find(effective)?;
+        let frame = self.frames.get_mut(number)?;
         if at % LINE_BYTES > LINE_BYTES - 32 {
             return None;
         }
-        self.frames[number].0.get_mut(at..at + 32)?.copy_from_slice(value);
-        self.dirty[number][at / LINE_BYTES] |= 0xFFFF_FFFF << (at % LINE_BYTES);
+        if at.is_multiple_of(WORD_BYTES) {
+            let (group, word) = word_of(at);
+            let group = frame.groups.get_mut(group).filter(|_| number != 0)?;
+            group.valid |= 0xF << word;
+            group.written |= 0xF << word;
+        } else if frame.has(at, 32) {
+            frame.note(at, 0xFFFF_FFFF);
+        } else {
+            return None;
+        }
+        frame.bytes.get_mut(at..at + 32)?.copy_from_slice(value);
         Some(())
     }
 
-    /// Gets the line at an offset in DRAM from memory if it is not there; returns its frame. The
+    /// Returns the frame of the page with an offset in DRAM.
+    fn frame(&mut self, core: &Core<'_>, offset: u64) -> usize {
+        let page = (offset >> PAGE_SHIFT) as usize;
+        match self.pages[page].into() {
+            0 => self.take(core, page),
+            number => number,
+        }
+    }
+
+    /// Gets what is not there of the line at an offset in DRAM from memory; returns its frame. The
     /// line must be inside of memory.
     #[inline(never)]
     fn line(&mut self, core: &Core<'_>, offset: u64) -> usize {
-        let page = (offset >> PAGE_SHIFT) as usize;
-        let number = match self.pages[page][1] as usize {
-            0 => self.take(core, page),
-            number => number,
-        };
+        let number = self.frame(core, offset);
+        let frame = &mut self.frames[number];
         let line = offset as usize % PAGE_BYTES / LINE_BYTES;
-        if self.pages[page][0] >> line & 1 == 0 {
-            let (lines, _) = self.frames[number].0.as_chunks_mut::<LINE_BYTES>();
-            read_line(core.chip.dram.region(), offset & !(LINE_BYTES as u64 - 1), &mut lines[line]);
-            self.pages[page][0] |= 1 << line;
+        let (group, first) = words_of(line);
+        let valid = &mut frame.groups[group].valid;
+        if *valid >> first & 0xFF != 0xFF {
+            let (words, _) = frame.bytes.as_chunks_mut::<WORD_BYTES>();
+            let words = &mut words[line * GROUP_LINES..][..GROUP_LINES];
+            let from = core.chip.dram.region().doubles::<8>(offset & !(LINE_BYTES as u64 - 1));
+            for (word, (bytes, double)) in
+                words.iter_mut().zip(from.into_iter().flatten()).enumerate()
+            {
+                if *valid >> (first + word) & 1 == 0 {
+                    *bytes = double.load(Ordering::Relaxed).to_le_bytes();
+                }
+            }
+            *valid |= 0xFF << first;
         }
         number
     }
@@ -168,8 +284,7 @@ impl Private {
         for at in [effective, effective.wrapping_add(size - 1)] {
             // The line of an alias would not be found either.
             let offset = at.wrapping_sub(DRAM_BASE);
-            if self.find(at).is_none()
-                && map::place(at, 0) == Place::Dram(offset)
+            if map::place(at, 0) == Place::Dram(offset)
                 && (offset | (LINE_BYTES as u64 - 1)) < core.chip.dram.size()
             {
                 self.line(core, offset);
@@ -182,14 +297,14 @@ impl Private {
         let number = self.next;
         self.next = if number == FRAMES { 1 } else { number + 1 };
         if number == self.frames.len() {
-            self.frames.push(Frame([0; PAGE_BYTES]));
-            self.dirty.push([0; LINES]);
+            self.frames.push(Frame::EMPTY);
             self.page_of.push(0);
         } else {
             self.release(core, number);
         }
+        self.last = self.last.max(number);
         self.page_of[number] = page;
-        self.pages[page] = [0, number as u64];
+        self.pages[page] = number as u16;
         number
     }
 
@@ -200,17 +315,25 @@ impl Private {
         if page == 0 {
             return;
         }
-        for line in 0..LINES {
-            self.put(core, number, page, line);
+        for group in 0..GROUPS {
+            let frame = &self.frames[number];
+            let first = group * GROUP_LINES;
+            if frame.groups[group].written != 0 || frame.has_parts >> first & 0xFF != 0 {
+                for line in first..first + GROUP_LINES {
+                    self.put(core, number, page, line);
+                }
+            }
+            self.frames[number].groups[group].valid = 0;
         }
-        self.pages[page] = [0; 2];
+        self.pages[page] = 0;
     }
 
     /// Writes the dirty bytes of a line of a frame to memory.
     fn put(&mut self, core: &Core<'_>, number: usize, page: usize, line: usize) {
-        let dirty = std::mem::take(&mut self.dirty[number][line]);
+        let frame = &mut self.frames[number];
+        let dirty = frame.clean(line);
         if dirty != 0 {
-            let (lines, _) = self.frames[number].0.as_chunks::<LINE_BYTES>();
+            let (lines, _) = frame.bytes.as_chunks::<LINE_BYTES>();
             let of_memory = (page << (PAGE_SHIFT - LINE_SHIFT) | line) as u64;
             write_down(core, of_memory, &Line { bytes: lines[line], dirty });
         }
@@ -218,19 +341,20 @@ impl Private {
 
     /// Writes everything back and forgets it.
     pub(crate) fn release_all(&mut self, core: &Core<'_>) {
-        for number in 1..self.frames.len() {
+        for number in 1..=self.last {
             self.release(core, number);
         }
-        self.next = 1;
+        (self.next, self.last) = (1, 0);
     }
 
-    /// Writes the line at an offset in DRAM back, if it is there.
+    /// Writes the line at an offset in DRAM back, if something of it is there.
     pub(crate) fn write_back(&mut self, core: &Core<'_>, offset: u64, kind: WriteBack) {
-        let Some((number, at)) = self.find(offset + DRAM_BASE) else { return };
-        let (page, line) = (self.page_of[number], at / LINE_BYTES);
-        self.put(core, number, page, line);
+        let Some((number @ 1.., at)) = self.find(offset + DRAM_BASE) else { return };
+        let line = at / LINE_BYTES;
+        self.put(core, number, self.page_of[number], line);
         if kind == WriteBack::Evict {
-            self.pages[page][0] &= !(1 << line);
+            let (group, first) = words_of(line);
+            self.frames[number].groups[group].valid &= !(0xFF << first);
         }
     }
 
@@ -243,7 +367,7 @@ impl Private {
             if !bytes.is_empty() {
                 let number = self.line(core, offset);
                 let at = offset as usize % PAGE_BYTES;
-                let from = &self.frames[number].0[at..at + bytes.len()];
+                let from = &self.frames[number].bytes[at..at + bytes.len()];
                 value[bytes].copy_from_slice(from);
             }
         }
@@ -252,6 +376,13 @@ impl Private {
 
     /// Stores bytes, at most 8, to DRAM, whose memory must include them.
     pub(crate) fn store(&mut self, core: &Core<'_>, offset: u64, size: u64, value: u64) {
+        if size == 8 && offset.is_multiple_of(8) {
+            self.frame(core, offset);
+            // Its page is there now.
+            let stored = self.store_double(offset + DRAM_BASE, value);
+            debug_assert!(stored.is_some(), "a word of a page that is there");
+            return;
+        }
         let bytes = value.to_le_bytes();
         let (bytes, first) = (&bytes[..size as usize], offset as usize % LINE_BYTES);
         // At most two lines.
@@ -262,26 +393,33 @@ impl Private {
             }
             let number = self.line(core, offset);
             let at = offset as usize % PAGE_BYTES;
-            self.frames[number].0[at..at + bytes.len()].copy_from_slice(bytes);
-            let written = ((1_u64 << bytes.len()) - 1) << (at % LINE_BYTES);
-            self.dirty[number][at / LINE_BYTES] |= written;
+            let frame = &mut self.frames[number];
+            frame.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+            frame.note(at, (1 << bytes.len()) - 1);
         }
     }
 
     /// Reads the line of the offset.
     pub(crate) fn load_line(&mut self, core: &Core<'_>, offset: u64) -> [u8; LINE_BYTES] {
         let number = self.line(core, offset);
-        let (lines, _) = self.frames[number].0.as_chunks::<LINE_BYTES>();
+        let (lines, _) = self.frames[number].bytes.as_chunks::<LINE_BYTES>();
         lines[offset as usize % PAGE_BYTES / LINE_BYTES]
     }
 
-    /// Takes over what the shire has put into memory, if the line is there: the bytes are the same
+    /// Takes over what the shire has put into memory, as far as it is there: the bytes are the same
     /// then and need not be written back.
     pub(crate) fn update(&mut self, offset: u64, bytes: &[u8]) {
         for (at, &byte) in (offset..).zip(bytes) {
-            if let Some((number, at)) = self.find(at + DRAM_BASE) {
-                self.frames[number].0[at] = byte;
-                self.dirty[number][at / LINE_BYTES] &= !(1 << (at % LINE_BYTES));
+            let Some((number, at)) = self.find(at + DRAM_BASE) else { continue };
+            let frame = &mut self.frames[number];
+            if !frame.has(at, 1) {
+                continue;
+            }
+            frame.bytes[at] = byte;
+            let (line, in_line) = (at / LINE_BYTES, at % LINE_BYTES);
+            let dirty = frame.clean(line) & !(1 << in_line);
+            if dirty != 0 {
+                frame.note(line * LINE_BYTES, dirty);
             }
         }
     }
@@ -331,9 +469,38 @@ impl Private {
     }
 }
 
-fn read_line(region: &Region, from: u64, bytes: &mut [u8; LINE_BYTES]) {
-    let (words, _) = bytes.as_chunks_mut::<8>();
-    for (word, double) in words.iter_mut().zip(region.doubles::<8>(from).into_iter().flatten()) {
-        *word = double.load(Ordering::Relaxed).to_le_bytes();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bit_becomes_a_byte() {
+        for bits in 0..=0xFF_u8 {
+            let bytes = spread(bits.into()).to_le_bytes();
+            for (bit, byte) in bytes.into_iter().enumerate() {
+                assert_eq!(byte, if bits >> bit & 1 != 0 { 0xFF } else { 0 }, "{bits:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_there_if_all_their_words_are() {
+        let mut frame = Frame::EMPTY;
+        frame.groups[0].valid = 1 << 62 | 1 << 63;
+        frame.groups[1].valid = 1;
+        for (at, len, is) in [
+            (496, 16, true),
+            (496, 24, true),
+            (503, 17, true),
+            (503, 18, false),
+            (495, 2, false),
+            (500, 1, true),
+            (519, 1, true),
+            (520, 1, false),
+        ] {
+            assert_eq!(frame.has(at, len), is, "{at} {len}");
+        }
+        frame.groups[GROUPS - 1].valid = u64::MAX;
+        assert!(frame.has(PAGE_BYTES - 64, 64), "nothing is asked of the next page");
     }
 }

@@ -68,22 +68,26 @@ pub(super) fn fetch(core: &Core<'_>, line: u64) -> Line {
 /// Writes the dirty bytes of a line to memory.
 pub(in crate::memory) fn write_down(core: &Core<'_>, number: u64, line: &Line) {
     let (region, offset) = region(core, number);
-    for at in (0..LINE_BYTES).step_by(8) {
-        let dirty = line.dirty >> at & 0xFF;
-        let to = offset + at as u64;
+    let (words, _) = line.bytes.as_chunks::<8>();
+    let mut left = line.dirty;
+    while left != 0 {
+        let word = left.trailing_zeros() as usize / 8;
+        let dirty = line.dirty >> (8 * word) & 0xFF;
+        left &= !(0xFF << (8 * word));
+        let to = offset + 8 * word as u64;
+        let value = u64::from_le_bytes(words[word]);
         // The host must not see a part of an aligned word or double word.
         let written = match dirty {
-            0 => continue,
-            0xFF => bus::write(region, to, 8, line.load(at, 8)),
-            0x0F => bus::write(region, to, 4, line.load(at, 4)),
-            0xF0 => bus::write(region, to + 4, 4, line.load(at + 4, 4)),
-            _ => (0..8).filter(|byte| dirty >> byte & 1 != 0).try_for_each(|byte| {
-                bus::write(region, to + byte as u64, 1, line.load(at + byte, 1))
-            }),
+            0xFF => bus::write(region, to, 8, value),
+            0x0F => bus::write(region, to, 4, value),
+            0xF0 => bus::write(region, to + 4, 4, value >> 32),
+            _ => (0..8)
+                .filter(|byte| dirty >> byte & 1 != 0)
+                .try_for_each(|byte| bus::write(region, to + byte, 1, value >> (8 * byte))),
         };
         debug_assert!(written.is_some(), "lines in caches are inside of memory");
-        if !is_scratchpad(number) {
-            bus::note_store(core, to, 8);
-        }
+    }
+    if !is_scratchpad(number) {
+        bus::note_store(core, offset, LINE_BYTES as u64);
     }
 }
