@@ -13,6 +13,7 @@ use std::ptr;
 use et_isa::operand;
 
 use crate::decode::{funct3, imm_i, imm_s, rd, rs1, rs2};
+use crate::exec::packed_memory::{Way, is_direct, way};
 use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
 
@@ -141,17 +142,16 @@ pub(crate) fn shift(hart: &mut Hart, raw: u32) -> bool {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn at_address(hart: &Hart, core: &Core<'_>, from: u64) -> Option<__m256i> {
-    if core.guards.are_near(from, REGISTER_BYTES) {
+    if !is_direct(hart, core, None) || core.guards.are_near(from, REGISTER_BYTES) {
         return None;
     }
-    match &hart.cache {
-        Some(cache) => Some(of_bytes(cache.register(from)?)),
-        None if core.is_flat() => {
+    match way(hart, core, from, REGISTER_BYTES)? {
+        Way::Cache(cache) => Some(of_bytes(cache.register(from)?)),
+        Way::Memory => {
             let lanes = core.chip.dram.user_lanes(from)?;
             let [a, b, c, d, e, f, g, h] = lanes.map(u32::cast_signed);
             Some(_mm256_setr_epi32(a, b, c, d, e, f, g, h))
         }
-        None => None,
     }
 }
 
@@ -166,13 +166,14 @@ pub(crate) fn load(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
     }
 }
 
-/// Stores all lanes to consecutive words, if there are private caches.
+/// Stores all lanes to consecutive words, if they are in a private cache.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn store(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
     let to = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_s(raw).into());
     let value = to_bytes(get(&hart.f[rs2(raw) as usize]));
-    if hart.masks & ALL != ALL || core.guards.are_near(to, REGISTER_BYTES) {
+    let is_stack = core.guards.are_at(to) || core.guards.are_at(to.wrapping_add(REGISTER_BYTES));
+    if hart.masks & ALL != ALL || is_stack {
         return false;
     }
     hart.cache.as_mut().and_then(|cache| cache.store_register(to, &value)).is_some()
@@ -182,13 +183,12 @@ pub(crate) fn store(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn eight(hart: &Hart, core: &Core<'_>, from: u64) -> Option<u64> {
-    if core.guards.are_near(from, 8) {
+    if !is_direct(hart, core, None) || core.guards.are_near(from, 8) {
         return None;
     }
-    match &hart.cache {
-        Some(cache) => Some(u64::from_le_bytes(cache.near(from, 8)?.try_into().ok()?)),
-        None if core.is_flat() => core.chip.dram.user_eight(from),
-        None => None,
+    match way(hart, core, from, 8)? {
+        Way::Cache(cache) => Some(u64::from_le_bytes(cache.near(from, 8)?.try_into().ok()?)),
+        Way::Memory => core.chip.dram.user_eight(from),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::exec::control::{delegate, stop_noted};
 use crate::exec::{Env, Ops, next, stop};
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::bus;
+use crate::memory::guards::Stacked;
 
 /// Defines handlers of loads: which word of memory, its size, and what the register gets of it.
 macro_rules! load {
@@ -46,8 +47,14 @@ macro_rules! load {
                 $op: Op,
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
-                let word = $hart.cache.as_ref().and_then(|cache| cache.$load(effective));
-                let Some($value) = word.filter(|_| !env.guards.hold(effective)) else {
+                let word = match env.guards.look(effective) {
+                    Stacked::No => $hart.cache.as_ref().and_then(|cache| cache.$load(effective)),
+                    Stacked::Yes => {
+                        env.dram.$word(effective).map(|word| word.load(Ordering::Relaxed))
+                    }
+                    Stacked::Guarded => None,
+                };
+                let Some($value) = word else {
                     return $slow::<LEN>($hart, env, ops, at, left, $op);
                 };
                 $write;
@@ -134,9 +141,19 @@ macro_rules! store {
             ) {
                 let effective = $hart.x[$op.rs1()].wrapping_add($op.imm());
                 let value: u64 = $value;
-                // Code is fetched from memory, where nothing changes now.
-                let cache = $hart.cache.as_mut().filter(|_| !env.guards.hold(effective));
-                if cache.and_then(|cache| cache.$store(effective, value as $unsigned)).is_none() {
+                let done = match env.guards.look(effective) {
+                    // Code is fetched from memory, where nothing changes now.
+                    Stacked::No => {
+                        let cache = $hart.cache.as_mut();
+                        cache.and_then(|cache| cache.$store(effective, value as $unsigned))
+                    }
+                    Stacked::Yes if !env.core.code.may_hold(effective) => {
+                        let word = env.dram.$word(effective);
+                        word.map(|word| word.store(value as $unsigned, Ordering::Relaxed))
+                    }
+                    Stacked::Yes | Stacked::Guarded => None,
+                };
+                if done.is_none() {
                     return $slow::<LEN>($hart, env, ops, at, left, $op);
                 }
                 next($hart, env, ops, at + LEN, left);

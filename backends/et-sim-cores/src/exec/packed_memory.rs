@@ -14,10 +14,12 @@ use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::bus::{self, Scope};
 use crate::memory::map;
+use crate::memory::private::Private;
 use crate::memory::weak::{Bank, Change, Target};
 
 /// Alignment of coherent accesses to a whole register.
 const REGISTER_BYTES: u64 = 32;
+const LINE_BYTES: u64 = 64;
 /// The mask of all lanes.
 const ALL: u64 = 0xFF;
 
@@ -173,6 +175,9 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
 
 /// Gets what the shire's cache lacks of memory, if there is one; returns `false` if there is none.
 fn fetch(hart: &mut Hart, core: &Core<'_>, from: u64, size: u64) -> bool {
+    if core.guards.are_at(from) || core.guards.are_at(from.wrapping_add(size - 1)) {
+        return false;
+    }
     hart.cache.as_mut().map(|cache| cache.fetch(core, from, size)).is_some()
 }
 
@@ -191,8 +196,15 @@ fn gather(hart: &mut Hart, core: &Core<'_>, raw: u32, size: u64) -> bool {
     let indices = hart.f[rs1(raw) as usize].0;
     let lanes = (0..LANES).filter(|&lane| mask >> lane & 1 != 0);
     let mut has_cache = false;
+    let mut last = None;
     for lane in lanes {
-        has_cache = fetch(hart, core, offset(base, indices[lane].cast_signed()), size);
+        let from = offset(base, indices[lane].cast_signed());
+        // Neighbours are mostly in one line.
+        let ends = Some((from / LINE_BYTES, from.wrapping_add(size - 1) / LINE_BYTES));
+        if ends != last {
+            has_cache = fetch(hart, core, from, size);
+            last = ends;
+        }
     }
     has_cache && at_once(hart)
 }
@@ -237,14 +249,14 @@ fn gather_near(hart: &Hart, core: &Core<'_>, base: u64, indices: &Lanes) -> Opti
     }
     let at = |lane: usize| indices[lane].wrapping_sub(least.cast_unsigned()) as usize;
     let mut lanes = [0; LANES];
-    match &hart.cache {
-        Some(cache) => {
+    match way(hart, core, first, len)? {
+        Way::Cache(cache) => {
             let bytes = cache.near(first, len)?;
             for (lane, bits) in lanes.iter_mut().enumerate() {
                 *bits = extend((*bytes.get(at(lane))?).into(), 1);
             }
         }
-        None => {
+        Way::Memory => {
             let bytes = core.chip.dram.user_bytes(first, len)?;
             for (lane, bits) in lanes.iter_mut().enumerate() {
                 *bits = extend(bytes.get(at(lane))?.load(Ordering::Relaxed).into(), 1);
@@ -288,8 +300,26 @@ fn in_block(base: u64, indices: u64, size: u64, lane: usize) -> u64 {
 }
 
 /// Returns `true` if the memory of an access is DRAM itself, or the shire's cache if there is one.
-fn is_direct(hart: &Hart, core: &Core<'_>, scope: Option<Scope>) -> bool {
+pub(crate) fn is_direct(hart: &Hart, core: &Core<'_>, scope: Option<Scope>) -> bool {
     core.is_flat() || hart.cache.is_some() && scope != Some(Scope::Global)
+}
+
+/// What loads and stores go to.
+pub(crate) enum Way<'a> {
+    Cache(&'a Private),
+    Memory,
+}
+
+/// Returns what an access goes to that has no scope; none if that is not the same for all of it.
+/// On weak memory it is not asked.
+#[inline(always)]
+pub(crate) fn way<'a>(hart: &'a Hart, core: &Core<'_>, from: u64, size: u64) -> Option<Way<'a>> {
+    let Some(cache) = &hart.cache else { return Some(Way::Memory) };
+    match (core.guards.are_at(from), core.guards.are_at(from.wrapping_add(size - 1))) {
+        (false, false) => Some(Way::Cache(cache)),
+        (true, true) => Some(Way::Memory),
+        _ => None,
+    }
 }
 
 /// Loads a word, if nothing is in the way.
@@ -299,13 +329,13 @@ fn direct_word(hart: &Hart, core: &Core<'_>, from: u64, size: u64) -> Option<u32
         return None;
     }
     let dram = &core.chip.dram;
-    match (&hart.cache, size) {
-        (Some(cache), 1) => cache.load_byte(from).map(u32::from),
-        (Some(cache), 2) => cache.load_half(from).map(u32::from),
-        (Some(cache), _) => cache.load_word(from),
-        (None, 1) => dram.user_byte(from).map(|byte| byte.load(Ordering::Relaxed).into()),
-        (None, 2) => dram.user_half(from).map(|half| half.load(Ordering::Relaxed).into()),
-        (None, _) => dram.user_word(from).map(|word| word.load(Ordering::Relaxed)),
+    match (way(hart, core, from, size)?, size) {
+        (Way::Cache(cache), 1) => cache.load_byte(from).map(u32::from),
+        (Way::Cache(cache), 2) => cache.load_half(from).map(u32::from),
+        (Way::Cache(cache), _) => cache.load_word(from),
+        (Way::Memory, 1) => dram.user_byte(from).map(|byte| byte.load(Ordering::Relaxed).into()),
+        (Way::Memory, 2) => dram.user_half(from).map(|half| half.load(Ordering::Relaxed).into()),
+        (Way::Memory, _) => dram.user_word(from).map(|word| word.load(Ordering::Relaxed)),
     }
 }
 
@@ -322,12 +352,12 @@ fn direct_lanes(hart: &Hart, core: &Core<'_>, from: u64) -> Option<[u32; LANES]>
     if core.guards.are_near(from, REGISTER_BYTES) {
         return None;
     }
-    match &hart.cache {
-        Some(cache) => {
+    match way(hart, core, from, REGISTER_BYTES)? {
+        Way::Cache(cache) => {
             let Vector(lanes) = Vector::of_bytes(cache.register(from)?);
             Some(lanes)
         }
-        None => core.chip.dram.user_lanes(from),
+        Way::Memory => core.chip.dram.user_lanes(from),
     }
 }
 
@@ -342,16 +372,17 @@ fn store_direct_lanes(
     if core.guards.are_near(to, REGISTER_BYTES) {
         return None;
     }
+    let is_memory = matches!(way(hart, core, to, REGISTER_BYTES)?, Way::Memory);
     match &mut hart.cache {
-        Some(cache) => {
+        Some(cache) if !is_memory => {
             let mut bytes = [0; 32];
             for (bytes, lane) in bytes.chunks_exact_mut(4).zip(lanes) {
                 bytes.copy_from_slice(&lane.to_le_bytes());
             }
             cache.store_register(to, &bytes)
         }
-        None if core.code.may_hold(to) || core.code.may_hold(to + REGISTER_BYTES) => None,
-        None => core.chip.dram.store_user_lanes(to, lanes),
+        _ if core.code.may_hold(to) || core.code.may_hold(to + REGISTER_BYTES) => None,
+        _ => core.chip.dram.store_user_lanes(to, lanes),
     }
 }
 

@@ -11,6 +11,12 @@ use crate::memory::esr::{self, EsrFault};
 use crate::memory::map::{self, DRAM_BASE, Place};
 use crate::memory::weak::{Bank, Change, Target};
 
+/// Returns `true` if a private cache is between a hart and DRAM at an address. Stacks are not
+/// cached: no other shire looks at them.
+fn is_cached(core: &Core<'_>, hart: &Hart, address: u64) -> bool {
+    hart.cache.is_some() && !core.guards.are_at(address)
+}
+
 /// Reads `size` bytes (1, 2, 4 or 8), zero-extended.
 #[cold]
 #[inline(never)]
@@ -23,7 +29,7 @@ pub(crate) fn load(
     let (address, shire) = (map::canonical(effective), hart.shire());
     match map::place(address, shire) {
         Place::Dram(_) if core.guards.touch(address, size) => Err(Event::load_fault(address)),
-        Place::Dram(offset) if hart.cache.is_some() => {
+        Place::Dram(offset) if is_cached(core, hart, address) => {
             let is_inside = offset + size <= core.chip.dram.size();
             let cache = hart.cache.as_mut().filter(|_| is_inside);
             cache.map(|cache| cache.load(core, offset, size)).ok_or(Event::load_fault(address))
@@ -69,7 +75,7 @@ pub(crate) fn store(
     let (address, shire) = (map::canonical(effective), hart.shire());
     match map::place(address, shire) {
         Place::Dram(_) if core.guards.touch(address, size) => Err(Event::store_fault(address)),
-        Place::Dram(offset) if hart.cache.is_some() => {
+        Place::Dram(offset) if is_cached(core, hart, address) => {
             let is_inside = offset + size <= core.chip.dram.size();
             let cache = hart.cache.as_mut().filter(|_| is_inside);
             cache
@@ -154,7 +160,10 @@ pub(crate) fn load_line(
         }
         return Ok(line);
     }
-    if let (Some(cache), Bank::Dram) = (&mut hart.cache, bank) {
+    if bank == Bank::Dram
+        && is_cached(core, hart, DRAM_BASE + offset)
+        && let Some(cache) = &mut hart.cache
+    {
         return Ok(cache.load_line(core, offset));
     }
     let region = bank.region(core.chip);
@@ -263,7 +272,10 @@ pub(crate) fn change(core: &Core<'_>, hart: &mut Hart, target: Target, change: C
     if let Some(mut weak) = core.chip.weak() {
         return weak.change(core, hart.id, target, change);
     }
-    if let (Some(cache), Bank::Dram) = (&mut hart.cache, bank) {
+    if bank == Bank::Dram
+        && is_cached(core, hart, DRAM_BASE + offset)
+        && let Some(cache) = &mut hart.cache
+    {
         return cache.change(core, scope, (offset, size), change);
     }
     let region = bank.region(core.chip);

@@ -91,6 +91,21 @@ impl Region {
     word_at!(word, AtomicU32);
     word_at!(double, AtomicU64);
 
+    /// Has the processor bring the bytes at `offset` near, if it can: no access is made, and none
+    /// need be possible.
+    #[inline(always)]
+    pub(crate) fn bring_near(&self, offset: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let near = self.map.as_ptr().wrapping_add(usize::try_from(offset).unwrap_or(0));
+            // SAFETY: this is a hint; the processor drops it for addresses it cannot load from.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(near.cast_const().cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = offset;
+    }
+
     /// Returns consecutive words from `offset`; none if it is misaligned for one, or they are not
     /// inside the region.
     #[inline(always)]

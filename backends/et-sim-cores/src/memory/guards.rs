@@ -1,17 +1,25 @@
-//! Lines between stacks that no hart may touch.
+//! The stacks of a launch, and lines between them that no hart may touch.
 //!
-//! Without them a hart that uses more stack than it has changes its neighbour's. Harts take long
+//! Without those a hart that uses more stack than it has changes its neighbour's. Harts take long
 //! turns, so on flat memory the neighbour has often ended before, or not begun, and nothing shows.
 
 use crate::machine::launch::Stack;
 use crate::memory::map::COMPUTE_HARTS;
 
-/// The guarded parts of all stacks of a launch.
+/// What lies at an address, as far as stacks are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stacked {
+    No,
+    Yes,
+    Guarded,
+}
+
+/// The stacks of a launch and their guarded parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Guards {
     /// Lowest address of all stacks.
     low: u64,
-    /// Bytes of all stacks; 0 if none is guarded.
+    /// Bytes of all stacks; 0 if they are nowhere.
     span: u64,
     /// 2^64 divided by the bytes of a stack, rounded up: a distance times this is, modulo 2^64, how
     /// far into a stack it leads, as a fraction.
@@ -23,7 +31,7 @@ pub(crate) struct Guards {
 
 impl Guards {
     pub(crate) fn new(stack: &Stack) -> Self {
-        Self::checked(stack).filter(|guards| guards.guard_bytes != 0).unwrap_or_default()
+        Self::checked(stack).unwrap_or_default()
     }
 
     /// Fractions are exact for distances of 32 bits; `None` for larger ones, and for stacks without
@@ -38,18 +46,36 @@ impl Guards {
         Some(Self { low, span, inverse, guarded, guard_bytes })
     }
 
+    /// Returns what lies at `address`.
+    #[inline(always)]
+    pub(crate) fn look(self, address: u64) -> Stacked {
+        let at = address.wrapping_sub(self.low);
+        if at >= self.span {
+            Stacked::No
+        } else if at.wrapping_mul(self.inverse) >= self.guarded {
+            Stacked::Yes
+        } else {
+            Stacked::Guarded
+        }
+    }
+
     /// Returns `true` if the byte at `address` is guarded.
     #[inline(always)]
     pub(crate) fn hold(self, address: u64) -> bool {
-        let at = address.wrapping_sub(self.low);
-        at < self.span && at.wrapping_mul(self.inverse) < self.guarded
+        self.look(address) == Stacked::Guarded
+    }
+
+    /// Returns `true` if the byte at `address` is in a stack.
+    #[inline(always)]
+    pub(crate) fn are_at(self, address: u64) -> bool {
+        address.wrapping_sub(self.low) < self.span
     }
 
     /// Returns `true` if one of `size` bytes from `address` may be guarded.
     #[inline(always)]
     pub(crate) fn are_near(self, address: u64, size: u64) -> bool {
         let at = address.wrapping_add(size).wrapping_sub(self.low);
-        self.span != 0
+        self.guarded != 0
             && at < self.span + size
             && (self.guard_bytes < size || self.touch(address, size))
     }

@@ -7,8 +7,10 @@
 //! atomics and stores, and stores of the tensor unit, go to memory at once.
 //!
 //! Pages of 4 KiB have a frame, found by a table, with a bit per word of 8 bytes that is there. A
-//! word that is written as a whole need not be fetched before: the frames of stacks, of which each
-//! kernel writes what it reads, get nothing from memory.
+//! word that is written as a whole need not be fetched before.
+//!
+//! The stacks of a launch are not cached. No other shire looks at them, so there is no difference to
+//! see; but a launch of all harts has megabytes of them, and each line would be copied twice.
 //!
 //! Spec: ISA §3.1, §3.2, §3.7; device interface §8, §9.4, §14
 
@@ -273,6 +275,8 @@ impl Private {
                 }
             }
             *valid |= 0xFF << first;
+            // Most are read one after the other.
+            core.chip.dram.region().bring_near(offset + LINE_BYTES as u64);
         }
         number
     }
