@@ -11,7 +11,7 @@ mod common;
 use std::num::NonZeroUsize;
 
 use common::{
-    A0, A1, A2, A3, A4, A5, Asm, Board, CREDITS, DATA, FCC, FLB, HARTID, T0, T1, T2, ZERO,
+    A0, A1, A2, A3, A4, A5, Asm, Board, CREDITS, DATA, FCC, FLB, HARTID, SP, T0, T1, T2, ZERO,
 };
 use et_sim_cores::{ALL_SHIRES, HartExit, MachineConfig, MemoryModel, Timing};
 
@@ -102,6 +102,44 @@ fn message(produce: impl Fn(&mut Asm), before: impl Fn(&mut Asm)) -> (u64, u64) 
 /// Writes the line that A0 points to back.
 fn write_back(code: &mut Asm, register: u32, level: u64) {
     code.li(T0, level << 58).add(T0, T0, A0).csrrw(ZERO, register, T0).csrwi(TENSOR_WAIT, 6);
+}
+
+/// What a shire keeps on its stacks is in memory at once: nothing is copied there and back.
+#[test]
+fn stacks_are_not_cached() {
+    let mut code = Asm::new();
+    code.csrr(A2, HARTID).li(T0, 64).addi(A1, A0, FLAG);
+    code.beq(A2, T0, "look").beq(A2, ZERO, "write").exit(0, 0);
+    // Hart 0 tells where its stack is by the flag, and stays until it was looked at.
+    code.label("write").li(A3, 77).sd(A3, SP, -64).r(0x3B, 0x05, 3, ZERO, A1, SP);
+    code.addi(A5, A0, 2 * FLAG);
+    code.label("looked").r(0x3B, 0x21, 3, T1, A5, ZERO).beq(T1, ZERO, "looked").exit(0, 0);
+    code.label("look").r(0x3B, 0x21, 3, T1, A1, ZERO).beq(T1, ZERO, "look");
+    code.ld(A4, T1, -64).li(T0, FOUND - DATA).add(T0, T0, A0).sd(A4, T0, 0);
+    code.li(T0, 1).addi(A5, A0, 2 * FLAG).r(0x3B, 0x05, 3, ZERO, A5, T0).exit(0, 0);
+    let board = board(MemoryModel::Private, 2);
+    let report = board.run(&code, 0b11);
+    assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
+    assert_eq!(board.u64(FOUND), 77);
+}
+
+/// A word that is written whole is not fetched; its neighbours are when they are looked at, and
+/// none of them is written back.
+#[test]
+fn words_written_whole_leave_the_rest_of_their_line_alone() {
+    let mut code = Asm::new();
+    code.csrr(A2, HARTID).beq(A2, ZERO, "write").exit(0, 0);
+    code.label("write").li(A3, 77).sd(A3, A0, 8).ld(A4, A0, 16).ld(A5, A0, 8).add(A4, A4, A5);
+    code.li(T0, FOUND - DATA).add(T0, T0, A0).sd(A4, T0, 0).exit(0, 0);
+    let board = board(MemoryModel::Private, 1);
+    for word in 0..8 {
+        board.dram.write(DATA + 8 * word, &(5 + word).to_le_bytes()).unwrap();
+    }
+    let report = board.run(&code, 1);
+    assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
+    assert_eq!(board.u64(FOUND), 7 + 77);
+    let words: Vec<u64> = (0..8).map(|word| board.u64(DATA + 8 * word)).collect();
+    assert_eq!(words, [5, 77, 7, 8, 9, 10, 11, 12]);
 }
 
 #[test]

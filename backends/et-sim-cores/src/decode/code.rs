@@ -213,6 +213,14 @@ impl CodeCache {
         Some(page)
     }
 
+    /// Returns `true` if a page holds `physical` and was compared with memory in this epoch.
+    #[inline(always)]
+    pub(crate) fn is_current(&self, page: &Page, physical: u64) -> bool {
+        physical.wrapping_sub(DRAM_BASE + page.offset) < PAGE_BYTES
+            // Acquire, both: as in `page`.
+            && page.epoch.load(Ordering::Acquire) == self.epoch.load(Ordering::Acquire)
+    }
+
     /// Splits an offset in DRAM into the number of a group and that of a page in it.
     fn split(offset: u64) -> (usize, usize) {
         let index = (offset / PAGE_BYTES) as usize;

@@ -344,6 +344,21 @@ mod tests {
         }
     }
 
+    /// On weak memory they wait for what the tensor unit does to registers. Spec: ISA §3.9
+    #[test]
+    fn packed_instructions_are_known_to_use_registers() {
+        use crate::config::MemoryModel;
+        for &id in Id::ALL.iter().filter(|&&id| packed::exists(id)) {
+            let op = Op::packed(id, 1, 0);
+            assert!(op.uses_floats(), "{id:?}");
+            for memory in [MemoryModel::Weak { seed: 0 }, MemoryModel::Private] {
+                let loads = [kind::FLW, kind::FSW].map(|kind| Op::new(kind, 1, 1, 1, 0));
+                assert!(loads.into_iter().all(|op| op.under(memory).uses_floats()));
+            }
+        }
+        assert!(!Op::new(kind::ADDI, 1, 1, 0, 0).uses_floats());
+    }
+
     #[test]
     fn length_is_that_of_the_instruction() {
         assert_eq!(decode(0x157D).halfwords(), 1);

@@ -7,13 +7,22 @@
 
 #![expect(unsafe_code, reason = "loads and stores of whole registers")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m256i, _mm_cvtsi32_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_broadcastd_epi32,
+    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32,
+    _mm256_cmpgt_epi32, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_load_si256,
+    _mm256_loadu_si256, _mm256_or_si256, _mm256_permutevar_ps, _mm256_set1_epi32,
+    _mm256_setr_epi32, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srl_epi32,
+    _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_store_si256, _mm256_storeu_si256,
+    _mm256_sub_epi32, _mm256_testz_si256, _mm256_xor_si256,
+};
 use std::ptr;
 
 use et_isa::operand;
 
 use crate::decode::{funct3, imm_i, imm_s, rd, rs1, rs2};
-use crate::exec::packed_memory::{Way, is_direct, way};
+use crate::exec::packed_memory::{Way, fetch, is_direct, way};
 use crate::machine::chip::Core;
 use crate::machine::hart::{Hart, Vector};
 
@@ -62,7 +71,6 @@ fn put(hart: &mut Hart, raw: u32, value: __m256i) -> bool {
         value
     } else {
         let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-        #[expect(clippy::cast_possible_truncation, reason = "eight bits")]
         let enabled = _mm256_and_si256(_mm256_set1_epi32(mask as i32), bits);
         _mm256_blendv_epi8(get(register), value, _mm256_cmpeq_epi32(enabled, bits))
     };
@@ -138,6 +146,13 @@ pub(crate) fn shift(hart: &mut Hart, raw: u32) -> bool {
     put(hart, raw, _mm256_srl_epi32(first(hart, raw), count))
 }
 
+/// Gets what a private cache lacks; returns `true` if another look is worth while.
+#[cold]
+#[inline(never)]
+fn fetches(hart: &mut Hart, core: &Core<'_>, from: u64, size: u64) -> bool {
+    is_direct(hart, core, None) && fetch(hart, core, from, size)
+}
+
 /// The bytes of a register at an effective address, if nothing is in the way.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
@@ -160,9 +175,15 @@ fn at_address(hart: &Hart, core: &Core<'_>, from: u64) -> Option<__m256i> {
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn load(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
     let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
-    match at_address(hart, core, from) {
-        Some(value) => put(hart, raw, value),
-        None => false,
+    let mut is_first = true;
+    loop {
+        if let Some(value) = at_address(hart, core, from) {
+            return put(hart, raw, value);
+        }
+        if !is_first || !fetches(hart, core, from, REGISTER_BYTES) {
+            return false;
+        }
+        is_first = false;
     }
 }
 
@@ -192,16 +213,20 @@ fn eight(hart: &Hart, core: &Core<'_>, from: u64) -> Option<u64> {
     }
 }
 
-/// Writes bytes, sign-extended, to the lanes.
+/// Writes eight bytes, sign-extended, to the lanes.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn put_bytes(hart: &mut Hart, raw: u32, bytes: Option<u64>) -> bool {
-    match bytes {
-        Some(bytes) => {
+fn put_eight(hart: &mut Hart, core: &Core<'_>, raw: u32, from: u64) -> bool {
+    let mut is_first = true;
+    loop {
+        if let Some(bytes) = eight(hart, core, from) {
             let bytes = _mm_cvtsi64_si128(bytes.cast_signed());
-            put(hart, raw, _mm256_cvtepi8_epi32(bytes))
+            return put(hart, raw, _mm256_cvtepi8_epi32(bytes));
         }
-        None => false,
+        if !is_first || !fetches(hart, core, from, 8) {
+            return false;
+        }
+        is_first = false;
     }
 }
 
@@ -223,7 +248,7 @@ pub(crate) fn gather(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
         return false;
     }
     let from = hart.x[rs2(raw) as usize].wrapping_add_signed(index.into());
-    put_bytes(hart, raw, eight(hart, core, from))
+    put_eight(hart, core, raw, from)
 }
 
 /// Gathers the bytes from a place in a block of 32 on, if that is what the indices say.
@@ -232,5 +257,5 @@ pub(crate) fn gather(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
 pub(crate) fn gather_block(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
     let (from, indices) = (hart.x[rs2(raw) as usize], hart.x[rs1(raw) as usize]);
     let is_in_order = indices << 24 == IN_ORDER << 24;
-    is_in_order && from % REGISTER_BYTES <= 24 && put_bytes(hart, raw, eight(hart, core, from))
+    is_in_order && from % REGISTER_BYTES <= 24 && put_eight(hart, core, raw, from)
 }

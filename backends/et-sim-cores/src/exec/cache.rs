@@ -25,6 +25,23 @@ pub(crate) enum Operation {
     Unlock,
 }
 
+/// Writes neighbouring lines back, if there are private caches and all of them are in DRAM; returns
+/// `false`, with nothing done, otherwise.
+fn write_back_all(hart: &mut Hart, core: &Core<'_>, value: u64, kind: WriteBack) -> bool {
+    let (first, lines) = (map::canonical(value & LINE_MASK), (value & 15) + 1);
+    let bytes = lines * LINE_BYTES;
+    let Some(cache) = hart.cache.as_mut().filter(|_| hart.x[31] & LINE_MASK == LINE_BYTES) else {
+        return false;
+    };
+    match map::place(first, 0) {
+        Place::Dram(offset) if offset + bytes <= core.chip.dram.size() => {
+            cache.write_back(core, offset, bytes, kind);
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Executes a cache operation with the operand `value` and the stride in x31.
 pub(crate) fn execute(
     hart: &mut Hart,
@@ -38,6 +55,13 @@ pub(crate) fn execute(
     }
     let has_level = matches!(operation, Operation::WriteBack(_) | Operation::Prefetch);
     let masked = value >> 63 != 0;
+    if !masked
+        && let Operation::WriteBack(kind) = operation
+        && level >= 2
+        && write_back_all(hart, core, value, kind)
+    {
+        return Ok(());
+    }
     let mut line = value & LINE_MASK;
     for bit in 0..=(value & 15) {
         if !masked || hart.tensor_mask >> bit & 1 != 0 {
@@ -56,7 +80,7 @@ pub(crate) fn execute(
             if let (Operation::WriteBack(kind), Some(cache), (Bank::Dram, offset), 2..) =
                 (operation, &mut hart.cache, at, level)
             {
-                cache.write_back(core, offset, kind);
+                cache.write_back(core, offset, LINE_BYTES, kind);
             }
             match (operation, core.chip.weak()) {
                 (Operation::WriteBack(kind), Some(mut weak)) => {

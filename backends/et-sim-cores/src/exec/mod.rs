@@ -131,13 +131,13 @@ pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op,
 }
 
 /// Executes instructions until the hart stops, at most `fuel` of them.
-pub(crate) fn run(hart: &mut Hart, core: &Core<'_>, fuel: u32) -> Event {
+pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
     let mut fuel = u64::from(fuel);
     'pages: loop {
         let pc = map::canonical(hart.pc);
         hart.pc = pc;
         let dram = &*core.chip.dram;
-        let page = map::physical(pc).and_then(|physical| core.code.page(dram, physical));
+        let page = map::physical(pc).and_then(|physical| core.page(physical));
         let Some(page) = page else {
             break Event::Trap { cause: event::FETCH_FAULT, tval: pc };
         };

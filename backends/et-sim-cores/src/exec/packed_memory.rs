@@ -174,7 +174,9 @@ fn execute(hart: &mut Hart, core: &Core<'_>, raw: u32, access: Access) -> Result
 }
 
 /// Gets what the shire's cache lacks of memory, if there is one; returns `false` if there is none.
-fn fetch(hart: &mut Hart, core: &Core<'_>, from: u64, size: u64) -> bool {
+#[cold]
+#[inline(never)]
+pub(crate) fn fetch(hart: &mut Hart, core: &Core<'_>, from: u64, size: u64) -> bool {
     if core.guards.are_at(from) || core.guards.are_at(from.wrapping_add(size - 1)) {
         return false;
     }

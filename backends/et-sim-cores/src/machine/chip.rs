@@ -1,10 +1,11 @@
 //! What harts share: memories, counters of the shires, and the mail slots of other harts.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::{FloatProfile, MachineConfig, MemoryModel};
-use crate::decode::code::CodeCache;
+use crate::decode::code::{CodeCache, Page};
 use crate::error::CoresError;
 use crate::exec::tensor::SCRATCHPAD_ON;
 use crate::exec::tensor::reduce::Message;
@@ -279,6 +280,22 @@ pub(crate) struct Core<'a> {
     pub(crate) guards: Guards,
     /// Makes a hart whose wait has ended runnable.
     pub(crate) wake: &'a dyn Fn(u32),
+    /// The page of code that was found last: harts of a shire are mostly in the same.
+    pub(crate) recent: Cell<Option<&'a Page>>,
+}
+
+impl<'a> Core<'a> {
+    /// Finds the page of code with `physical`; none if code cannot be executed there.
+    #[inline(always)]
+    pub(crate) fn page(&self, physical: u64) -> Option<&'a Page> {
+        match self.recent.get() {
+            Some(page) if self.code.is_current(page, physical) => Some(page),
+            _ => {
+                self.recent.set(self.code.page(&self.chip.dram, physical));
+                self.recent.get()
+            }
+        }
+    }
 }
 
 impl Core<'_> {

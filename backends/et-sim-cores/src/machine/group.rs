@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::machine::hart::Hart;
 use crate::machine::launch::HartExit;
+use crate::machine::near;
 use crate::machine::turn::{After, Run, Worker, lock, start};
 use crate::memory::map::HARTS_PER_SHIRE;
 
@@ -76,6 +77,10 @@ impl Worker<'_> {
             while waiting != 0 {
                 let index = waiting.trailing_zeros();
                 waiting &= waiting - 1;
+                // All harts together are more than the nearest cache holds.
+                if let Some(Some(next)) = state.harts.get(waiting.trailing_zeros() as usize) {
+                    near::bring(next.as_ref());
+                }
                 let slot = &mut state.harts[index as usize];
                 let id = shire * HARTS_PER_SHIRE + index;
                 let hart = slot.get_or_insert_with(|| start(run, &core, id, &mut cache));

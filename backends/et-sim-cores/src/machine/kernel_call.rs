@@ -26,8 +26,13 @@ pub(crate) enum Outcome {
     Leave(Option<HartExit>),
 }
 
-/// Handles a trap of `hart`. `cycles` is the cycle counter.
-pub(crate) fn handle(hart: &mut Hart, cause: u64, tval: u64, cycles: u64) -> Outcome {
+/// Handles a trap of `hart`. `cycles` reads the cycle counter.
+pub(crate) fn handle(
+    hart: &mut Hart,
+    cause: u64,
+    tval: u64,
+    cycles: impl FnOnce() -> u64,
+) -> Outcome {
     match cause {
         event::USER_CALL if hart.x[10] == RETURN => {
             let value = hart.x[11].cast_signed();
@@ -44,7 +49,7 @@ pub(crate) fn handle(hart: &mut Hart, cause: u64, tval: u64, cycles: u64) -> Out
                 // Cache maintenance: nothing to do without caches.
                 1..=6 | 11 | 301 | 302 => 0,
                 SHIRE_CACHE_BANK_OPERATION if BANK_OPERATIONS.contains(&hart.x[13]) => 0,
-                SHIRE_CACHE_COUNTERS | MEMORY_SHIRE_COUNTERS => cycles,
+                SHIRE_CACHE_COUNTERS | MEMORY_SHIRE_COUNTERS => cycles(),
                 _ => UNKNOWN,
             };
         }
@@ -64,7 +69,7 @@ mod tests {
     fn call(number: u64, a1: u64, a2: u64) -> (Outcome, u64, u64) {
         let mut hart = Hart::new(2081);
         (hart.x[10], hart.x[11], hart.x[12]) = (number, a1, a2);
-        let outcome = handle(&mut hart, event::USER_CALL, 0, 77);
+        let outcome = handle(&mut hart, event::USER_CALL, 0, || 77);
         (outcome, hart.x[10], hart.pc)
     }
 
@@ -92,7 +97,7 @@ mod tests {
         let operate = |operation| {
             let mut hart = Hart::new(0);
             (hart.x[10], hart.x[13]) = (7, operation);
-            assert_eq!(handle(&mut hart, event::USER_CALL, 0, 0), Outcome::Resume);
+            assert_eq!(handle(&mut hart, event::USER_CALL, 0, || 0), Outcome::Resume);
             hart.x[10]
         };
         for operation in [2, 3, 5, 6, 10] {
@@ -114,10 +119,10 @@ mod tests {
     fn reading_mhartid_is_emulated_and_nothing_else() {
         let mut hart = Hart::new(2081);
         let illegal = event::ILLEGAL;
-        assert_eq!(handle(&mut hart, illegal, 0xF140_2673, 0), Outcome::Resume);
+        assert_eq!(handle(&mut hart, illegal, 0xF140_2673, || 0), Outcome::Resume);
         assert_eq!((hart.x[12], hart.pc), (2081, 4));
         let tval = 0xF140_A673;
         let exit = HartExit::Exception { cause: illegal, tval };
-        assert_eq!(handle(&mut hart, illegal, tval, 0), Outcome::Leave(Some(exit)));
+        assert_eq!(handle(&mut hart, illegal, tval, || 0), Outcome::Leave(Some(exit)));
     }
 }

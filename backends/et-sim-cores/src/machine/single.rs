@@ -1,5 +1,6 @@
 //! One hart without firmware, stepped by hand: for debuggers and for tests of instructions.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -79,8 +80,13 @@ impl SingleHart {
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Step {
-        let core =
-            Core { chip: &self.chip, code: &self.code, guards: Guards::default(), wake: &|_| {} };
+        let core = Core {
+            chip: &self.chip,
+            code: &self.code,
+            guards: Guards::default(),
+            wake: &|_| {},
+            recent: Cell::new(None),
+        };
         if let Some(mut weak) = self.chip.weak() {
             weak.pass(&core);
         }
@@ -108,8 +114,13 @@ impl SingleHart {
     /// Completes all that is on its way to memory, and empties the caches, as the firmware does at
     /// the end of a kernel. No effect on flat memory, where nothing ever is on its way.
     pub fn write_back(&mut self) {
-        let core =
-            Core { chip: &self.chip, code: &self.code, guards: Guards::default(), wake: &|_| {} };
+        let core = Core {
+            chip: &self.chip,
+            code: &self.code,
+            guards: Guards::default(),
+            wake: &|_| {},
+            recent: Cell::new(None),
+        };
         if let Err(event) = tensor::finish_all(&mut self.hart, &core) {
             tracing::debug!(?event, "a tensor operation ended badly");
         }

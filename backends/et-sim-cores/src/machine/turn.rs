@@ -1,5 +1,6 @@
 //! One launch, and the turns that its harts take on a host thread.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -206,7 +207,13 @@ impl<'a> Worker<'a> {
 
     /// Returns what the harts of a launch reach.
     pub(crate) fn core<'c>(&'c self, run: &'c Run, wake: &'c dyn Fn(u32)) -> Core<'c> {
-        Core { chip: &self.inner.chip, code: &run.code, guards: run.guards, wake }
+        Core {
+            chip: &self.inner.chip,
+            code: &run.code,
+            guards: run.guards,
+            wake,
+            recent: Cell::new(None),
+        }
     }
 
     /// Gives one hart a turn.
@@ -233,7 +240,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    pub(crate) fn execute(&self, run: &Run, core: &Core<'_>, hart: &mut Hart) -> After {
+    pub(crate) fn execute<'c>(&self, run: &Run, core: &'c Core<'c>, hart: &mut Hart) -> After {
         let fuel = match core.chip.weak() {
             None if hart.cache.is_some() => LONGEST_TURN,
             None => self.inner.config.fuel,
@@ -266,8 +273,7 @@ impl<'a> Worker<'a> {
                             cache.environment_call(core, &hart.x);
                         }
                     }
-                    let cycles = core.chip.clock.cycles();
-                    match kernel_call::handle(hart, cause, tval, cycles) {
+                    match kernel_call::handle(hart, cause, tval, || core.chip.clock.cycles()) {
                         Outcome::Resume => {
                             // The call takes fuel too, or a loop of calls would last forever.
                             hart.retired += 1;

@@ -42,7 +42,7 @@ impl Guards {
         let low = stack.top.checked_sub(span)?;
         let inverse = u64::MAX / u64::from(bytes_per_hart) + 1;
         let guard_bytes = stack.guard_bytes.min(bytes_per_hart.into());
-        let guarded = inverse.checked_mul(guard_bytes).unwrap_or(u64::MAX);
+        let guarded = inverse.saturating_mul(guard_bytes);
         Some(Self { low, span, inverse, guarded, guard_bytes })
     }
 

@@ -14,6 +14,7 @@
 //!
 //! Spec: ISA §3.1, §3.2, §3.7; device interface §8, §9.4, §14
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use crate::machine::chip::Core;
@@ -219,7 +220,8 @@ impl Private {
     pub(crate) fn near(&self, effective: u64, len: u64) -> Option<&[u8]> {
         let (number, at) = self.find(effective)?;
         let frame = self.frames.get(number)?;
-        frame.bytes.get(at..at + len as usize).filter(|_| frame.has(at, len as usize))
+        let bytes = frame.bytes.get(at..at + len as usize)?;
+        if frame.has(at, len as usize) { Some(bytes) } else { None }
     }
 
     /// Stores 32 bytes at an effective address, if they are in one line; unless they are whole
@@ -351,14 +353,40 @@ impl Private {
         (self.next, self.last) = (1, 0);
     }
 
-    /// Writes the line at an offset in DRAM back, if something of it is there.
-    pub(crate) fn write_back(&mut self, core: &Core<'_>, offset: u64, kind: WriteBack) {
-        let Some((number @ 1.., at)) = self.find(offset + DRAM_BASE) else { return };
-        let line = at / LINE_BYTES;
-        self.put(core, number, self.page_of[number], line);
-        if kind == WriteBack::Evict {
+    /// Writes lines from an offset in DRAM on back, as far as something of them is there.
+    pub(crate) fn write_back(&mut self, core: &Core<'_>, offset: u64, bytes: u64, kind: WriteBack) {
+        let (mut at, end) = (offset & !(LINE_BYTES as u64 - 1), offset + bytes);
+        while at < end {
+            let page = (at >> PAGE_SHIFT) as usize;
+            let next = end.min((page as u64 + 1) << PAGE_SHIFT);
+            let number = usize::from(self.pages[page]);
+            if number != 0 {
+                let lines = |at: u64| (at as usize).div_ceil(LINE_BYTES);
+                let first = lines(at % PAGE_BYTES as u64);
+                self.write_lines(core, number, first..first + lines(next - at), kind);
+            }
+            at = next;
+        }
+    }
+
+    fn write_lines(
+        &mut self,
+        core: &Core<'_>,
+        number: usize,
+        lines: Range<usize>,
+        kind: WriteBack,
+    ) {
+        let page = self.page_of[number];
+        for line in lines {
             let (group, first) = words_of(line);
-            self.frames[number].groups[group].valid &= !(0xFF << first);
+            let frame = &mut self.frames[number];
+            if frame.groups[group].written >> first & 0xFF != 0 || frame.has_parts >> line & 1 != 0
+            {
+                self.put(core, number, page, line);
+            }
+            if kind == WriteBack::Evict {
+                self.frames[number].groups[group].valid &= !(0xFF << first);
+            }
         }
     }
 
