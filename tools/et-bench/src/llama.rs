@@ -3,10 +3,12 @@
 #![expect(unsafe_code, reason = "calls the C interface as C does")]
 
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
+use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use et::Launch;
 use et_capi::{
     ET_ABI_VERSION, et_device_close, et_device_open, et_event_free, et_event_wait, et_init,
@@ -21,6 +23,9 @@ use crate::host::{ADD, NULL_DEVICE};
 const WAIT: Duration = Duration::from_secs(30);
 const LAUNCHES: u32 = 20_000;
 const RUNS: usize = 9;
+const SPIN_PACKED: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_packed.elf");
+/// The card of llama.cpp's programs: kernels rely on private caches.
+const CARD: &str = "sim:memory=private";
 
 /// Hands the figures to `take`.
 pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
@@ -28,7 +33,110 @@ pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     take(launch("launch_us_2048_harts", 0)?);
     // The same with work for each.
     take(launch("launch_add_us_2048_harts", 65_536)?);
+    take(packed_gflops()?);
+    take(packed_ns()?);
+    programs(take)
+}
+
+/// Seconds of a launch of the packed kernel on one host core, and the instructions of a hart in it.
+fn packed(iterations: u64, has_data: bool) -> anyhow::Result<(Vec<f64>, u64)> {
+    let device = et::open("sim:memory=private,shires=1,dram=1GiB,threads=1")?;
+    let harts = u64::from(device.properties().harts);
+    let kernel = device.load_kernel("spin_packed", SPIN_PACKED)?;
+    let (out, data) = (device.alloc(8 * harts)?, device.alloc(4096)?);
+    let stream = device.default_stream();
+    // Floats and weights that are not zero, nor special.
+    stream.fill(&data, 0x3F)?.wait(WAIT)?;
+    let launch = Launch::new(&kernel).u64(iterations).buffer(&out);
+    let launch = if has_data { launch.buffer(&data) } else { launch.u64(0) };
+    let runs = repeat(RUNS, || {
+        let start = Instant::now();
+        stream.launch(&launch)?.wait(WAIT)?;
+        Ok(start.elapsed().as_secs_f64())
+    })?;
+    drop((out, data, kernel));
+    device.close();
+    Ok((runs, harts))
+}
+
+/// Independent fused operations on eight lanes, which count twice.
+fn packed_gflops() -> anyhow::Result<Figure> {
+    const ITERATIONS: u64 = 20_000;
+    let (runs, harts) = packed(ITERATIONS, false)?;
+    let operations = (ITERATIONS * harts * 8 * 8 * 2) as f64;
+    let runs: Vec<f64> = runs.iter().map(|seconds| operations / seconds / 1e9).collect();
+    let floor = ("scalar operations by the host, millions", floor::native_fp_mips());
+    Ok(Figure::new("packed_gflops", "thousand million operations per second", &runs, floor))
+}
+
+/// A packed instruction of a product with 8-bit weights: of 17, a quarter each loads floats,
+/// gathers bytes, converts them, and multiplies and adds.
+fn packed_ns() -> anyhow::Result<Figure> {
+    const ITERATIONS: u64 = 10_000;
+    let (runs, harts) = packed(ITERATIONS, true)?;
+    let instructions = (ITERATIONS * harts * 17) as f64;
+    let runs: Vec<f64> = runs.iter().map(|seconds| seconds * 1e9 / instructions).collect();
+    let floor = ("cache line to another core and back, us", floor::round_trip_us());
+    Ok(Figure::new("packed_ns", "ns", &runs, floor))
+}
+
+/// What llama.cpp's programs reach, if `cargo xtask llama` has built them.
+fn programs(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    let Some(shop) = shop().filter(|shop| shop.join("ready").exists()) else {
+        println!("llama_tokens_per_s: skipped, because llama.cpp was not built here");
+        println!("llama_ops_cases_per_s: skipped, because llama.cpp was not built here");
+        return Ok(());
+    };
+    let model = shop.join("model-q8_0.gguf");
+    let mut completion = Command::new(shop.join("build-0.3.36/bin/llama-completion"));
+    completion.args(["-ngl", "99", "-dev", "ET0", "-fa", "off", "-c", "256", "-n", "9"]);
+    completion.args(["--temp", "0", "-p", "The capital of France is", "-no-cnv", "--no-warmup"]);
+    completion.arg("-m").arg(model).env("ET_DEVICE", CARD);
+    let mut speeds = Vec::new();
+    for _ in 0..3 {
+        let output = completion.output().context("running llama-completion")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        speeds.push(tokens_per_s(&said).context("llama-completion says no speed")?);
+    }
+    let floor = ("the original stack and its emulator", 0.01);
+    take(Figure::new("llama_tokens_per_s", "per second", &speeds, floor));
+
+    let mut operators = Command::new(shop.join("test-backend-ops"));
+    operators.args(["test", "-b", "ET0", "-o", "ADD,RMS_NORM,SOFT_MAX,MEAN"]);
+    operators.env("ET_DEVICE", CARD);
+    let mut speeds = Vec::new();
+    for _ in 0..3 {
+        let start = Instant::now();
+        let output = operators.output().context("running test-backend-ops")?;
+        let seconds = start.elapsed().as_secs_f64();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let cases = cases(&said).context("test-backend-ops says no sum")?;
+        speeds.push(f64::from(cases) / seconds);
+    }
+    let floor = ("the original stack and its emulator", 1.0);
+    take(Figure::new("llama_ops_cases_per_s", "per second", &speeds, floor));
     Ok(())
+}
+
+/// Where `cargo xtask llama` keeps what it builds.
+fn shop() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    folder("ET_LLAMA_WORK").or_else(|| Some(cache()?.join("et-llama-1")))
+}
+
+/// Tokens per second, as llama.cpp measures them while it makes text.
+fn tokens_per_s(said: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains("eval time") && !line.contains("prompt"))?;
+    let (before, _) = line.split_once(" tokens per second")?;
+    before.rsplit([' ', ',']).find(|word| !word.is_empty())?.parse().ok()
+}
+
+/// How many cases passed, if all did.
+fn cases(said: &str) -> Option<u32> {
+    let sum = said.lines().find_map(|line| line.trim().strip_suffix(" tests passed"))?;
+    let (passed, all) = sum.split_once('/')?;
+    passed.parse().ok().filter(|_| passed == all)
 }
 
 /// A call of the C interface that gives a result.
@@ -91,7 +199,7 @@ fn overhead() -> anyhow::Result<Figure> {
 
 /// Adds two vectors of so many floats on all compute harts.
 fn launch(name: &'static str, floats: u64) -> anyhow::Result<Figure> {
-    let device = et::open("sim:memory=private")?;
+    let device = et::open(CARD)?;
     let kernel = device.load_kernel("add", ADD)?;
     let memory = device.alloc(4 * floats.max(16))?;
     let stream = device.default_stream();
@@ -109,4 +217,19 @@ fn launch(name: &'static str, floats: u64) -> anyhow::Result<Figure> {
         &runs,
         ("cache line to another core and back", floor::round_trip_us()),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_and_sums_are_found_in_what_programs_say() {
+        let said = "prompt eval time = 10 ms / 5 tokens (2 ms per token, 500.00 tokens per second)\n\
+            x:   eval time = 90 ms / 15 runs ( 6 ms per token,   166.67 tokens per second)\n";
+        assert_eq!(tokens_per_s(said), Some(166.67));
+        assert_eq!(tokens_per_s(""), None);
+        assert_eq!(cases("a\n  3/3 tests passed\n"), Some(3));
+        assert_eq!(cases("a\n  2/3 tests passed\n"), None);
+    }
 }

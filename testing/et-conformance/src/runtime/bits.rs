@@ -219,5 +219,14 @@ fn spinning_kernels_count_every_iteration<H: Hal>(rig: &Rig<H>) -> Result<(), Fa
             same(name, &bench.download::<u64>(&out)?, &vec![iterations; harts])?;
         }
     }
+    // Floats, and weights behind them.
+    let data = bench.upload(&[0x3F3F_3F3F_u32; 40])?;
+    for has_data in [false, true] {
+        let kernel = bench.load("spin_packed")?;
+        let out = bench.zeroed(8 * harts as u64)?;
+        let launch = Launch::new(&kernel).u64(1000).buffer(&out);
+        bench.run(&if has_data { launch.buffer(&data) } else { launch.u64(0) })?;
+        same("spin_packed", &bench.download::<u64>(&out)?, &vec![1000; harts])?;
+    }
     Ok(())
 }
