@@ -464,8 +464,8 @@ impl Board {
     /// Makes the device do one more thing wrong, from now on; returns when its firmware knows.
     ///
     /// Counts of the fault start now. A fault of the boot, or of the registers, shows at every boot
-    /// that follows. All others end with the next reset of the endpoint, but for those of interrupts,
-    /// which stay. [`Fault::Ecc`] is counted, and announced, at once.
+    /// that follows. All others end with the next reset of the endpoint, but for those of
+    /// interrupts, which stay. [`Fault::Ecc`] is counted, and announced, at once.
     pub fn inject(&self, fault: Fault) {
         let slot = &self.slot;
         if fault.is_of_boot() {

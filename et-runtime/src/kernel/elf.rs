@@ -286,8 +286,8 @@ impl KernelImage {
         self.link_base
     }
 
-    /// Returns `true` if the kernel has memory of its own to write: variables that keep their values
-    /// from launch to launch.
+    /// Returns `true` if the kernel has memory of its own to write: variables that keep their
+    /// values from launch to launch.
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.is_writable

@@ -148,8 +148,8 @@ impl<W: Write> ProfileWriter<W> {
         })
     }
 
-    /// Adds what kernels or firmware have traced, by hart: regions, counters, and everything else as
-    /// marks.
+    /// Adds what kernels or firmware have traced, by hart: regions, counters, and everything else
+    /// as marks.
     ///
     /// # Errors
     /// Those of the writer.

@@ -203,8 +203,8 @@ impl<H: Hal> Stream<H> {
         self.copy_all("copy on device", &list)
     }
 
-    /// Does several copies as one operation; they are not ordered among themselves. Small ones share
-    /// commands, as far as the device's limits for lists allow; large ones are divided.
+    /// Does several copies as one operation; they are not ordered among themselves. Small ones
+    /// share commands, as far as the device's limits for lists allow; large ones are divided.
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is

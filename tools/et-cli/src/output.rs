@@ -1,7 +1,7 @@
 //! Text for people, JSON for machines.
 //!
-//! `println!` and `print!` of this program do not panic: what cannot be written ends the output, and
-//! [`finish`] says so. A reader that has seen enough, as `head`, is no failure.
+//! `println!` and `print!` of this program do not panic: what cannot be written ends the output,
+//! and [`finish`] says so. A reader that has seen enough, as `head`, is no failure.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};

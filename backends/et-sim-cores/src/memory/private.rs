@@ -9,8 +9,8 @@
 //! Pages of 4 KiB have a frame, found by a table, with a bit per word of 8 bytes that is there. A
 //! word that is written as a whole need not be fetched before.
 //!
-//! The stacks of a launch are not cached. No other shire looks at them, so there is no difference to
-//! see; but a launch of all harts has megabytes of them, and each line would be copied twice.
+//! The stacks of a launch are not cached. No other shire looks at them, so there is no difference
+//! to see; but a launch of all harts has megabytes of them, and each line would be copied twice.
 //!
 //! Spec: ISA §3.1, §3.2, §3.7; device interface §8, §9.4, §14
 
