@@ -1,6 +1,7 @@
 //! A record of what happened, for profilers.
 
 mod clock;
+mod fit;
 mod harts;
 mod write;
 
@@ -15,7 +16,8 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock
 use crate::timeline::Timeline;
 
 pub use clock::DeviceSpan;
-pub use write::{ClockFit, ProfileFormat, ProfileWriter};
+pub use fit::ClockFit;
+pub use write::{ProfileFormat, ProfileWriter};
 
 /// Recorders; a thread that completes operations uses one of them, mostly alone.
 const SHARDS: usize = 16;

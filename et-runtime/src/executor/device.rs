@@ -223,11 +223,11 @@ impl<H: Hal> Check for Checker<H> {
         }
         for task in 0..count(view.len()) {
             let Work::Kernel(kernel) = view.work(task) else { continue };
-            if !kernel.inner.code().whole().belongs_to(&self.memory) {
+            if !kernel.inner.code.belongs_to(&self.memory) {
                 return Err(RunError::OtherDevice);
             }
             // Harts that are at work already do not order it behind the copy.
-            kernel.inner.image.wait().map_err(RunError::Device)?;
+            kernel.image.wait().map_err(RunError::Device)?;
             if let Some(asked) = view.shires(task)
                 && (asked == 0 || asked & !self.shires != 0)
             {

@@ -26,6 +26,7 @@ mod cores;
 mod device;
 mod driver;
 mod engine;
+mod export;
 mod failure;
 mod handle;
 mod harts;

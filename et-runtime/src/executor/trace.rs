@@ -1,6 +1,5 @@
 //! When tasks ran, and where.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ids::count;
-use super::{Outcome, TaskState};
 use crate::graph::{Graph, TaskId};
 
 /// One task of a recorded run.
@@ -155,7 +153,12 @@ impl RunTrace {
         self.write(graph, &json!({}), out)
     }
 
-    fn write(&self, graph: &Graph, other: &Value, out: &mut dyn Write) -> std::io::Result<()> {
+    pub(super) fn write(
+        &self,
+        graph: &Graph,
+        other: &Value,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
         let mut events = vec![
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "task graph"}}),
         ];
@@ -204,39 +207,6 @@ impl RunTrace {
     }
 }
 
-impl Outcome {
-    /// Writes what [`RunTrace::write_chrome_json`] does, without spans if the launch asked for no
-    /// trace; in addition, under `otherData`, what became of the tasks that are not complete, and
-    /// why.
-    ///
-    /// # Errors
-    /// Those of the writer.
-    pub fn write_chrome_json(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        let failures: HashMap<TaskId, String> =
-            self.failures.iter().map(|(task, why)| (*task, why.to_string())).collect();
-        let graph = self.graph();
-        let tasks = graph.tasks().filter(|task| self.state(*task) != TaskState::Complete);
-        let tasks: Vec<_> = tasks
-            .map(|task| {
-                json!({
-                    "task": task.index(), "name": graph.name(task),
-                    "function": graph.function(task), "state": self.state(task).to_string(),
-                    "error": failures.get(&task),
-                    "root_cause": self.root_cause(task).map(TaskId::index),
-                })
-            })
-            .collect();
-        let other = json!({
-            "place": self.place(), "elapsed_us": micros(self.elapsed()), "tasks": graph.len(),
-            "incomplete": tasks,
-        });
-        match self.trace() {
-            Some(trace) => trace.write(graph, &other, out),
-            None => Recorder::new(0, Duration::ZERO).finish().write(graph, &other, out),
-        }
-    }
-}
-
-fn micros(time: Duration) -> f64 {
+pub(super) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }

@@ -437,7 +437,7 @@ impl GraphBuilder {
     ) -> Result<Option<&'a Arc<DeviceMemory>>, GraphError> {
         let mut memory = self.memory.as_ref();
         if let Some(Function::Kernel(kernel)) = self.functions.get(function.index()) {
-            let own = kernel.inner.code().memory();
+            let own = kernel.inner.code.memory();
             if !Arc::ptr_eq(memory.get_or_insert(own), own) {
                 return Err(GraphError::KernelOfAnotherDevice {
                     task,

@@ -4,45 +4,8 @@ use std::sync::Arc;
 
 use et_hal::DeviceAddr;
 
-use super::{Image, KernelImage, Location, Program};
-use crate::memory::DeviceBuffer;
+use super::{Image, KernelInner, Location};
 use crate::{Error, Result};
-
-/// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args
-/// *, const struct kernel_environment *, uint64_t part, uint64_t parts)`.
-const TASK_SYMBOL: &str = "et_task";
-
-#[derive(Debug)]
-pub(crate) struct KernelInner {
-    pub(crate) program: Arc<Program>,
-    pub(crate) entry: DeviceAddr,
-    /// The function that does a part of the work as a task, if the kernel has one.
-    pub(crate) task: Option<DeviceAddr>,
-    pub(crate) image: Arc<Image>,
-}
-
-impl KernelInner {
-    pub(crate) fn new(
-        name: Arc<str>,
-        layout: &KernelImage,
-        entry_offset: u64,
-        image: Arc<Image>,
-    ) -> Self {
-        let task = layout.entry(Some(TASK_SYMBOL)).ok();
-        let load = image.code.addr().as_u64();
-        let bias = load.wrapping_sub(layout.link_base());
-        let elf = Arc::clone(&image.elf);
-        let program = Program::new(name, load..load + image.code.len_bytes(), bias, elf);
-        let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
-        let task = task.map(|offset| DeviceAddr::new(load.wrapping_add(offset)));
-        Self { program: Arc::new(program), entry, task, image }
-    }
-
-    /// The memory of its image.
-    pub(crate) fn code(&self) -> &DeviceBuffer {
-        &self.image.code
-    }
-}
 
 /// A kernel in device memory, ready to be launched.
 ///
@@ -51,6 +14,7 @@ impl KernelInner {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(crate) inner: Arc<KernelInner>,
+    pub(crate) image: Arc<Image>,
 }
 
 impl Kernel {
@@ -76,13 +40,13 @@ impl Kernel {
     /// Returns where it was loaded.
     #[must_use]
     pub fn load_address(&self) -> DeviceAddr {
-        self.inner.code().addr()
+        self.inner.code.addr()
     }
 
     /// Returns the bytes it occupies in device memory.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
-        self.inner.code().len_bytes()
+        self.inner.code.len_bytes()
     }
 
     /// Finds the function and source line of a device address; `None` if it is not in this kernel.
@@ -100,7 +64,7 @@ impl Kernel {
             Ok(_) => Ok(()),
             Err(inner) => {
                 let error = Error::KernelInUse { name: Arc::clone(&inner.program.name) };
-                Err((Self { inner }, error))
+                Err((Self { inner, image: self.image }, error))
             }
         }
     }

@@ -180,7 +180,7 @@ impl Launched {
         let Wire::Launch(wire) = wire else { return failure };
         let LaunchWire { launch, payload } = &**wire;
         let kept = self.is_dumpable.then(|| Kept {
-            code: self.kernel.code().whole(),
+            code: self.kernel.code.clone(),
             uses: self.uses.clone(),
             stack: self.stack.clone(),
         });

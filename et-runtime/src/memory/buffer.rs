@@ -160,10 +160,6 @@ impl DeviceBuffer {
         self.whole().slice(range)
     }
 
-    pub(crate) fn memory(&self) -> &Arc<DeviceMemory> {
-        &self.allocation.memory
-    }
-
     /// Returns the whole buffer as a slice.
     #[must_use]
     pub fn whole(&self) -> DeviceSlice {

@@ -21,7 +21,7 @@ impl<H: Hal> Stream<H> {
         let link = self.link();
         let bytes = launch.args.as_bytes();
         let (mut message, trace) = self.check(launch)?;
-        if let Some(copy) = launch.kernel.inner.image.pending()? {
+        if let Some(copy) = launch.kernel.image.pending()? {
             self.wait_for(&copy);
         }
         let mut uses = launch.uses.clone();
@@ -86,9 +86,9 @@ impl<H: Hal> Stream<H> {
     fn check(&self, launch: &Launch) -> Result<(ops::Launch<'static>, Option<TraceConfig>)> {
         let link = self.link();
         let shire_mask = launch.checked_mask(link.available_shires())?;
-        let code = launch.kernel.inner.code().whole();
+        let code = &launch.kernel.inner.code;
         let traced = launch.trace.as_ref().map(|trace| &trace.buffer);
-        let mut used = launch.uses.iter().chain([&code]).chain(traced);
+        let mut used = launch.uses.iter().chain([code]).chain(traced);
         if used.any(|slice| !slice.belongs_to(&link.memory)) {
             // Of a device that was reset everything is stale.
             return Err(link.refusal().unwrap_or(Error::ForeignBuffer));

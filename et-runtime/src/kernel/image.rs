@@ -1,0 +1,97 @@
+//! Kernel files on the device.
+
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::Result;
+use crate::event::Event;
+use crate::memory::DeviceBuffer;
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
+
+/// The bytes of a kernel file in device memory, or on their way there.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) code: DeviceBuffer,
+    pub(crate) elf: Arc<[u8]>,
+    is_loaded: AtomicBool,
+    loading: Mutex<Loading>,
+    /// How long the copy may take if someone has to wait for it.
+    patience: Duration,
+}
+
+#[derive(Debug)]
+enum Loading {
+    Runs(Event),
+    Ended(Result<()>),
+}
+
+impl Image {
+    /// `event` is that of the copy to `code`.
+    pub(crate) fn new(
+        code: DeviceBuffer,
+        elf: Arc<[u8]>,
+        event: &Event,
+        patience: Duration,
+    ) -> Arc<Self> {
+        let loading = Mutex::new(Loading::Runs(event.clone()));
+        let is_loaded = AtomicBool::new(false);
+        let image = Arc::new(Self { code, elf, is_loaded, loading, patience });
+        let its = Arc::downgrade(&image);
+        event.on_done_first(move |outcome| {
+            if let Some(image) = its.upgrade() {
+                image.settle(outcome.as_ref().map(drop).map_err(Clone::clone));
+            }
+        });
+        image
+    }
+
+    fn settle(&self, outcome: Result<()>) {
+        let is_loaded = outcome.is_ok();
+        let before = std::mem::replace(&mut *lock(&self.loading), Loading::Ended(outcome));
+        // Relaxed: whoever reads it sends a command, which is behind the copy in any case.
+        self.is_loaded.store(is_loaded, Ordering::Relaxed);
+        drop(before);
+    }
+
+    /// Returns the event of the copy that launches have to wait for, if it has not ended.
+    ///
+    /// # Errors
+    /// The failure of the copy.
+    #[inline]
+    pub(crate) fn pending(&self) -> Result<Option<Event>> {
+        if self.is_loaded.load(Ordering::Relaxed) { Ok(None) } else { self.look() }
+    }
+
+    #[cold]
+    fn look(&self) -> Result<Option<Event>> {
+        match &*lock(&self.loading) {
+            Loading::Runs(event) => Ok(Some(event.clone())),
+            Loading::Ended(outcome) => outcome.clone().map(|()| None),
+        }
+    }
+
+    /// Waits until it is on the device.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.pending()?.map_or(Ok(()), |event| event.wait(self.patience).map(drop))
+    }
+}
+
+/// Images that are on the device, by what is in their files.
+///
+/// Only of files with nothing to write: two kernels that have variables must not share them.
+#[derive(Debug, Default)]
+pub(crate) struct Images(Mutex<HashMap<Arc<[u8]>, Weak<Image>>>);
+
+impl Images {
+    pub(crate) fn find(&self, elf: &[u8]) -> Option<Arc<Image>> {
+        let image = lock(&self.0).get(elf)?.upgrade()?;
+        image.pending().is_ok().then_some(image)
+    }
+
+    pub(crate) fn insert(&self, image: &Arc<Image>) {
+        let mut images = lock(&self.0);
+        images.retain(|_, image| image.strong_count() != 0);
+        images.insert(Arc::clone(&image.elf), Arc::downgrade(image));
+    }
+}
