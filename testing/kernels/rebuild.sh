@@ -149,8 +149,8 @@ for source in src/*.c src/*.S; do
     # the first still takes the labels they refer to for used.
     "${prefix}objcopy" --remove-relocations=.text --remove-relocations='.debug_*' \
         "$work/linked" "$work/slim"
-    # shellcheck disable=SC2016 # symbols named $x mark code; that is no variable
-    "${prefix}objcopy" --wildcard --strip-symbol='.L*' --strip-symbol='$x*' \
+    # shellcheck disable=SC2016 # symbols named $x and $d mark code and data; those are no variables
+    "${prefix}objcopy" --wildcard --strip-symbol='.L*' --strip-symbol='$x*' --strip-symbol='$d*' \
         "$work/slim" "$work/elf/$name.elf"
     chmod 644 "$work/elf/$name.elf"
     # Graphs find tasks by name.

@@ -16,8 +16,8 @@
 entry_point:
     ld      t0, 0(a0)
     ld      t1, 8(a0)
+    et_index t2, a1             /* uses t5 and t6 */
     ld      t5, 16(a0)
-    et_index t2, a1
     slli    t2, t2, 3
     add     t1, t1, t2
 
