@@ -128,9 +128,11 @@ fn host_and_device_memory_is_aligned_as_asked<H: Hal>(rig: &Rig<H>) -> Result<()
     let bench = Bench::open(rig)?;
     let mut kept = Vec::new();
     for align in (0..=21).map(|power| 1usize << power) {
+        // Without an IOMMU pieces of host memory are small.
+        let on_host = align.min(64 << 10);
         for len in [1, 100, 5000] {
-            let host = bench.device.host_buffer_for(DeviceAccess::ReadWrite, len, align)?;
-            check!(host.bus_addr().is_aligned_to(align as u64), "{host:?} is not at {align}");
+            let host = bench.device.host_buffer_for(DeviceAccess::ReadWrite, len, on_host)?;
+            check!(host.bus_addr().is_aligned_to(on_host as u64), "{host:?} is not at {on_host}");
             check_eq!(host.len_bytes(), len, "the length of a host buffer");
             let device = bench.device.alloc_aligned(len as u64, align as u64)?;
             check!(device.addr().is_aligned_to(align as u64), "{device:?} is not at {align}");
