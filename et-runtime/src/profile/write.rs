@@ -92,22 +92,31 @@ impl<W: Write> ProfileWriter<W> {
     /// # Errors
     /// Those of the writer.
     pub fn write_trace(&mut self, trace: &Trace) -> io::Result<()> {
-        let regions = trace.regions();
-        let regions = regions.iter().filter_map(|region| match self.format {
-            ProfileFormat::Csv => None,
-            ProfileFormat::JsonLines => Some(harts::region_line(region, &self.clock)),
-            ProfileFormat::Chrome => harts::region_slice(region, &self.clock),
-        });
-        let entries = trace.entries().filter_map(|(source, entry)| match self.format {
-            ProfileFormat::Csv => None,
-            ProfileFormat::JsonLines => harts::entry_line(source, &entry, &self.clock),
-            ProfileFormat::Chrome => harts::entry_event(source, &entry, &self.clock),
-        });
-        let found: Vec<Value> = regions.chain(entries).collect();
-        found.iter().try_for_each(|value| match self.format {
-            ProfileFormat::Chrome => self.event(value),
-            _ => self.line(value),
-        })
+        let clock = self.clock;
+        match self.format {
+            ProfileFormat::Csv => Ok(()),
+            ProfileFormat::JsonLines => {
+                let mut regions =
+                    trace.regions().into_iter().map(|region| harts::region_line(&region, &clock));
+                regions.try_for_each(|line| self.line(&line))?;
+                let mut entries = trace.entries();
+                entries.try_for_each(|(source, entry)| {
+                    harts::entry_line(source, &entry, &clock)
+                        .map_or(Ok(()), |line| self.line(&line))
+                })
+            }
+            ProfileFormat::Chrome => {
+                let regions = trace.regions();
+                let mut slices =
+                    regions.iter().filter_map(|region| harts::region_slice(region, &clock));
+                slices.try_for_each(|slice| self.event(&slice))?;
+                let mut entries = trace.entries();
+                entries.try_for_each(|(source, entry)| {
+                    harts::entry_event(source, &entry, &clock)
+                        .map_or(Ok(()), |event| self.event(&event))
+                })
+            }
+        }
     }
 
     /// Returns where the device's clock is, as far as is known.
@@ -223,20 +232,16 @@ mod tests {
 
     use super::*;
 
-    fn timeline(sent: u64, completed: u64, start: u64, execute: u64) -> Timeline {
-        let time = Duration::from_nanos;
-        let device = Some(Times { start, wait: 0, execute });
-        Timeline { queued: time(sent), sent: time(sent), completed: time(completed), device }
-    }
-
     #[test]
     fn names_with_quotes_stay_one_field() {
+        let (sent, completed) = (Duration::from_micros(1), Duration::from_micros(3));
+        let device = Some(Times { start: 5, wait: 0, execute: 6 });
         let record = Record {
             name: "launch",
             kernel: Some("a,\"b\"".into()),
             id: 7,
             stream: 1,
-            timeline: timeline(1000, 3000, 5, 6),
+            timeline: Timeline { queued: sent, sent, completed, device },
             failed: false,
             error: None,
         };
