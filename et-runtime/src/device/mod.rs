@@ -210,9 +210,9 @@ impl<H: Hal> Device<H> {
         let name = name.into();
         let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
         layout.entry(entry).map_err(|error| refused(&name, error))?;
-        let (module, _) = self.place_module(&name, layout, elf)?;
-        module.image.wait().map_err(failed(&name))?;
-        module.entry(name, entry)
+        let (image, _) = self.place(&layout, elf).map_err(failed(&name))?;
+        image.wait().map_err(failed(&name))?;
+        Module { name: Arc::clone(&name), layout, image }.entry(name, entry)
     }
 
     /// Loads a kernel file, of which one or more functions are to be launched. It is copied once,
@@ -232,7 +232,9 @@ impl<H: Hal> Device<H> {
     pub fn load_module(&self, name: &str, elf: &[u8]) -> Result<(Module, Event), LoadError> {
         let name = name.into();
         let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
-        self.place_module(&name, layout, elf)
+        let (image, copy) = self.place(&layout, elf).map_err(failed(&name))?;
+        let event = copy.map_or_else(|| self.stream().barrier(), Ok).map_err(failed(&name))?;
+        Ok((Module { name, layout, image }, event))
     }
 
     /// Puts the kernels that the runtime brings along on the device, if they are not there.
@@ -244,24 +246,14 @@ impl<H: Hal> Device<H> {
         Ok(Builtins::new(module))
     }
 
-    fn place_module(
-        &self,
-        name: &Arc<str>,
-        layout: KernelImage,
-        elf: &[u8],
-    ) -> Result<(Module, Event), LoadError> {
-        let placed = self.share_image(&layout, elf).map_err(failed(name))?;
-        let (image, event) = placed;
-        Ok((Module { name: Arc::clone(name), layout, image }, event))
-    }
-
-    fn share_image(&self, layout: &KernelImage, elf: &[u8]) -> Result<(Arc<Image>, Event)> {
+    /// Finds or makes the image of a file; with the event of its copy, if that is under way.
+    fn place(&self, layout: &KernelImage, elf: &[u8]) -> Result<(Arc<Image>, Option<Event>)> {
         if let Some(error) = self.link.refusal() {
             return Err(error);
         }
         let may_share = !layout.is_writable();
         if may_share && let Some(image) = self.images.find(elf) {
-            let event = image.pending()?.map_or_else(|| self.stream().barrier(), Ok)?;
+            let event = image.pending()?;
             return Ok((image, event));
         }
         let align = layout.align_bytes().max(4096);
@@ -273,7 +265,7 @@ impl<H: Hal> Device<H> {
         if may_share {
             self.images.insert(&image);
         }
-        Ok((image, event))
+        Ok((image, Some(event)))
     }
 
     /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that
