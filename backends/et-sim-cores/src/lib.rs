@@ -7,6 +7,7 @@ mod exec;
 mod float;
 mod machine;
 mod memory;
+mod near;
 
 pub use config::{ALL_SHIRES, CreditAbort, FloatProfile, MachineConfig, MemoryModel, Timing};
 pub use error::CoresError;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::machine::hart::Hart;
 use crate::machine::launch::HartExit;
-use crate::machine::near;
 use crate::machine::turn::{After, Run, Worker, lock, start};
 use crate::memory::map::HARTS_PER_SHIRE;
+use crate::near;
 
 /// Longest turn of a hart, in instructions.
 pub(crate) const LONGEST_TURN: u32 = 50;

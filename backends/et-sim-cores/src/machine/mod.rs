@@ -6,7 +6,6 @@ pub(crate) mod group;
 pub(crate) mod hart;
 pub(crate) mod kernel_call;
 pub(crate) mod launch;
-mod near;
 pub(crate) mod sched;
 pub(crate) mod single;
 pub(crate) mod turn;

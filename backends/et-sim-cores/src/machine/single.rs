@@ -44,6 +44,11 @@ pub struct SingleHart {
     restarts: u64,
 }
 
+/// What surrounds the hart: no stacks, and no others to wake.
+fn core<'a>(chip: &'a Chip, code: &'a CodeCache) -> Core<'a> {
+    Core { chip, code, guards: Guards::default(), wake: &|_| {}, recent: Cell::new(None) }
+}
+
 impl SingleHart {
     /// Creates a hart on `dram`.
     ///
@@ -80,13 +85,7 @@ impl SingleHart {
 
     /// Executes one instruction.
     pub fn step(&mut self) -> Step {
-        let core = Core {
-            chip: &self.chip,
-            code: &self.code,
-            guards: Guards::default(),
-            wake: &|_| {},
-            recent: Cell::new(None),
-        };
+        let core = core(&self.chip, &self.code);
         if let Some(mut weak) = self.chip.weak() {
             weak.pass(&core);
         }
@@ -114,13 +113,7 @@ impl SingleHart {
     /// Completes all that is on its way to memory, and empties the caches, as the firmware does at
     /// the end of a kernel. No effect on flat memory, where nothing ever is on its way.
     pub fn write_back(&mut self) {
-        let core = Core {
-            chip: &self.chip,
-            code: &self.code,
-            guards: Guards::default(),
-            wake: &|_| {},
-            recent: Cell::new(None),
-        };
+        let core = core(&self.chip, &self.code);
         if let Err(event) = tensor::finish_all(&mut self.hart, &core) {
             tracing::debug!(?event, "a tensor operation ended badly");
         }

@@ -20,6 +20,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::error::CoresError;
 use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES, USER_BASE};
+use crate::near;
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("simulated memory is accessed with the host's byte order and 64-bit offsets");
@@ -95,15 +96,8 @@ impl Region {
     /// need be possible.
     #[inline(always)]
     pub(crate) fn bring_near(&self, offset: u64) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let near = self.map.as_ptr().wrapping_add(usize::try_from(offset).unwrap_or(0));
-            // SAFETY: this is a hint; the processor drops it for addresses it cannot load from.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(near.cast_const().cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        let offset = usize::try_from(offset).unwrap_or(0);
+        near::bring_line(self.map.as_ptr().wrapping_add(offset).cast_const());
     }
 
     /// Returns consecutive words from `offset`; none if it is misaligned for one, or they are not
