@@ -4,10 +4,7 @@
 
 mod common;
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-
-use common::{LONG, load, open};
+use common::{LONG, Lines, load, open};
 use et::trace::layout::Body;
 use et::trace::{FirmwareTraceConfig, KernelTraceConfig, Losses, Text, Trace};
 use et::{AnyHal, Config, Device, Error, Launch};
@@ -170,19 +167,6 @@ fn kernels_trace_on_the_harts_that_are_asked_for() {
     let trace = small.read(LONG).unwrap();
     assert_eq!(texts(&trace), ["kernel 64 value 8 = 0x4000000008"]);
     assert_eq!(trace.losses().harts, 1);
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]

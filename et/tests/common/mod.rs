@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "not every test program uses everything")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+use std::io::Write;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use et::{AnyHal, Config, Device, Kernel};
@@ -27,4 +29,18 @@ pub(crate) fn elf(name: &str) -> Vec<u8> {
 
 pub(crate) fn load(device: &Device<AnyHal>, name: &str) -> Kernel {
     device.load_kernel(name, &elf(name)).unwrap()
+}
+
+/// What was written to any of its clones.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(pub(crate) Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
