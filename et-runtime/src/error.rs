@@ -1,5 +1,6 @@
 //! Everything that can go wrong, in one type.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 /// A failure of the runtime, of the device or of a command.
 ///
 /// Values are cheap to clone: every waiter of an event gets the same one.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The backend failed.
@@ -204,7 +205,7 @@ pub enum Error {
 }
 
 /// A device that could not be opened. Spec: §4.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The device did not finish booting.
@@ -249,7 +250,7 @@ impl OpenError {
 }
 
 /// A kernel that could not be loaded. Spec: §13.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The file is unusable; nothing was sent.
@@ -282,6 +283,38 @@ impl LoadError {
         }
     }
 }
+
+/// An error with its causes, in one line; what the errors of the runtime have as [`Debug`](fmt::Debug)
+/// too, because that is what a `main` prints which returns one.
+#[derive(Clone, Copy)]
+pub struct Report<'a>(pub &'a dyn std::error::Error);
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let causes = std::iter::successors(self.0.source(), |cause| cause.source());
+        causes.into_iter().try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
+
+impl fmt::Debug for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! debug_as_report {
+    ($($error:ty),*) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&$crate::error::Report(self), f)
+            }
+        }
+    )*};
+}
+pub(crate) use debug_as_report;
+
+debug_as_report!(Error, OpenError, LoadError);
 
 impl From<Error> for OpenError {
     fn from(error: Error) -> Self {
@@ -457,6 +490,16 @@ mod tests {
             (Error::Unsupported { op: "abort", why: "no queue" }, ErrorKind::Unsupported, "abort"),
             (Error::HasEnded { operation: 10 }, ErrorKind::Invalid, "operation 10"),
         ]
+    }
+
+    #[test]
+    fn a_main_that_returns_an_error_prints_its_causes() {
+        let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0 };
+        let message = memory.to_string();
+        let name = "add".into();
+        let error = Error::Load(LoadError::Device { name, source: Box::new(memory.into()) });
+        let text = format!("kernel add cannot be put on the device: {message}");
+        assert_eq!(format!("{error:?}"), text);
     }
 
     #[test]

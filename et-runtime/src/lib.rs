@@ -63,7 +63,7 @@ pub mod trace;
 pub use clock::{Clock, SystemClock};
 pub use config::{Config, Drain};
 pub use device::{Device, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
-pub use error::{Error, LoadError, OpenError, Result};
+pub use error::{Error, LoadError, OpenError, Report, Result};
 pub use event::{Event, EventFuture, EventState, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
 pub use link::{Counters, DeviceError, DeviceErrors, StreamError, StreamErrors};

@@ -3,6 +3,8 @@
 
 #[cfg(any(feature = "sim", feature = "vfio"))]
 mod any;
+#[cfg(any(feature = "sim", feature = "vfio"))]
+mod handles;
 mod locator;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 mod open;
@@ -10,18 +12,22 @@ mod open;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
-    AddressRange, ArchRevision, CacheKind, CacheLevel, Clock, ClockFit, Config, Counters, Device,
+    AddressRange, ArchRevision, CacheKind, CacheLevel, Clock, ClockFit, Config, Counters,
     DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain, Error, Event,
-    EventFuture, EventState, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
-    LaunchFailure, ListedCopy, LoadError, Management, MemoryStats, Module, Profile, ProfileFormat,
-    ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy,
-    RecoveryStep, Remains, Remedy, Result, Stream, StreamError, StreamErrors, SystemClock,
-    Timeline, Times, Transfer, TransferError, Version, core_dump, executor, graph, kernel,
-    management, memory, trace,
+    EventFuture, EventState, FirmwareType, FormFactor, Kernel, KernelArgs, Launch, LaunchFailure,
+    ListedCopy, LoadError, MemoryStats, Module, Profile, ProfileFormat, ProfileWriter, Profiler,
+    Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy,
+    Report, Result, StreamError, StreamErrors, SystemClock, Timeline, Times, Version, core_dump,
+    executor, graph, kernel, management, memory, trace,
 };
+#[cfg(any(feature = "sim", feature = "vfio"))]
+pub use handles::{Device, HostBuffer, Management, Stream, Transfer, TransferError};
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use open::{DeviceInfo, OpenError, list, open, open_management, open_with};
+
+#[cfg(not(any(feature = "sim", feature = "vfio")))]
+pub use et_runtime::{Device, HostBuffer, Management, Stream, Transfer, TransferError};
 
 /// The HAL traits.
 pub use et_hal as hal;

@@ -1,19 +1,21 @@
 //! Opening and listing devices.
 
+use std::fmt;
+
 #[cfg(feature = "vfio")]
 use et_hal::{Error as _, ErrorKind};
 #[cfg(feature = "sim")]
 use et_hal_sim::{BoardConfig, SimError, SimHal};
 #[cfg(feature = "vfio")]
 use et_hal_vfio::{Bdf, Mode, VfioAddress, VfioError, VfioHal, VfioOptions};
-use et_runtime::{Config, Device, Management};
+use et_runtime::{Config, Device, Management, Report};
 #[cfg(feature = "vfio")]
 use et_vfio_host::{Host, Preflight};
 
 use crate::{AnyHal, Locator, LocatorError};
 
 /// A device that could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The name is wrong.
@@ -36,6 +38,12 @@ pub enum OpenError {
     /// The device did not open.
     #[error("the device cannot be used")]
     Device(#[from] et_runtime::OpenError),
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Report(self), f)
+    }
 }
 
 /// A device that can be opened.

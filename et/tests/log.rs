@@ -1,7 +1,5 @@
 //! What the runtime logs.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 mod common;
 
 use common::{LONG, Lines, load, open};

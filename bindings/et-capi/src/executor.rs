@@ -16,7 +16,7 @@ use crate::device::{self, et_device, no_such};
 use crate::event::{Callback, et_callback};
 use crate::graph::et_graph;
 use crate::raw::{self, Growing};
-use crate::status::{Failure, chain, et_status, status_of_task};
+use crate::status::{Failure, et_status, status_of_task};
 use crate::table::{self, handle};
 
 /// What runs graphs on a device.
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn et_run_failure(
         raw::store(task, u32::try_from(id.index()).unwrap_or(u32::MAX));
         raw::store(status, status_of_task(failure));
         // SAFETY: promised by the caller.
-        unsafe { raw::put_text(&chain(failure), buffer, capacity, needed) }
+        unsafe { raw::put_text(&et::Report(failure).to_string(), buffer, capacity, needed) }
     })
 }
 

@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use et::executor::{RunError, TaskFailure};
@@ -235,7 +234,7 @@ impl Failure {
 
     /// Of an error with its causes.
     pub(crate) fn of(status: et_status, error: &dyn std::error::Error) -> Self {
-        Self::new(status, chain(error))
+        Self::new(status, et::Report(error).to_string())
     }
 
     /// Leaves the message to `et_last_error`.
@@ -247,17 +246,6 @@ impl Failure {
         let _ = LAST.try_with(|last| last.replace(text));
         self.status
     }
-}
-
-/// An error and its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let _ = write!(text, ": {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn of_kind(kind: ErrorKind) -> et_status {

@@ -15,7 +15,7 @@ use crate::event::{Completion, et_event};
 use crate::launch::et_launch;
 use crate::memory::{self, Arrival, et_host_buffer, et_mem};
 use crate::raw::{self, Out, User};
-use crate::status::{Failure, chain, et_status, status_of};
+use crate::status::{Failure, et_status, status_of};
 use crate::table::{self, handle};
 
 /// A queue of operations, which are done in their order.
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn et_error_list_get(
         raw::store(status, code);
         raw::store(operation, number);
         // SAFETY: promised by the caller.
-        unsafe { raw::put_text(&chain(error), buffer, capacity, needed) }
+        unsafe { raw::put_text(&et::Report(error).to_string(), buffer, capacity, needed) }
     })
 }
 

@@ -42,16 +42,7 @@ fn class_of<'py>(py: Python<'py>, class: &str) -> PyResult<Bound<'py, PyAny>> {
 
 /// The message of a failure with those of its causes.
 pub(crate) fn message(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = cause.source();
-    }
-    text
+    et::Report(error).to_string()
 }
 
 /// The class of a failure of the runtime.

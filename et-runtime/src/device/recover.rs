@@ -7,6 +7,7 @@ use et_devapi::msg::ops::{Body, EchoStatus};
 use et_hal::{Hal, Loss, Reset, ResetScope};
 
 use super::Device;
+use crate::error::debug_as_report;
 use crate::link::Wire;
 use crate::sync::lock;
 use crate::{Error, Result};
@@ -150,7 +151,7 @@ pub struct Recovery {
 }
 
 /// A device that nothing helps that the policy allows; it is closed, or does not work.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("the device does not work again after {}", list(steps))]
 pub struct RecoveryError {
     /// What was done, in this order.
@@ -159,6 +160,8 @@ pub struct RecoveryError {
     #[source]
     pub ill: Error,
 }
+
+debug_as_report!(RecoveryError);
 
 fn list(steps: &[RecoveryStep]) -> String {
     if steps.is_empty() {

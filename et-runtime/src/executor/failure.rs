@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::error::debug_as_report;
 use crate::graph::{TaskError, TaskId};
 
 /// Why a task failed.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskFailure {
     /// Its host function returned an error.
@@ -51,8 +52,10 @@ pub enum TaskFailure {
     },
 }
 
+debug_as_report!(TaskFailure, RunError);
+
 /// Why a graph could not be launched, or did not end well.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A task failed; the others that failed by themselves are in the outcome.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{FunctionId, TaskId};
 
 /// A description of a graph that cannot be right, or a patch that does not fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// An edge or a patch names a task that is not there.
@@ -217,6 +217,8 @@ pub enum GraphError {
         other: TaskId,
     },
 }
+
+crate::error::debug_as_report!(GraphError);
 
 impl GraphError {
     pub(super) fn check_count(what: &'static str, count: usize, max: u32) -> Result<(), Self> {

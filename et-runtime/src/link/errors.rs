@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::Error;
+use crate::error::debug_as_report;
 use crate::sync::{Arc, Mutex, lock};
 
 /// Most errors that are kept of one stream; the first ones, which tend to be the causes of the
@@ -13,7 +14,7 @@ const LIMIT: usize = 64;
 const DEVICE_LIMIT: usize = 1024;
 
 /// Something that went wrong in a stream without anyone hearing of it.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
     /// An operation failed, and its last handle went without asking for the outcome.
@@ -39,6 +40,8 @@ pub enum StreamError {
     },
 }
 
+debug_as_report!(StreamError, DeviceError);
+
 /// Errors of a stream since they were taken the last time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -58,7 +61,7 @@ impl StreamErrors {
 }
 
 /// Something that went wrong on a device without anyone hearing of it.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// In a stream, which may be gone.

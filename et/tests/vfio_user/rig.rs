@@ -239,8 +239,7 @@ impl Drop for Rig {
 
 /// An error and all its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    et::Report(error).to_string()
 }
 
 /// What kept the card from being opened, if it was the backend.

@@ -42,14 +42,7 @@ impl Verdict {
     }
 
     fn of(outcome: Outcome, trouble: &(dyn std::error::Error + 'static)) -> Self {
-        let mut detail = trouble.to_string();
-        let mut source = trouble.source();
-        while let Some(error) = source {
-            detail.push_str(": ");
-            detail.push_str(&error.to_string());
-            source = error.source();
-        }
-        Self { outcome, detail }
+        Self::new(outcome, et_runtime::Report(trouble).to_string())
     }
 }
 

@@ -45,20 +45,8 @@ impl fmt::Display for Failure {
 impl<E: Error> From<E> for Failure {
     #[track_caller]
     fn from(error: E) -> Self {
-        Self::new(chain(&error))
+        Self::new(et_runtime::Report(&error).to_string())
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Options of a run that make no sense.

@@ -188,5 +188,5 @@ impl<H: Hal> Rig<H> {
 }
 
 fn failed_open(error: &dyn std::error::Error) -> Failure {
-    Failure::anywhere(format!("the device did not open: {}", crate::error::chain(error)))
+    Failure::anywhere(format!("the device did not open: {}", et_runtime::Report(error)))
 }

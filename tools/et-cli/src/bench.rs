@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ValueEnum;
-use et::{AnyHal, Device, DeviceBuffer, HostBuffer, Kernel, Launch, Stream};
+use et::{Device, DeviceBuffer, HostBuffer, Kernel, Launch, Stream};
 use serde_json::{Value, json};
 
 use crate::doctor::size;
@@ -123,7 +123,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
 
 /// All threads at once, from one start.
 fn measure(
-    device: &Device<AnyHal>,
+    device: &Device,
     kernel: Option<&Kernel>,
     args: &Args,
     what: What,
@@ -189,17 +189,17 @@ fn round(
 
 /// A stream and its memory.
 struct Lane {
-    stream: Stream<AnyHal>,
+    stream: Stream,
     what: What,
     device: Option<DeviceBuffer>,
     pageable: Vec<u8>,
-    pinned: Option<HostBuffer<AnyHal>>,
+    pinned: Option<HostBuffer>,
 }
 
 /// What has been started.
 enum Pending {
     Event(et::Event),
-    Transfer(et::Transfer<AnyHal>),
+    Transfer(et::Transfer),
     /// It blocked.
     Done,
 }
@@ -208,7 +208,7 @@ enum Pending {
 const BYTE: u8 = 0xa5;
 
 impl Lane {
-    fn new(device: &Device<AnyHal>, args: &Args, what: What, bytes: u64) -> anyhow::Result<Self> {
+    fn new(device: &Device, args: &Args, what: What, bytes: u64) -> anyhow::Result<Self> {
         let stream = device.stream();
         if what == What::Launch {
             return Ok(Self { stream, what, device: None, pageable: Vec::new(), pinned: None });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use et::{AnyHal, DeviceBuffer, Stream};
+use et::{DeviceBuffer, Stream};
 use indicatif::ProgressBar;
 
 /// Copies are cut into pieces of this size, so that the progress bar moves.
@@ -10,7 +10,7 @@ const PIECE: usize = 64 << 20;
 
 /// Copies `bytes` to the start of `buffer` and waits.
 pub(crate) fn to_device(
-    stream: &Stream<AnyHal>,
+    stream: &Stream,
     bytes: &[u8],
     buffer: &DeviceBuffer,
     bar: &ProgressBar,
@@ -27,7 +27,7 @@ pub(crate) fn to_device(
 
 /// Copies the start of `buffer` to `bytes`.
 pub(crate) fn from_device(
-    stream: &Stream<AnyHal>,
+    stream: &Stream,
     buffer: &DeviceBuffer,
     bytes: &mut [u8],
     bar: &ProgressBar,

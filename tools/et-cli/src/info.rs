@@ -62,6 +62,11 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         .collect();
     let document = json!({
         "locator": locator,
+        "arch_revision": format!("{:?}", properties.arch_revision),
+        "form_factor": format!("{:?}", properties.form_factor),
+        "tdp_watts": properties.tdp_watts,
+        "boot_frequency_mhz": properties.boot_frequency_mhz,
+        "timestamp_hz": properties.timestamp_hz,
         "shire_mask": format!("{shire_mask:#x}"),
         "shires": shires,
         "master_shire": properties.master_shire,
@@ -69,25 +74,27 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         "harts": harts,
         "scalar_units": scalar_units,
         "vector_units": vector_units,
+        "submission_queues": properties.queues,
         "unified_address_space": unified_address_space,
-        "global_memory_bytes": global_memory_bytes,
-        "global_memory_base": properties.global_memory_base.to_string(),
-        "global_memory_free_bytes": memory.free_bytes,
-        "address_map": properties.address_map.iter().map(|range| json!({
-            "name": range.name, "base": range.base.to_string(), "length_bytes": range.len_bytes,
-        })).collect::<Vec<_>>(),
         "cpu_access": properties.cpu_access,
+        "global_memory_base": properties.global_memory_base.to_string(),
+        "global_memory_bytes": global_memory_bytes,
+        "global_memory_free_bytes": memory.free_bytes,
         "constant_memory_bytes": constant_memory_bytes,
         "local_memory_bytes": local_memory_bytes,
         "memory_bandwidth_mbps": properties.memory_bandwidth_mbps,
-        "boot_frequency_mhz": properties.boot_frequency_mhz,
-        "timestamp_hz": properties.timestamp_hz,
-        "caches": caches,
         "cache_levels": properties.caches.len(),
         "cache_line_bytes": properties.cache_line_bytes,
-        "tdp_watts": properties.tdp_watts,
-        "form_factor": format!("{:?}", properties.form_factor),
-        "arch_revision": format!("{:?}", properties.arch_revision),
+        "caches": caches,
+        "address_map": properties.address_map.iter().map(|range| json!({
+            "name": range.name, "base": range.base.to_string(), "length_bytes": range.len_bytes,
+        })).collect::<Vec<_>>(),
+        "dma": {
+            "max_nodes": properties.dma_max_nodes,
+            "max_node_bytes": properties.dma_max_node_bytes,
+            "align_bytes": properties.dma_align_bytes,
+            "peer_to_peer": properties.peer_to_peer,
+        },
         "versions": {
             "device_api": properties.api_version.to_string(),
             "runtime": properties.runtime_version,
@@ -95,13 +102,6 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
                 ((*name).to_owned(), value(version.clone().map(Value::from)))
             }).collect::<serde_json::Map<_, _>>(),
         },
-        "dma": {
-            "max_nodes": properties.dma_max_nodes,
-            "max_node_bytes": properties.dma_max_node_bytes,
-            "align_bytes": properties.dma_align_bytes,
-            "peer_to_peer": properties.peer_to_peer,
-        },
-        "submission_queues": properties.queues,
         "module": module,
     });
     match format {
@@ -113,7 +113,7 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
 }
 
 /// What the service processor says; its failure, if it does not.
-fn module(device: &et::Device<et::AnyHal>) -> Value {
+fn module(device: &et::Device) -> Value {
     let ask = || -> et::Result<Value> {
         let management = device.management()?.with_timeout(manage::PATIENCE);
         let text = |asset| management.asset(asset).map(Value::from);
@@ -135,9 +135,10 @@ fn module(device: &et::Device<et::AnyHal>) -> Value {
             "frequency_mhz": management.frequencies()?.minion_mhz,
         }))
     };
-    ask().unwrap_or_else(|error| json!({ "error": output::causes(&error) }))
+    ask().unwrap_or_else(|error| json!({ "error": et::Report(&error).to_string() }))
 }
 
+/// Prints what has names, in its order; what there are several of, as a table.
 pub(crate) fn print_tree(value: &Value, depth: usize) {
     let Value::Object(fields) = value else { return };
     for (name, field) in fields {
@@ -147,18 +148,42 @@ pub(crate) fn print_tree(value: &Value, depth: usize) {
                 println!("{label}");
                 print_tree(field, depth + 1);
             }
-            Value::Array(items) => {
+            Value::Array(rows) => {
                 println!("{label}");
-                for item in items {
-                    print_tree(item, depth + 1);
-                }
+                print_table(rows, 2 * (depth + 1));
             }
-            Value::Null => println!("{label:<28} not reported"),
-            Value::String(text) => println!("{label:<28} {text}"),
-            Value::Number(number) if name.ends_with("_bytes") => {
-                println!("{label:<28} {}", output::bytes(number.as_u64().unwrap_or(0)));
-            }
-            other => println!("{label:<28} {other}"),
+            _ => println!("{label:<28} {}", text(name, field)),
         }
+    }
+}
+
+fn print_table(rows: &[Value], indent: usize) {
+    let Some(Value::Object(first)) = rows.first() else { return };
+    let heading = first.keys().map(|name| name.trim_end_matches("_bytes").replace('_', " "));
+    let mut lines = vec![heading.collect::<Vec<_>>()];
+    lines.extend(
+        rows.iter()
+            .filter_map(Value::as_object)
+            .map(|row| row.iter().map(|(name, field)| text(name, field)).collect()),
+    );
+    let width = |column: usize| {
+        lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0)
+    };
+    for line in &lines {
+        let cells = line.iter().enumerate().map(|(at, cell)| format!("{cell:<w$}", w = width(at)));
+        println!("{:indent$}{}", "", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+fn text(name: &str, field: &Value) -> String {
+    match field {
+        Value::Null => "not reported".into(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if name.ends_with("_bytes") => {
+            output::bytes(number.as_u64().unwrap_or(0))
+        }
+        Value::Bool(true) => "yes".into(),
+        Value::Bool(false) => "no".into(),
+        other => other.to_string(),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use et::management::{
     ErrorSource, ManagementEvent, ManagementEventKind, Module, StatsKind, ThrottleState,
 };
-use et::{AnyHal, Config, Management};
+use et::{Config, Management};
 use serde_json::{Value, json};
 
 use crate::info::print_tree;
@@ -68,7 +68,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     Err("must be from 0.01 to 86400".into())
 }
 
-fn open(locator: &str) -> anyhow::Result<Management<AnyHal>> {
+fn open(locator: &str) -> anyhow::Result<Management> {
     let opened = et::open_management(locator.parse()?, Config::new());
     Ok(opened.with_context(|| format!("opening {locator}"))?.with_timeout(PATIENCE))
 }
@@ -107,7 +107,7 @@ pub(crate) fn stat(locator: &str, args: &StatArgs, format: Format) -> anyhow::Re
 }
 
 /// Everything that moves, as one document.
-fn look(management: &Management<AnyHal>, all: bool) -> anyhow::Result<Value> {
+fn look(management: &Management, all: bool) -> anyhow::Result<Value> {
     let temperatures = management.temperatures()?;
     let frequencies = management.frequencies()?;
     let asic = management.asic_voltages()?;
@@ -271,7 +271,7 @@ pub(crate) fn reset(locator: &str, args: &ResetArgs, format: Format) -> anyhow::
         // The service processor is there even if the rest of the card is not.
         Err(error) if matches!(what, "operations" | "soc") => {
             let management = open(locator)?.with_timeout(RESET);
-            eprintln!("the device does not open: {}", output::causes(&error));
+            eprintln!("the device does not open: {}", et::Report(&error));
             match what {
                 "operations" => management.reset_operations().map(drop)?,
                 _ => management.reset_chip()?,

@@ -255,17 +255,6 @@ fn launch_failure(failure: &LaunchFailure) -> Value {
     })
 }
 
-/// A failure and its causes, in one line.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
-}
-
 /// Bytes in the largest fitting unit.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];

@@ -241,8 +241,8 @@ impl From<et::Error> for Failed {
 /// Launches and waits; a kernel that does not end, or that the user has enough of, is aborted, so
 /// that the report says where it was.
 fn execute(
-    device: &Device<AnyHal>,
-    stream: &Stream<AnyHal>,
+    device: &Device,
+    stream: &Stream,
     launch: &Launch,
     timeout: Duration,
     interrupt: &Interrupt,
@@ -271,7 +271,7 @@ fn execute(
 }
 
 /// Makes what the kernel traces into.
-fn logs(device: &Device<AnyHal>, args: &Args) -> et::Result<KernelTrace<AnyHal>> {
+fn logs(device: &Device, args: &Args) -> et::Result<KernelTrace<AnyHal>> {
     let mut config = KernelTraceConfig::new(args.shires.unwrap_or(device.properties().shire_mask));
     config.bytes_per_hart = args.log_bytes;
     device.kernel_trace(config)
@@ -285,7 +285,7 @@ fn print_logs(logs: &KernelTrace<AnyHal>, kernel: &Kernel) -> Option<Trace> {
 }
 
 /// Writes what was recorded, in the format of the file's name.
-fn profile(device: &Device<AnyHal>, traces: &[Trace], path: &Path) -> anyhow::Result<()> {
+fn profile(device: &Device, traces: &[Trace], path: &Path) -> anyhow::Result<()> {
     let format = match path.extension().and_then(|name| name.to_str()) {
         Some("jsonl") => ProfileFormat::JsonLines,
         Some("csv") => ProfileFormat::Csv,
@@ -299,7 +299,7 @@ fn profile(device: &Device<AnyHal>, traces: &[Trace], path: &Path) -> anyhow::Re
 }
 
 /// Writes a core file, and says so. That it cannot be written hides nothing of the failure.
-fn dump(device: &Device<AnyHal>, failure: &LaunchFailure, path: &Path) {
+fn dump(device: &Device, failure: &LaunchFailure, path: &Path) {
     let written = File::create(path).and_then(|file| device.core_dump(failure).write(file));
     match written {
         Ok(summary) => {

@@ -147,7 +147,7 @@ fn traces_of_the_device_and_of_files_are_shown() {
 fn a_profile_is_written_in_the_format_of_its_name() {
     let folder = tempfile::tempdir().unwrap();
     for (name, part) in [
-        ("a.json", "\"name\":\"trace\",\"ph\":\"X\""),
+        ("a.json", "\"name\":\"trace\""),
         ("a.jsonl", "\"kernel\":\"trace\""),
         ("a.csv", ",launch,\"trace\",0,false,"),
     ] {

@@ -12,7 +12,6 @@ use std::time::Instant;
 use clap::Parser;
 use et_hal::Hal;
 
-use crate::error::chain;
 use crate::{Case, Failure, OptionError, Rig, cases};
 
 pub use options::{Exception, NoReason, Options};
@@ -45,7 +44,7 @@ pub fn main<H: Hal>(suites: Vec<Suite<H>>, options: &Options) -> ExitCode {
         Ok(report) if report.is_success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {}", chain(&error));
+            eprintln!("error: {}", et_runtime::Report(&error));
             ExitCode::from(2)
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use et::executor::{DeviceExecutor, ExecutorConfig, Outcome, Place, Run, RunError, RunOptions};
 use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task};
-use et::{AnyHal, Device, DeviceBuffer, KernelArgs};
+use et::{Device, DeviceBuffer, KernelArgs};
 use indicatif::ProgressBar;
 
 use self::report::Report;
@@ -109,7 +109,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
 }
 
 /// Loads the kernels, makes the buffers and adds the tasks.
-fn build(device: &Device<AnyHal>, spec: &Spec) -> anyhow::Result<Built> {
+fn build(device: &Device, spec: &Spec) -> anyhow::Result<Built> {
     let mut builder = GraphBuilder::new();
     let kernels = spec.kernels.iter().map(|(name, elf)| {
         let kernel = device.load_kernel(name, elf);

@@ -8,10 +8,9 @@ use et::management::{
     CardEvent, ErrorSource, EventClass, ManagementCounters, ManagementEventKind, StatsKind,
     ThrottleState,
 };
-use et::{AnyHal, Config, Locator, Management};
+use et::{Config, Locator, Management};
 
 use crate::manage::PATIENCE;
-use crate::output;
 
 /// What the service processor says at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,7 +138,7 @@ pub(super) trait Source {
 /// A device of this machine.
 pub(super) struct DeviceSource {
     locator: Locator,
-    management: Option<Management<AnyHal>>,
+    management: Option<Management>,
 }
 
 impl DeviceSource {
@@ -151,11 +150,11 @@ impl DeviceSource {
         let management = match self.management.take() {
             Some(management) => management,
             None => et::open_management(self.locator.clone(), Config::new())
-                .map_err(|error| output::causes(&error))?
+                .map_err(|error| et::Report(&error).to_string())?
                 .with_timeout(PATIENCE),
         };
         // After a failure the endpoint is opened anew, as others may have reset the card.
-        let sample = sample(&management).map_err(|error| output::causes(&error))?;
+        let sample = sample(&management).map_err(|error| et::Report(&error).to_string())?;
         self.management = Some(management);
         Ok(sample)
     }
@@ -169,7 +168,7 @@ impl Source for DeviceSource {
     }
 }
 
-fn sample(management: &Management<AnyHal>) -> et::Result<Sample> {
+fn sample(management: &Management) -> et::Result<Sample> {
     let temperatures = management.temperatures()?;
     let frequencies = management.frequencies()?;
     let rate = management.memory_rate()?;
