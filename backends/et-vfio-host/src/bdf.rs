@@ -8,7 +8,7 @@ use crate::Error;
 /// Address of a PCI function: domain, bus, device, function.
 ///
 /// The text form is `0000:01:00.0`; `01:00.0` means domain 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bdf {
     domain: u32,
     bus: u8,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{Bdf, Error, Facts, Needs, Preflight};
+use crate::{Bdf, Error, Facts, Finding, Needs, Preflight};
 
 /// A host: a root below which `/sys`, `/proc`, `/dev` and `/run` are, and the process that asks.
 #[derive(Clone, Debug)]
@@ -47,6 +47,12 @@ impl Host {
     /// As [`Host::preflight`], for given needs.
     pub fn preflight_with(&self, bdf: Bdf, needs: &Needs) -> Preflight {
         crate::preflight::run(self, bdf, needs)
+    }
+
+    /// Checks what a card will need of this host, for a host that has none.
+    #[must_use]
+    pub fn findings(&self, needs: &Needs) -> Vec<Finding> {
+        crate::preflight::of_host(self, needs)
     }
 
     /// Returns where a file of the host is: absolute paths of the host, below the root.

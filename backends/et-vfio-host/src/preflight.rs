@@ -93,6 +93,14 @@ pub(crate) fn run(host: &Host, bdf: Bdf, needs: &Needs) -> Preflight {
     Preflight { bdf, findings: findings.into(), mode }
 }
 
+pub(crate) fn of_host(host: &Host, needs: &Needs) -> Vec<Finding> {
+    let bdf = Bdf::default();
+    let context = Context { host, bdf, needs, function: None, group: None, mode: None };
+    [Check::Card, Check::Iommu, Check::Module, Check::Lockdown, Check::Memlock]
+        .map(|check| context.of_host(check))
+        .into()
+}
+
 /// Returns a failure with its causes in one line.
 pub(crate) fn chain(error: &Error) -> String {
     let mut text = error.to_string();

@@ -40,15 +40,14 @@ impl Root {
 pub(crate) fn run(args: &Args, device: Option<&str>, format: Format) -> anyhow::Result<()> {
     let host = args.root.host()?;
     let named = device.map(card).transpose()?;
+    let needs = Needs::pinning(args.pin);
     let cards = match args.bdf.or(named) {
         Some(bdf) => vec![bdf],
         None => host.cards().context("looking for cards")?,
     };
-    anyhow::ensure!(
-        !cards.is_empty(),
-        "no function with vendor 1e0a on the PCI bus; try: echo 1 > /sys/bus/pci/rescan"
-    );
-    let needs = Needs::pinning(args.pin);
+    if cards.is_empty() {
+        return without_card(&host.findings(&needs), format);
+    }
     let reports: Vec<_> = cards.iter().map(|bdf| host.preflight_with(*bdf, &needs)).collect();
     let is_ok = reports.iter().all(Preflight::is_ok);
     match format {
@@ -71,7 +70,21 @@ fn card(device: &str) -> anyhow::Result<Bdf> {
     }
 }
 
-fn document(report: &Preflight) -> Value {
+/// Says what a card will need of this host.
+fn without_card(findings: &[Finding], format: Format) -> anyhow::Result<()> {
+    match format {
+        Format::Json => {
+            output::json(&json!({ "ok": false, "devices": [], "host": list(findings) }))?;
+        }
+        Format::Text => {
+            print_findings(findings);
+            println!("There is no card; this is what one will need of this host.");
+        }
+    }
+    Err(Reported(Exit::Failure).into())
+}
+
+fn list(findings: &[Finding]) -> Vec<Value> {
     let finding = |finding: &Finding| {
         json!({
             "check": finding.check.name(),
@@ -80,6 +93,10 @@ fn document(report: &Preflight) -> Value {
             "remedy": finding.remedy,
         })
     };
+    findings.iter().map(finding).collect()
+}
+
+fn document(report: &Preflight) -> Value {
     let mode = report.mode.as_ref();
     json!({
         "bdf": report.bdf.to_string(),
@@ -87,16 +104,25 @@ fn document(report: &Preflight) -> Value {
         "mode": mode.map(|mode| json!({
             "name": mode.name(), "node": mode.node(), "companion": mode.companion(),
         })),
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": list(&report.findings),
     })
 }
 
 fn print(report: &Preflight) {
     println!("{}", report.bdf);
-    for finding in &report.findings {
+    print_findings(&report.findings);
+    match (report.is_ok(), &report.mode) {
+        (true, Some(mode)) => println!("The card can be used in mode {}.", mode.name()),
+        (true, None) => println!("No problem found, but no node was found either."),
+        (false, _) => println!("The card cannot be used; problems: {}.", report.problems().count()),
+    }
+}
+
+fn print_findings(findings: &[Finding]) {
+    for finding in findings {
         println!("  {:<18} {:<8} {}", finding.check, finding.verdict.name(), finding.detail());
     }
-    let commands = report.findings.iter().flat_map(|f| f.remedy.iter().map(|c| (f.check, c)));
+    let commands = findings.iter().flat_map(|f| f.remedy.iter().map(|c| (f.check, c)));
     for (index, (check, command)) in commands.enumerate() {
         if index == 0 {
             println!("\nWhat helps, as root; of several for one check the first may suffice:");
@@ -104,11 +130,6 @@ fn print(report: &Preflight) {
         println!("{:>3}. {check:<18} {command}", index + 1);
     }
     println!();
-    match (report.is_ok(), &report.mode) {
-        (true, Some(mode)) => println!("The card can be used in mode {}.", mode.name()),
-        (true, None) => println!("No problem found, but no node was found either."),
-        (false, _) => println!("The card cannot be used; problems: {}.", report.problems().count()),
-    }
 }
 
 /// Reads a number of bytes with an optional unit.

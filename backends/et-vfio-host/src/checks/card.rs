@@ -10,6 +10,10 @@ const BAR0_BYTES: u64 = 0x8_0000_0000;
 /// Length of BAR2: mailboxes and doorbells. Spec: §1
 const BAR2_BYTES: u64 = 0x4000;
 
+fn look_again(finding: Finding) -> Finding {
+    finding.fix("echo 1 > /sys/bus/pci/rescan").fix(format!("lspci -D -d {VENDOR:04x}:"))
+}
+
 impl Context<'_> {
     pub(super) fn no_card(&self, failure: &Error) -> Finding {
         let Error::NoDevice { bdf } = failure else {
@@ -22,9 +26,19 @@ impl Context<'_> {
         } else {
             format!("no function {bdf}; cards are at {}", others.join(", "))
         };
-        Finding::problem(Check::Card, evidence)
-            .fix("echo 1 > /sys/bus/pci/rescan")
-            .fix(format!("lspci -D -d {VENDOR:04x}:"))
+        look_again(Finding::problem(Check::Card, evidence))
+    }
+
+    pub(super) fn no_cards(&self) -> Result<Finding, Error> {
+        let cards = self.host.cards()?;
+        if let Some(card) = cards.first() {
+            return Ok(Finding::ok(
+                Check::Card,
+                format!("{} of them, the first at {card}", cards.len()),
+            ));
+        }
+        let evidence = format!("no function with vendor {VENDOR:04x} on the PCI bus");
+        Ok(look_again(Finding::problem(Check::Card, evidence)))
     }
 
     pub(super) fn card(&self, function: &Function) -> Finding {

@@ -45,6 +45,15 @@ impl Context<'_> {
         })
     }
 
+    /// Whether there is one at all.
+    pub(super) fn iommu_of_host(&self) -> Result<Finding, Error> {
+        let units = self.host.names("/sys/class/iommu")?;
+        if units.is_empty() {
+            return self.iommu();
+        }
+        Ok(Finding::ok(Check::Iommu, format!("the host has {}", units.join(", "))))
+    }
+
     /// The command differs by processor, and by what is on the command line now.
     fn iommu_fixes(&self, finding: Finding, arguments: &[String]) -> Result<Finding, Error> {
         let firmware = "systemctl reboot --firmware-setup # enable VT-d or AMD-Vi (IOMMU)";

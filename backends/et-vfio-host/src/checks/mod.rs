@@ -51,6 +51,19 @@ impl Context<'_> {
         finding.unwrap_or_else(|error| Finding::skipped(check, chain(&error)))
     }
 
+    /// Makes one of the checks that need no card, without any.
+    pub(crate) fn of_host(&self, check: Check) -> Finding {
+        let finding = match check {
+            Check::Card => self.no_cards(),
+            Check::Iommu => self.iommu_of_host(),
+            Check::Module => self.module(),
+            Check::Lockdown => self.lockdown(),
+            Check::Memlock => Ok(self.memlock()),
+            _ => return Finding::skipped(check, "there is no card"),
+        };
+        finding.unwrap_or_else(|error| Finding::skipped(check, chain(&error)))
+    }
+
     /// Makes the checks that need no function, after it or its group could not be described.
     pub(crate) fn without(&self, check: Check, failure: &Error) -> Finding {
         let finding = match check {
