@@ -103,7 +103,7 @@ pub(crate) fn run(only: Option<&str>, json: Option<&std::path::Path>) -> anyhow:
     todo.reverse();
     let (todo, cells) = (Mutex::new(todo), Mutex::new(Vec::new()));
     // Most of the time a cell waits for what does not come.
-    let workers = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = 4 * std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         let work = || -> anyhow::Result<()> {
             loop {
