@@ -16,6 +16,7 @@ use et_sim_server::{Card, CardOptions};
 use et_vfio_user::{Device, Ended, Server, StopHandle};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
 
 /// How long a client may take to let the card go when the process is told to stop.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -56,10 +57,8 @@ fn main() -> anyhow::Result<()> {
         clap_mangen::Man::new(Args::command()).render(&mut std::io::stdout())?;
         return Ok(());
     }
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    let filter = EnvFilter::try_from_env("ET_LOG").unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let args = Args::parse();
     let mut config = args.board;
     config.waits_for_host = !args.open_at_once;
