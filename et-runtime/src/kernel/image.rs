@@ -14,10 +14,17 @@ use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 pub(crate) struct Image {
     pub(crate) code: DeviceBuffer,
     pub(crate) elf: Arc<[u8]>,
-    is_loaded: AtomicBool,
-    loading: Mutex<Loading>,
+    copy: Arc<Copy>,
     /// How long the copy may take if someone has to wait for it.
     patience: Duration,
+}
+
+/// How the copy of an image goes; apart from it, so that what waits for the end of the copy does not
+/// keep its memory.
+#[derive(Debug)]
+struct Copy {
+    is_done: AtomicBool,
+    state: Mutex<Loading>,
 }
 
 #[derive(Debug)]
@@ -34,24 +41,13 @@ impl Image {
         event: &Event,
         patience: Duration,
     ) -> Arc<Self> {
-        let loading = Mutex::new(Loading::Runs(event.clone()));
-        let is_loaded = AtomicBool::new(false);
-        let image = Arc::new(Self { code, elf, is_loaded, loading, patience });
-        let its = Arc::downgrade(&image);
+        let state = Mutex::new(Loading::Runs(event.clone()));
+        let copy = Arc::new(Copy { is_done: AtomicBool::new(false), state });
+        let its = Arc::clone(&copy);
         event.on_done_first(move |outcome| {
-            if let Some(image) = its.upgrade() {
-                image.settle(outcome.as_ref().map(drop).map_err(Clone::clone));
-            }
+            its.settle(outcome.as_ref().map(drop).map_err(Clone::clone));
         });
-        image
-    }
-
-    fn settle(&self, outcome: Result<()>) {
-        let is_loaded = outcome.is_ok();
-        let before = std::mem::replace(&mut *lock(&self.loading), Loading::Ended(outcome));
-        // Relaxed: whoever reads it sends a command, which is behind the copy in any case.
-        self.is_loaded.store(is_loaded, Ordering::Relaxed);
-        drop(before);
+        Arc::new(Self { code, elf, copy, patience })
     }
 
     /// Returns the event of the copy that launches have to wait for, if it has not ended.
@@ -60,12 +56,12 @@ impl Image {
     /// The failure of the copy.
     #[inline]
     pub(crate) fn pending(&self) -> Result<Option<Event>> {
-        if self.is_loaded.load(Ordering::Relaxed) { Ok(None) } else { self.look() }
+        if self.copy.is_done.load(Ordering::Relaxed) { Ok(None) } else { self.look() }
     }
 
     #[cold]
     fn look(&self) -> Result<Option<Event>> {
-        match &*lock(&self.loading) {
+        match &*lock(&self.copy.state) {
             Loading::Runs(event) => Ok(Some(event.clone())),
             Loading::Ended(outcome) => outcome.clone().map(|()| None),
         }
@@ -74,6 +70,16 @@ impl Image {
     /// Waits until it is on the device.
     pub(crate) fn wait(&self) -> Result<()> {
         self.pending()?.map_or(Ok(()), |event| event.wait(self.patience).map(drop))
+    }
+}
+
+impl Copy {
+    fn settle(&self, outcome: Result<()>) {
+        let is_done = outcome.is_ok();
+        let before = std::mem::replace(&mut *lock(&self.state), Loading::Ended(outcome));
+        // Relaxed: whoever reads it sends a command, which is behind the copy in any case.
+        self.is_done.store(is_done, Ordering::Relaxed);
+        drop(before);
     }
 }
 
