@@ -134,6 +134,18 @@ pub enum Error {
         /// Bytes possible.
         max: usize,
     },
+    /// The arguments are not those that the kernel's file states.
+    #[error("kernel {kernel} has {expected} bytes of arguments ({signature}), {found} were given")]
+    ArgumentsMismatch {
+        /// The kernel's name.
+        kernel: Arc<str>,
+        /// Bytes given, padding included.
+        found: usize,
+        /// Bytes by the statement.
+        expected: usize,
+        /// The statement; see [`Signature`](crate::kernel::Signature).
+        signature: String,
+    },
     /// A launch option the device would refuse. Spec: §9.1.
     #[error("launch option {option} is invalid: {why}")]
     LaunchOption {
@@ -381,6 +393,7 @@ impl Error {
             | Self::ForeignBuffer
             | Self::ForeignEvent
             | Self::ShireMask { .. }
+            | Self::ArgumentsMismatch { .. }
             | Self::LaunchOption { .. }
             | Self::HasEnded { .. } => ErrorKind::Invalid,
             // What the device has done is no failure of the transport.
@@ -472,6 +485,16 @@ mod tests {
             (Error::ForeignEvent, ErrorKind::Invalid, "event"),
             (Error::ShireMask { asked: 2, available: 1 }, ErrorKind::Invalid, "0x2"),
             (Error::ArgumentsTooLarge { len: 8, max: 4 }, ErrorKind::TooLarge, "8 bytes"),
+            (
+                Error::ArgumentsMismatch {
+                    kernel: "add".into(),
+                    found: 8,
+                    expected: 16,
+                    signature: "x: in f32[], n: u64".into(),
+                },
+                ErrorKind::Invalid,
+                "n: u64",
+            ),
             (
                 Error::LaunchOption { option: "stack", why: "too small".into() },
                 ErrorKind::Invalid,

@@ -73,6 +73,7 @@ fn class(error: &et::Error) -> &'static str {
         | E::ForeignEvent
         | E::ShireMask { .. }
         | E::ArgumentsTooLarge { .. }
+        | E::ArgumentsMismatch { .. }
         | E::LaunchOption { .. }
         | E::HasEnded { .. } => "ArgumentError",
         _ => "Error",

@@ -93,9 +93,14 @@ impl GraphBuilder {
         self.nodes.is_empty()
     }
 
-    /// Registers a kernel, for any number of tasks.
+    /// Registers a kernel, for any number of tasks. If its file states its arguments, the tasks must
+    /// have as many bytes of them.
     pub fn kernel(&mut self, kernel: &Kernel) -> FunctionId {
-        self.register(Function::Kernel(kernel.clone()))
+        let id = self.register(Function::Kernel(kernel.clone()));
+        if let Some(signature) = kernel.signature() {
+            self.expected.insert(id.0, signature.len_bytes());
+        }
+        id
     }
 
     /// Registers a host function, for any number of tasks.

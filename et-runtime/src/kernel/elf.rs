@@ -12,6 +12,8 @@ use object::read::elf::{
 use object::{LittleEndian, SectionIndex};
 use thiserror::Error;
 
+use super::{Signature, SignatureError};
+
 /// Larger images are taken for a mistake.
 const MAX_SPAN_BYTES: u64 = 1 << 30;
 /// Least alignment of code, in bytes: a cache line. Spec: §12.1.
@@ -20,6 +22,9 @@ const MIN_ALIGN_BYTES: u64 = 64;
 const MAX_ALIGN_BYTES: u64 = 4096;
 /// Size of a 64-bit ELF header in bytes.
 const HEADER_BYTES: usize = size_of::<Header>();
+
+/// The section in which `ET_ARGUMENTS` of the device SDK leaves its text.
+const ARGUMENTS_SECTION: &[u8] = b".et.arguments";
 
 const ENDIAN: LittleEndian = LittleEndian;
 
@@ -164,6 +169,9 @@ pub enum ElfError {
     /// The relocations of loaded memory have no addends of their own.
     #[error("relocations of form REL or RELR are not supported")]
     PackedRelocations,
+    /// What the file says about its arguments makes no sense.
+    #[error("the file states its arguments wrongly")]
+    Arguments(#[source] SignatureError),
 }
 
 impl ElfError {
@@ -191,6 +199,7 @@ pub struct KernelImage {
     /// A segment may be written.
     is_writable: bool,
     symbols: Names,
+    signature: Option<Signature>,
 }
 
 #[derive(Clone, Debug)]
@@ -237,6 +246,16 @@ struct Name {
     is_local: bool,
 }
 
+fn signature(sections: &Sections<'_>, bytes: &[u8]) -> Result<Option<Signature>, ElfError> {
+    let Some((_, section)) = sections.section_by_name(ENDIAN, ARGUMENTS_SECTION) else {
+        return Ok(None);
+    };
+    let malformed = || ElfError::malformed("statement of arguments");
+    let text = section.data(ENDIAN, bytes).map_err(|_| malformed())?;
+    let text = std::str::from_utf8(text).map_err(|_| malformed())?;
+    text.trim_end_matches('\0').parse().map(Some).map_err(ElfError::Arguments)
+}
+
 impl KernelImage {
     /// Reads a kernel file: a statically linked 64-bit little-endian RISC-V executable.
     ///
@@ -262,6 +281,7 @@ impl KernelImage {
             relocations: Vec::new(),
             is_writable: layout.is_writable,
             symbols: Names::read(&sections, bytes),
+            signature: signature(&sections, bytes)?,
         };
         image.read_relocations(header, &sections, bytes)?;
         Ok(image)
@@ -291,6 +311,12 @@ impl KernelImage {
     #[must_use]
     pub const fn is_writable(&self) -> bool {
         self.is_writable
+    }
+
+    /// Returns what the file says about the arguments of its kernels; `None` if it says nothing.
+    #[must_use]
+    pub const fn signature(&self) -> Option<&Signature> {
+        self.signature.as_ref()
     }
 
     /// Returns the offset of the entry: of `symbol`, or else of the entry that the file names.

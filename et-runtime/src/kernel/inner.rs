@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use et_hal::DeviceAddr;
 
-use super::{KernelImage, Program};
+use super::{KernelImage, Program, Signature};
 use crate::memory::DeviceSlice;
 
 /// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args
@@ -17,6 +17,8 @@ pub(crate) struct KernelInner {
     pub(crate) entry: DeviceAddr,
     /// The function that does a part of the work as a task, if the kernel has one.
     pub(crate) task: Option<DeviceAddr>,
+    /// What its file says about its arguments.
+    pub(crate) signature: Option<Signature>,
     /// The memory of its image.
     pub(crate) code: DeviceSlice,
 }
@@ -35,6 +37,7 @@ impl KernelInner {
         let program = Program::new(name, load..load + code.len_bytes(), bias, elf);
         let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
         let task = task.map(|offset| DeviceAddr::new(load.wrapping_add(offset)));
-        Self { program: Arc::new(program), entry, task, code }
+        let signature = layout.signature().cloned();
+        Self { program: Arc::new(program), entry, task, signature, code }
     }
 }

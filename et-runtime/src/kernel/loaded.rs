@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use et_hal::DeviceAddr;
 
-use super::{Image, KernelInner, Location};
+use super::{Image, KernelInner, Location, Signature};
 use crate::{Error, Result};
 
 /// A kernel in device memory, ready to be launched.
@@ -35,6 +35,13 @@ impl Kernel {
     #[must_use]
     pub fn task_entry(&self) -> Option<DeviceAddr> {
         self.inner.task
+    }
+
+    /// Returns what its file says about its arguments; `None` if it says nothing, and anything is
+    /// passed on.
+    #[must_use]
+    pub fn signature(&self) -> Option<&Signature> {
+        self.inner.signature.as_ref()
     }
 
     /// Returns where it was loaded.

@@ -13,6 +13,7 @@ mod launch;
 mod loaded;
 mod module;
 mod program;
+mod signature;
 mod symbols;
 
 pub use args::KernelArgs;
@@ -24,6 +25,7 @@ pub use failure::{HartGroup, LaunchFailure};
 pub use launch::{Launch, MAX_ARGS, UserTrace};
 pub use loaded::Kernel;
 pub use module::Module;
+pub use signature::{ArrayAccess, Parameter, ParameterKind, ScalarType, Signature, SignatureError};
 pub use symbols::{Location, Symbols};
 
 pub(crate) use builtins::{FILE as BUILTIN_FILE, check_pattern};

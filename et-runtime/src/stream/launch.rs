@@ -97,6 +97,12 @@ impl<H: Hal> Stream<H> {
         if len > MAX_ARGS {
             return Err(Error::ArgumentsTooLarge { len, max: MAX_ARGS });
         }
+        let kernel = &launch.kernel.inner;
+        if let Some(signature) = kernel.signature.as_ref().filter(|s| s.len_bytes() != len) {
+            let (kernel, expected) = (Arc::clone(&kernel.program.name), signature.len_bytes());
+            let signature = signature.to_string();
+            return Err(Error::ArgumentsMismatch { kernel, found: len, expected, signature });
+        }
         let message = ops::Launch {
             entry: launch.kernel.inner.entry,
             args: None,

@@ -13,6 +13,7 @@ struct args {
     float *z;
     uint64_t n;
 };
+ET_ARGUMENTS("x: in f32[], y: in f32[], z: out f32[], n: u64");
 
 int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
                 uint64_t parts)

@@ -14,6 +14,7 @@ struct args {
     float a;
     uint64_t n;
 };
+ET_ARGUMENTS("x: in f32[], y: inout f32[], a: f32, n: u64");
 _Static_assert(offsetof(struct args, n) == 24 && sizeof(struct args) == 32, "documented layout");
 
 int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,

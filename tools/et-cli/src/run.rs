@@ -82,6 +82,10 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
     let name = args.kernel.file_stem().unwrap_or_default().to_string_lossy();
     let kernel = device.load_kernel_entry(&name, &elf, args.entry.as_deref())?;
+    if let Some(signature) = kernel.signature() {
+        let types = inputs.iter().map(|input| input.as_ref().map(|(array, _)| array.ty));
+        value::check(signature, &args.args.iter().zip(types).collect::<Vec<_>>())?;
+    }
     let stream = device.default_stream();
     let total = inputs.iter().flatten().map(|(array, _)| array.bytes.len() as u64).sum();
     let bar = output::progress(format, "to device", total);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use et::KernelArgs;
+use et::kernel::{ArrayAccess, ParameterKind, Signature};
 
 /// Type of a scalar or of the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,19 @@ pub(crate) enum Argument {
     InOut(PathBuf, PathBuf),
 }
 
+impl Argument {
+    /// What it is, as a kernel's file states it.
+    fn kind(&self, elements: Option<Type>) -> String {
+        let elements = elements.map_or("", Type::name);
+        match self {
+            Self::Scalar(ty, _) => ty.name().to_owned(),
+            Self::In(..) => format!("in {elements}[]"),
+            Self::Out(..) => format!("out {elements}[]"),
+            Self::InOut(..) => format!("inout {elements}[]"),
+        }
+    }
+}
+
 impl FromStr for Argument {
     type Err = anyhow::Error;
 
@@ -106,6 +120,35 @@ impl FromStr for Argument {
             }
         }
     }
+}
+
+/// Compares the arguments with those that the kernel's file states.
+pub(crate) fn check(
+    signature: &Signature,
+    given: &[(&Argument, Option<Type>)],
+) -> anyhow::Result<()> {
+    let parameters = signature.parameters();
+    ensure!(
+        parameters.len() == given.len(),
+        "the kernel has {} arguments ({signature}), {} were given",
+        parameters.len(),
+        given.len()
+    );
+    for (parameter, (argument, elements)) in parameters.iter().zip(given) {
+        let (name, kind) = (&parameter.name, parameter.kind);
+        let is_right = match (argument, kind) {
+            (Argument::Scalar(ty, _), ParameterKind::Scalar(of)) => ty.name() == of.name(),
+            // Nothing would be in it.
+            (Argument::Out(..), ParameterKind::Array { access: ArrayAccess::In, .. }) => false,
+            (_, ParameterKind::Array { of, .. }) => {
+                elements.is_some_and(|elements| elements.name() == of.name())
+            }
+            _ => false,
+        };
+        let given = argument.kind(*elements);
+        ensure!(is_right, "argument {name} of the kernel is {kind}, {given} was given");
+    }
+    Ok(())
 }
 
 /// `f32[16,1024]`

@@ -29,10 +29,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn save(path: &Path, values: &[f32]) {
+fn save<T: npyz::AutoSerialize + Copy>(path: &Path, values: &[T]) {
     let file = std::fs::File::create(path).unwrap();
     let shape = [values.len() as u64];
-    let writer = npyz::WriteOptions::<f32>::new().default_dtype().shape(&shape).writer(file);
+    let writer = npyz::WriteOptions::<T>::new().default_dtype().shape(&shape).writer(file);
     let mut writer = writer.begin_nd().unwrap();
     writer.extend(values.iter().copied()).unwrap();
     writer.finish().unwrap();
@@ -105,6 +105,32 @@ fn run_packs_arguments_and_writes_outputs() {
         json(&et(&[&["run", "--json", "--shires", "1", &kernel("saxpy")][..], &args].concat()));
     assert_eq!(report["status"], "completed");
     assert_eq!(read(Path::new(&z))[999], 999.0 * 4.0);
+}
+
+#[test]
+fn arguments_are_compared_with_those_that_the_kernel_states() {
+    let (_folder, path) = folder();
+    let x = path("x.npy").display().to_string();
+    let double = path("double.npy");
+    save(&double, &[1.0f64; 9]);
+    let double = format!("inout:{}", double.display());
+    let before = std::fs::read(path("double.npy")).unwrap();
+    let (input, inout) = (format!("in:{x}"), format!("inout:{x}"));
+    let out = format!("out:{}:f32[1000]", path("z.npy").display());
+    for (args, said) in [
+        (&[&*input, &inout, "f32:3"][..], "4 arguments (x: in f32[], y: inout f32[], a: f32, n"),
+        (&[&input, &inout, "f32:3", "u32:1000"], "n of the kernel is u64, u32 was given"),
+        (&[&input, &inout, "u64:3", "u64:1000"], "a of the kernel is f32, u64 was given"),
+        (&[&input, &double, "f32:3", "u64:9"], "y of the kernel is inout f32[], inout f64[] was"),
+        (&[&input, "u64:1", "f32:3", "u64:9"], "y of the kernel is inout f32[], u64 was given"),
+        (&[&out, &inout, "f32:3", "u64:9"], "x of the kernel is in f32[], out f32[] was given"),
+    ] {
+        let args: Vec<_> = args.iter().flat_map(|arg| ["--arg", arg]).collect();
+        let output = et(&[&["run", &kernel("saxpy")][..], &args].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(text(&output.stderr).contains(said), "{said}: {}", text(&output.stderr));
+    }
+    assert_eq!(std::fs::read(path("double.npy")).unwrap(), before);
 }
 
 #[test]
@@ -190,7 +216,7 @@ fn mistakes_are_explained() {
         (&["run", &add, "--arg", "q8:1"], "unknown type"),
         (&["run", &add, "--arg", "u8:256"], "is no u8"),
         (&["run", &add, "--arg", &text_arg], "not an .npy file"),
-        (&["run", &add, "--shires", "0x10"], "shire mask 0x10"),
+        (&["run", &kernel("task_nop"), "--shires", "0x10"], "shire mask 0x10"),
         (&["run", &text_file.display().to_string()], "cannot be loaded"),
         (&["run", &add, "--entry", "nothing"], "nothing"),
     ] {
@@ -329,21 +355,25 @@ fn parts_of_a_buffer_are_arguments_too() {
 fn mistakes_in_a_graph_are_explained() {
     let (_folder, path) = folder();
     for (tasks, parts) in [
-        (r#"[{"kernel":"add"}]"#, &["tasks[0], kernel", "no kernel \"add\"; there are mul"][..]),
+        (
+            r#"[{"kernel":"add"}]"#,
+            &["tasks[0], kernel", "no kernel \"add\"; there are memset, mul"][..],
+        ),
         (r#"[{"kernel":"mul","args":["in:z"]}]"#, &["args[0] \"in:z\"", "no buffer \"z\""]),
         (r#"[{"kernel":"mul","args":["u32:x"]}]"#, &["args[0] \"u32:x\"", "is no u32"]),
         (r#"[{"kernel":"mul","arguments":[]}]"#, &["unknown field `arguments`", "line 2"]),
         (
-            r#"[{"name":"a","kernel":"mul","after":["b"]},{"name":"b","kernel":"mul","after":["a"]}]"#,
+            r#"[{"name":"a","kernel":"memset","after":["b"]},{"name":"b","kernel":"memset","after":["a"]}]"#,
             &["cycle", "task 1 \"b\" → task 0 \"a\" → task 1"],
         ),
         (
-            r#"[{"name":"a","kernel":"mul","args":["out:y","inout:y"]}]"#,
+            r#"[{"name":"a","kernel":"memset","args":["out:y","inout:y"]}]"#,
             &["tasks[0] \"a\"", "overlapping writes"],
         ),
-        (r#"[{"name":"a","kernel":"mul","shires":"0x10"}]"#, &["shire mask 0x10"]),
+        (r#"[{"name":"a","kernel":"memset","shires":"0x10"}]"#, &["shire mask 0x10"]),
+        (r#"[{"kernel":"mul","args":["u64:1"]}]"#, &["8 bytes of arguments where 32"]),
     ] {
-        let file = graph(&path, &["mul"], tasks);
+        let file = graph(&path, &["memset", "mul"], tasks);
         let output = et(&["graph", &file]);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{tasks}: {stderr}");

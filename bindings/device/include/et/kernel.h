@@ -50,6 +50,17 @@ ET_END_C
     static int64_t name##_body(const struct args *args, const struct kernel_environment *env)
 
 /*
+ * States the members of `struct args`, so that hosts refuse a launch with others before it happens:
+ * `ET_ARGUMENTS("x: in f32[], y: inout f32[], a: f32, n: u64")`, once for each file. Pointers say
+ * what the kernel does with the array: in, out, inout. The text takes no memory on the device.
+ */
+#define ET_ARGUMENTS(text)                                                                        \
+    __asm__(".pushsection .et.arguments,\"\",@progbits\n"                                          \
+            ".asciz \"" text "\"\n"                                                               \
+            ".popsection");                                                                       \
+    ET_STATIC_ASSERT(1, "takes the semicolon")
+
+/*
  * Needed once, at file level, in a kernel that has zeroed variables but no initialised ones: gives
  * the writable segment a place in the file (kernel.ld says why).
  */

@@ -43,7 +43,15 @@ fn bad_launches_are_refused<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
         let args = KernelArgs::new().bytes(&vec![0; (1 << 20) + 1], 1);
         let outcome = launch(Launch::new(&kernel).args(args));
         check_matches!(outcome, Err(Error::ArgumentsTooLarge { .. }), "too many arguments");
-        let outcome = launch(Launch::new(&kernel).stack_bytes(1 << 40));
+        for words in [0, 3, 5] {
+            let outcome = launch((0..words).fold(Launch::new(&kernel), Launch::u64));
+            let Err(Error::ArgumentsMismatch { found, expected: 32, .. }) = outcome else {
+                return Err(Failure::new(format!("{words} arguments gave {outcome:?}")));
+            };
+            check_eq!(found as u64, 8 * words, "the bytes in the error");
+        }
+        let four = (0..4).fold(Launch::new(&kernel), Launch::u64);
+        let outcome = launch(four.stack_bytes(1 << 40));
         check_matches!(outcome, Err(Error::LaunchOption { option: "stack", .. }), "a huge stack");
         Ok(())
     })?;
@@ -117,7 +125,7 @@ fn handles_of_a_closed_device_say_so<H: Hal>(rig: &Rig<H>) -> Result<(), Failure
     let stream = bench.device.stream();
     let buffer = bench.zeroed(64)?;
     let event = stream.barrier()?;
-    let launch = Launch::new(&bench.load("add")?);
+    let launch = Launch::new(&bench.load("memset")?);
     let patience = bench.patience;
     bench.device.close();
     // What was in flight was waited for.

@@ -40,7 +40,7 @@ fn handles_of_before_are_stale<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let mut bench = Bench::open(rig)?;
     let stream = bench.device.stream();
     let buffer = bench.zeroed(64)?;
-    let kernel = bench.load("add")?;
+    let kernel = bench.load("memset")?;
     bench.device.reset(bench.patience)?;
     let stale = |what: &str, outcome: Result<(), Error>| {
         check_matches!(outcome, Err(Error::Stale), "{what} on a stream of before");
