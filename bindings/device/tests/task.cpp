@@ -8,6 +8,7 @@ struct args {
     uint32_t *z;
     uint64_t n;
 };
+ET_ARGUMENTS("x: in u32[], z: out u32[], n: u64");
 
 template <typename T> static T twice(T value)
 {
