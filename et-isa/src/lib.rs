@@ -9,6 +9,7 @@ extern crate std;
 mod assemble;
 pub mod csr;
 mod decode;
+mod fault;
 mod names;
 pub mod operand;
 mod table;
@@ -16,6 +17,7 @@ mod text;
 
 pub use assemble::{Error, assemble, split};
 pub use decode::{Decoded, decode, words};
+pub use fault::{Access, MemoryFault, Violation};
 pub use names::{float_register, integer_register};
 pub use operand::{Class, Operand, ValueError};
 pub use table::{INSTRUCTIONS, Id};
