@@ -1,6 +1,8 @@
 //! The bundle.
 
 use crate::{Bar, Dma, ErrorType, Generation, Mailbox, MailboxLayout, Mmio, Reset};
+#[cfg(feature = "alloc")]
+use crate::{DeviceAddr, MemoryWatch};
 
 /// One device, as a backend offers it: a window on each BAR, DMA memory, a mailbox for each
 /// endpoint, resets.
@@ -47,6 +49,20 @@ pub trait Hal: ErrorType + Send + Sync + 'static {
 
     /// Returns the present generation.
     fn generation(&self) -> Generation;
+
+    /// Returns who wants to know what the memory of so many bytes from `base` on is in use for, if
+    /// this device checks what kernels access. Hardware does not.
+    ///
+    /// All of that memory is free to begin with.
+    #[cfg(feature = "alloc")]
+    fn watch_memory(
+        &self,
+        base: DeviceAddr,
+        len_bytes: u64,
+    ) -> Option<alloc::boxed::Box<dyn MemoryWatch>> {
+        let _ = (base, len_bytes);
+        None
+    }
 }
 
 #[cfg(feature = "alloc")]
@@ -70,5 +86,12 @@ impl<T: Hal + ?Sized> Hal for alloc::sync::Arc<T> {
     }
     fn generation(&self) -> Generation {
         T::generation(self)
+    }
+    fn watch_memory(
+        &self,
+        base: DeviceAddr,
+        len_bytes: u64,
+    ) -> Option<alloc::boxed::Box<dyn MemoryWatch>> {
+        T::watch_memory(self, base, len_bytes)
     }
 }

@@ -13,6 +13,8 @@ mod hal;
 mod mailbox;
 mod mmio;
 mod reset;
+#[cfg(feature = "alloc")]
+mod watch;
 
 pub use access::AccessError;
 pub use addr::{Bar, BarOffset, BusAddr, DeviceAddr};
@@ -24,3 +26,5 @@ pub use mailbox::{
 };
 pub use mmio::{AccessPath, Mmio, Width, Widths};
 pub use reset::{Generation, Loss, Reset, ResetScope, ResetState};
+#[cfg(feature = "alloc")]
+pub use watch::{MemoryWatch, WatchedBuffer};
