@@ -14,4 +14,5 @@ pub use error::CoresError;
 pub use machine::Machine;
 pub use machine::launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};
 pub use machine::single::{SingleHart, Step};
+pub use memory::check::{Buffers, NearBuffer};
 pub use memory::{Dram, Scratchpads};

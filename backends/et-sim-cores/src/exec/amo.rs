@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use et_isa::Access;
+
 use crate::decode::op::{Op, SINK};
 use crate::exec::event::Event;
 use crate::machine::chip::Core;
@@ -174,7 +176,7 @@ impl Instruction {
 pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
     let Instruction { operation, scope, size, address, operand, expected } =
         Instruction::new(hart, op);
-    let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope)
+    let (region, offset) = bus::coherent(core, hart.shire(), address, size, scope, Access::Atomic)
         .map_err(bus::Coherence::of_store)?;
     let target = Target { scope, bank: Bank::of(core, region), offset, size };
     let change = Change::Atomic { operation, operand, expected };
@@ -193,7 +195,8 @@ pub(crate) fn execute(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Resul
 pub(crate) fn small_store(hart: &mut Hart, core: &Core<'_>, op: Op, _: u64) -> Result<(), Event> {
     let size = size(op);
     // Only atomics are kept away from scratchpads by a local scope.
-    let (region, offset) = bus::coherent(core, hart.shire(), hart.x[op.rs1()], size, Scope::Global)
+    let (shire, address) = (hart.shire(), hart.x[op.rs1()]);
+    let (region, offset) = bus::coherent(core, shire, address, size, Scope::Global, Access::Store)
         .map_err(bus::Coherence::of_store)?;
     let target = Target { scope: scope(op), bank: Bank::of(core, region), offset, size };
     bus::post(core, hart, target, Change::Store(hart.x[op.rs2()]));

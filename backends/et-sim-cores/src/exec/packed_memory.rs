@@ -557,8 +557,8 @@ fn atomic(
     change: Change,
 ) -> Result<u32, Event> {
     let shire = hart.shire();
-    let (region, offset) =
-        bus::coherent(core, shire, at, 4, scope).map_err(bus::Coherence::of_store)?;
+    let (region, offset) = bus::coherent(core, shire, at, 4, scope, et_isa::Access::Atomic)
+        .map_err(bus::Coherence::of_store)?;
     let target = Target { scope, bank: Bank::of(core, region), offset, size: 4 };
     Ok(low(bus::change(core, hart, target, change)))
 }

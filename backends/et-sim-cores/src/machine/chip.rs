@@ -4,15 +4,19 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use et_isa::Access;
+
 use crate::config::{FloatProfile, MachineConfig, MemoryModel};
 use crate::decode::code::{CodeCache, Page};
 use crate::error::CoresError;
+use crate::exec::event::Event;
 use crate::exec::tensor::SCRATCHPAD_ON;
 use crate::exec::tensor::reduce::Message;
 use crate::machine::clock::Clock;
 use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
+use crate::memory::check::Check;
 use crate::memory::guards::Guards;
-use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
+use crate::memory::map::{DRAM_BASE, HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 use crate::memory::private::Private;
 use crate::memory::weak::Weak;
 use crate::memory::{Dram, Scratchpads};
@@ -276,8 +280,13 @@ impl Chip {
 pub(crate) struct Core<'a> {
     pub(crate) chip: &'a Chip,
     pub(crate) code: &'a CodeCache,
-    /// Memory between stacks that traps.
+    /// Where accesses must take the long way: the same as `stacks`, or everywhere if accesses are
+    /// checked.
     pub(crate) guards: Guards,
+    /// The stacks, and memory between them that traps.
+    pub(crate) stacks: Guards,
+    /// What checks accesses to DRAM, if something does.
+    pub(crate) check: Option<Check<'a>>,
     /// Makes a hart whose wait has ended runnable.
     pub(crate) wake: &'a dyn Fn(u32),
     /// The page of code that was found last: harts of a shire are mostly in the same.
@@ -299,6 +308,21 @@ impl<'a> Core<'a> {
 }
 
 impl Core<'_> {
+    /// Returns `true` if the hart traps when it makes an access to DRAM.
+    #[inline(always)]
+    pub(crate) fn is_closed(&self, offset: u64, size: u64, access: Access) -> bool {
+        self.stacks.touch(DRAM_BASE + offset, size)
+            || self.check.is_some() && self.refusal(offset, size, access).is_some()
+    }
+
+    /// Returns the trap of an access that works, and is refused by what checks accesses.
+    #[cold]
+    pub(crate) fn refusal(&self, offset: u64, size: u64, access: Access) -> Option<Event> {
+        let tval = DRAM_BASE + offset;
+        let cause = self.check.as_ref()?.refuses(offset, size, access)?;
+        Some(Event::Trap { cause, tval })
+    }
+
     /// Returns `true` if there is nothing between harts and memory.
     pub(crate) fn is_flat(&self) -> bool {
         self.chip.weak.is_none() && self.chip.private.is_none()

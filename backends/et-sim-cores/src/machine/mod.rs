@@ -14,7 +14,6 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use crate::config::{CreditAbort, MachineConfig};
 use crate::decode::code::CodeCache;
@@ -156,9 +155,9 @@ impl Machine {
             number,
             launch,
             code,
+            self.inner.chip.dram.watched(),
             &harts,
             cycles,
-            Instant::now(),
             (watch, done),
         )));
         if self.inner.chip.private.is_some() {

@@ -46,7 +46,9 @@ pub struct SingleHart {
 
 /// What surrounds the hart: no stacks, and no others to wake.
 fn core<'a>(chip: &'a Chip, code: &'a CodeCache) -> Core<'a> {
-    Core { chip, code, guards: Guards::default(), wake: &|_| {}, recent: Cell::new(None) }
+    let guards = Guards::default();
+    let recent = Cell::new(None);
+    Core { chip, code, guards, stacks: guards, check: None, wake: &|_| {}, recent }
 }
 
 impl SingleHart {

@@ -17,6 +17,7 @@ use crate::machine::kernel_call::{self, Outcome};
 use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
+use crate::memory::check::{Buffers, Check};
 use crate::memory::guards::Guards;
 use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_index};
 use crate::memory::private::Private;
@@ -30,6 +31,9 @@ pub(crate) struct Run {
     number: u64,
     launch: Launch,
     guards: Guards,
+    stacks: Guards,
+    /// What its accesses are checked against.
+    buffers: Option<Arc<Buffers>>,
     code: Arc<CodeCache>,
     harts: Box<[u32]>,
     /// State of each hart by its number; made by the worker that runs it first.
@@ -58,18 +62,21 @@ impl Run {
         number: u64,
         launch: Launch,
         code: Arc<CodeCache>,
+        buffers: Option<Arc<Buffers>>,
         harts: &[u32],
         start_cycles: u64,
-        started: Instant,
         (watch, done): (Watch, Done),
     ) -> Self {
+        let stacks = Guards::new(&launch.stack);
         let of_shire =
             |shire: u32| harts.iter().copied().filter(move |hart| hart / HARTS_PER_SHIRE == shire);
         Self {
             groups: (0..SHIRES).map(|shire| Group::new(of_shire(shire))).collect(),
             number,
             launch,
-            guards: Guards::new(&launch.stack),
+            guards: if buffers.is_some() { Guards::EVERYWHERE } else { stacks },
+            stacks,
+            buffers,
             code,
             harts: harts.into(),
             states: (0..HART_SLOTS).map(|_| Mutex::new(None)).collect(),
@@ -82,7 +89,7 @@ impl Run {
             watch,
             done: Mutex::new(Some(done)),
             start_cycles,
-            started,
+            started: Instant::now(),
         }
     }
 
@@ -211,6 +218,8 @@ impl<'a> Worker<'a> {
             chip: &self.inner.chip,
             code: &run.code,
             guards: run.guards,
+            stacks: run.stacks,
+            check: run.buffers.as_deref().map(Check::new),
             wake,
             recent: Cell::new(None),
         }

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
+use et_isa::Access;
+
 use crate::exec::event::Event;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
@@ -14,7 +16,7 @@ use crate::memory::weak::{Bank, Change, Target};
 /// Returns `true` if a private cache is between a hart and DRAM at an address. Stacks are not
 /// cached: no other shire looks at them.
 fn is_cached(core: &Core<'_>, hart: &Hart, address: u64) -> bool {
-    hart.cache.is_some() && !core.guards.are_at(address)
+    hart.cache.is_some() && !core.stacks.are_at(address)
 }
 
 /// Reads `size` bytes (1, 2, 4 or 8), zero-extended.
@@ -28,7 +30,9 @@ pub(crate) fn load(
 ) -> Result<u64, Event> {
     let (address, shire) = (map::canonical(effective), hart.shire());
     match map::place(address, shire) {
-        Place::Dram(_) if core.guards.touch(address, size) => Err(Event::load_fault(address)),
+        Place::Dram(offset) if core.is_closed(offset, size, Access::Load) => {
+            Err(core.refusal(offset, size, Access::Load).unwrap_or(Event::load_fault(address)))
+        }
         Place::Dram(offset) if is_cached(core, hart, address) => {
             let is_inside = offset + size <= core.chip.dram.size();
             let cache = hart.cache.as_mut().filter(|_| is_inside);
@@ -74,7 +78,9 @@ pub(crate) fn store(
 ) -> Result<(), Event> {
     let (address, shire) = (map::canonical(effective), hart.shire());
     match map::place(address, shire) {
-        Place::Dram(_) if core.guards.touch(address, size) => Err(Event::store_fault(address)),
+        Place::Dram(offset) if core.is_closed(offset, size, Access::Store) => {
+            Err(core.refusal(offset, size, Access::Store).unwrap_or(Event::store_fault(address)))
+        }
         Place::Dram(offset) if is_cached(core, hart, address) => {
             let is_inside = offset + size <= core.chip.dram.size();
             let cache = hart.cache.as_mut().filter(|_| is_inside);
@@ -130,13 +136,23 @@ pub(crate) enum Missing {
     Fault,
     /// There is no device at the address.
     Nothing,
+    /// A checker refuses the access.
+    Refused(Event),
 }
 
 /// Finds the memory of `size` bytes that do not cross a line.
-fn in_line(core: &Core<'_>, hart: &Hart, address: u64, size: u64) -> Result<(Bank, u64), Missing> {
+fn in_line(
+    core: &Core<'_>,
+    hart: &Hart,
+    address: u64,
+    size: u64,
+    access: Access,
+) -> Result<(Bank, u64), Missing> {
     let address = map::canonical(address);
     match map::place(address, hart.shire()) {
-        Place::Dram(_) if core.guards.touch(address, size) => Err(Missing::Fault),
+        Place::Dram(offset) if core.is_closed(offset, size, access) => {
+            Err(core.refusal(offset, size, access).map_or(Missing::Fault, Missing::Refused))
+        }
         Place::Dram(offset) if offset + size <= core.chip.dram.size() => Ok((Bank::Dram, offset)),
         Place::Scratchpad(offset) => Ok((Bank::Scratchpads, offset)),
         Place::Nothing => Err(Missing::Nothing),
@@ -150,7 +166,7 @@ pub(crate) fn load_line(
     hart: &mut Hart,
     address: u64,
 ) -> Result<[u8; 64], Missing> {
-    let (bank, offset) = in_line(core, hart, address, 64)?;
+    let (bank, offset) = in_line(core, hart, address, 64, Access::Line)?;
     let mut line = [0; 64];
     let (words, _) = line.as_chunks_mut::<8>();
     if let Some(mut weak) = core.chip.weak() {
@@ -188,7 +204,7 @@ pub(crate) fn store_public(
     bytes: &[u8],
     effect: Effect,
 ) -> Result<(), Missing> {
-    let (bank, offset) = in_line(core, hart, address, bytes.len() as u64)?;
+    let (bank, offset) = in_line(core, hart, address, bytes.len() as u64, Access::Store)?;
     let region = bank.region(core.chip);
     let (words, _) = bytes.as_chunks::<8>();
     for (at, word) in (offset..).step_by(8).zip(words) {
@@ -217,13 +233,15 @@ fn scoped_target(
     effective: u64,
     size: u64,
     scope: Option<Scope>,
+    access: Access,
 ) -> Option<Target> {
     let scope = scope?;
     if core.chip.weak.is_none() && hart.cache.is_none() {
         return None;
     }
     // Only atomics are kept away from scratchpads by a local scope.
-    let (region, offset) = coherent(core, hart.shire(), effective, size, Scope::Global).ok()?;
+    let found = coherent(core, hart.shire(), effective, size, Scope::Global, access);
+    let (region, offset) = found.ok()?;
     Some(Target { scope, bank: Bank::of(core, region), offset, size })
 }
 
@@ -235,7 +253,7 @@ pub(crate) fn load_scoped(
     size: u64,
     scope: Option<Scope>,
 ) -> Result<u64, Event> {
-    let Some(target) = scoped_target(core, hart, effective, size, scope) else {
+    let Some(target) = scoped_target(core, hart, effective, size, scope, Access::Load) else {
         return load(core, hart, effective, size);
     };
     if let Some(mut weak) = core.chip.weak() {
@@ -257,7 +275,7 @@ pub(crate) fn store_scoped(
     value: u64,
     scope: Option<Scope>,
 ) -> Result<(), Event> {
-    match scoped_target(core, hart, effective, size, scope) {
+    match scoped_target(core, hart, effective, size, scope, Access::Store) {
         Some(target) => {
             post(core, hart, target, Change::Store(value));
             Ok(())
@@ -353,6 +371,7 @@ pub(crate) fn coherent<'a>(
     effective: u64,
     size: u64,
     scope: Scope,
+    access: Access,
 ) -> Result<(&'a Region, u64), Coherence> {
     let address = map::canonical(effective);
     if !address.is_multiple_of(size) {
@@ -360,7 +379,10 @@ pub(crate) fn coherent<'a>(
     }
     let chip = core.chip;
     match map::place(address, shire) {
-        Place::Dram(_) if core.guards.touch(address, size) => Err(Coherence::Fault(address)),
+        Place::Dram(offset) if core.is_closed(offset, size, access) => {
+            let refused = core.refusal(offset, size, access).map(Coherence::Refused);
+            Err(refused.unwrap_or(Coherence::Fault(address)))
+        }
         Place::Dram(offset) if offset + size <= chip.dram.size() => {
             Ok((chip.dram.region(), offset))
         }
@@ -379,11 +401,14 @@ pub(crate) enum Coherence {
     Fault(u64),
     /// There is no device at the address.
     Nothing,
+    /// A checker refuses the access.
+    Refused(Event),
 }
 
 impl Coherence {
     pub(crate) fn of_store(self) -> Event {
         match self {
+            Self::Refused(event) => event,
             Self::Fault(address) => Event::store_fault(address),
             Self::Nothing => Event::BusError,
         }

@@ -11,7 +11,9 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -19,6 +21,7 @@ use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::error::CoresError;
+use crate::memory::check::Buffers;
 use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES, USER_BASE};
 use crate::near;
 
@@ -164,6 +167,9 @@ impl Region {
 #[derive(Debug)]
 pub struct Dram {
     region: Region,
+    /// What it is in use for, if someone wants that to be checked.
+    watched: RwLock<Option<Arc<Buffers>>>,
+    is_watched: AtomicBool,
 }
 
 /// Defines a method that finds the word a kernel means by an effective address.
@@ -199,13 +205,44 @@ impl Dram {
         {
             return Err(CoresError::DramSize { bytes: size_bytes });
         }
-        Ok(Self { region: Region::new("DRAM", size_bytes)? })
+        Ok(Self {
+            region: Region::new("DRAM", size_bytes)?,
+            watched: RwLock::default(),
+            is_watched: AtomicBool::new(false),
+        })
     }
 
     /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.region.len
+    }
+
+    /// Checks every access to DRAM of the kernels that are launched from now on: they may use
+    /// `open`, and the buffers of `managed` that are announced. Replaces all earlier buffers.
+    #[must_use]
+    pub fn watch(&self, managed: Range<u64>, open: Range<u64>) -> Arc<Buffers> {
+        let buffers = Arc::new(Buffers::new(managed, open));
+        let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        *watched = Some(Arc::clone(&buffers));
+        self.is_watched.store(true, Ordering::Relaxed);
+        buffers
+    }
+
+    /// Returns the buffers that launches are to be checked against, if they are.
+    pub(crate) fn watched(&self) -> Option<Arc<Buffers>> {
+        self.watched.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note that something other than a kernel has written memory.
+    fn note_written(&self, addr: u64, len: u64) {
+        // Relaxed: whoever watches does so before there is a buffer to be written.
+        if !self.is_watched.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(buffers) = self.watched() {
+            buffers.written(addr, len);
+        }
     }
 
     /// Returns `true` if `len` bytes from device address `addr` are all inside.
@@ -231,6 +268,7 @@ impl Dram {
     /// [`CoresError::OutOfRange`]; nothing is copied then.
     pub fn write(&self, addr: u64, data: &[u8]) -> Result<(), CoresError> {
         self.slice(addr, data.len())?.copy_from(data);
+        self.note_written(addr, data.len() as u64);
         Ok(())
     }
 
@@ -242,7 +280,9 @@ impl Dram {
         let out_of_range = || CoresError::OutOfRange { addr, len };
         let offset = addr.checked_sub(DRAM_BASE).ok_or_else(out_of_range)?;
         let bytes = usize::try_from(len).map_err(|_| out_of_range())?;
-        self.region.fill(offset, bytes, byte).ok_or_else(out_of_range)
+        self.region.fill(offset, bytes, byte).ok_or_else(out_of_range)?;
+        self.note_written(addr, len);
+        Ok(())
     }
 
     /// Copies from device address `addr` to foreign memory, as many bytes as `dst` has.
@@ -264,6 +304,7 @@ impl Dram {
         src: &VolatileSlice<'_>,
     ) -> Result<(), CoresError> {
         src.copy_to_volatile_slice(self.slice(addr, src.len())?);
+        self.note_written(addr, src.len() as u64);
         Ok(())
     }
 

@@ -30,6 +30,10 @@ pub(crate) struct Guards {
 }
 
 impl Guards {
+    /// Every address of memory is guarded.
+    pub(crate) const EVERYWHERE: Self =
+        Self { low: 0, span: 1 << 63, inverse: 0, guarded: 1, guard_bytes: 0 };
+
     pub(crate) fn new(stack: &Stack) -> Self {
         Self::checked(stack).unwrap_or_default()
     }
@@ -104,6 +108,14 @@ mod tests {
             assert!(guards(64).hold(bottom) && guards(64).hold(bottom + 63), "{hart}");
             assert!(!guards(64).hold(bottom + 64) && !guards(64).hold(bottom + 4159), "{hart}");
             assert!(guards(64).touch(bottom + 60, 8) && !guards(64).touch(bottom + 64, 8));
+        }
+    }
+
+    #[test]
+    fn everything_can_be_guarded() {
+        for address in [0, TOP, 0xFF_FFFF_FFF8] {
+            assert_eq!(Guards::EVERYWHERE.look(address), Stacked::Guarded);
+            assert!(Guards::EVERYWHERE.are_near(address, 32) && Guards::EVERYWHERE.hold(address));
         }
     }
 

@@ -1,6 +1,7 @@
 //! What harts load from and store to: device memory, registers, and the caches in between.
 
 pub(crate) mod bus;
+pub(crate) mod check;
 mod dram;
 pub(crate) mod esr;
 pub(crate) mod guards;

@@ -192,6 +192,11 @@ impl Asm {
         self.li(A0, 8).li(A1, value).li(A2, kind).raw(0x73)
     }
 
+    /// Returns how far the code goes.
+    pub(crate) fn bytes_so_far(&self) -> u64 {
+        4 * self.words.len() as u64
+    }
+
     /// Fills in the labels and returns the bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut words = self.words.clone();

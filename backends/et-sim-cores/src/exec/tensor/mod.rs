@@ -2,7 +2,7 @@
 //!
 //! Operations are executed when they start, except that a reduction may have to wait for its
 //! partner. On weak memory they are executed later: loads when they are waited for, or at a moment
-//! that is drawn; arithmetic also when an instruction needs its registers; stores are posted like
+//! that is drawn, or at once if accesses are checked; arithmetic also when an instruction needs its registers; stores are posted like
 //! coherent ones. So an operation that is not waited for leaves its mark.
 
 mod fma;
@@ -137,6 +137,7 @@ fn missing(hart: &Hart, core: &Core<'_>, missing: Missing) -> Result<(), Event> 
             Ok(())
         }
         Missing::Nothing => Err(Event::BusError),
+        Missing::Refused(event) => Err(event),
     }
 }
 
@@ -177,7 +178,8 @@ pub(crate) fn start(
         TENSOR_LOAD if !load::check(hart, core, &operation) => return Ok(()),
         _ => {}
     }
-    if core.chip.weak.is_none() || register == TENSOR_STORE {
+    // What is checked is executed at once, so that a fault is that of this instruction.
+    if core.chip.weak.is_none() || register == TENSOR_STORE || core.check.is_some() {
         return execute(hart, core, &operation);
     }
     if operation.is_arithmetic() {
