@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use embedded_dma::{ReadBuffer, WriteBuffer};
 use et_hal::{
-    AccessPath, Bar, BarOffset, BusAddr, DeviceAccess, Dma, DmaBuffer, DmaLimits, ErrorKind,
-    ErrorType, Generation, Hal, Loss, Mailbox, MailboxLayout, Mmio, OutOfRange, Pop, Push, QueueId,
-    Reset, ResetScope, ResetState, Ticket, Wake, Width, Widths,
+    AccessPath, Bar, BarOffset, BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, DmaLimits,
+    ErrorKind, ErrorType, Generation, Hal, Loss, Mailbox, MailboxLayout, MemoryWatch, Mmio,
+    OutOfRange, Pop, Push, QueueId, Reset, ResetScope, ResetState, Ticket, Wake, Width, Widths,
 };
 
 /// Makes, of the list of backends, the enums with a variant for each, and the macros that do the
@@ -217,6 +217,10 @@ impl Hal for AnyHal {
 
     fn generation(&self) -> Generation {
         each!(Inner, self.inner(), hal => hal.generation())
+    }
+
+    fn watch_memory(&self, base: DeviceAddr, len_bytes: u64) -> Option<Box<dyn MemoryWatch>> {
+        each!(Inner, self.inner(), hal => hal.watch_memory(base, len_bytes))
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicBool;
 
 use et_devapi::mailbox::RingMailbox;
 use et_devapi::pci::MAILBOX_BAR;
-use et_hal::{Bar, ErrorType, Generation, Hal, MailboxLayout};
+use et_hal::{Bar, DeviceAddr, ErrorType, Generation, Hal, MailboxLayout, MemoryWatch};
 use et_sim_device::{Board, BoardConfig};
 
+use crate::watch::SimWatch;
 use crate::{SimDma, SimError, SimReset, SimSignal, SimWindow};
 
 /// A mailbox of the simulated card.
@@ -78,5 +79,10 @@ impl Hal for SimHal {
 
     fn generation(&self) -> Generation {
         self.board.generation()
+    }
+
+    fn watch_memory(&self, base: DeviceAddr, len_bytes: u64) -> Option<Box<dyn MemoryWatch>> {
+        let buffers = self.board.watch_memory(base, len_bytes)?;
+        Some(Box::new(SimWatch(buffers)))
     }
 }

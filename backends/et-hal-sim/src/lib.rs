@@ -7,6 +7,7 @@ mod error;
 mod hal;
 mod reset;
 mod signal;
+mod watch;
 mod window;
 
 pub use dma::{SimBuffer, SimDma};

@@ -6,14 +6,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use et_hal::{BarOffset, Endpoint, Generation, Width};
-use et_sim_cores::Dram;
+use et_devapi::abi;
+use et_hal::{BarOffset, DeviceAddr, Endpoint, Generation, Width};
+use et_sim_cores::{Buffers, Dram};
 
 use crate::compute::{self, Compute};
 use crate::firmware::{Firmware, Flash};
 use crate::interrupt::{Bell, DoorbellLines};
 use crate::{
-    BoardConfig, BoardError, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy, Waited,
+    BoardConfig, BoardError, Check, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy,
+    Waited,
 };
 
 /// What a host access to a BAR meets.
@@ -362,6 +364,21 @@ impl Board {
             (4, Width::W32, 1) => self.slot.bell.ring(Endpoint::Operations),
             _ => {}
         }
+    }
+
+    /// Checks what kernels access from now on, if the board [is to](BoardConfig::check).
+    ///
+    /// The caller hands out device memory from `base` on, so many bytes, and announces the buffers
+    /// in it. Kernels may use these, their stacks and what belongs to their traces. A board whose
+    /// memory is not watched checks nothing.
+    #[must_use]
+    pub fn watch_memory(&self, base: DeviceAddr, len_bytes: u64) -> Option<Arc<Buffers>> {
+        if self.slot.config.check != Check::Memory {
+            return None;
+        }
+        let base = base.as_u64();
+        let open = abi::TRACE_CONTROL_BASE.as_u64()..abi::DEFAULT_STACK_TOP.as_u64();
+        Some(self.slot.dram.watch(base..base.saturating_add(len_bytes), open))
     }
 
     /// Tells the device that the host has written its memory through BAR0.

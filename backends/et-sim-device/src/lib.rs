@@ -22,10 +22,10 @@ mod page;
 pub use bar::{BarWindow, StaleHandle};
 pub use board::{Board, Counters, Link, MemoryAfterReset};
 pub use config::{
-    BoardConfig, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
+    BoardConfig, Check, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
 };
 pub use error::{BoardError, MapError, ResetBusy};
-pub use et_sim_cores::{CreditAbort, Dram, FloatProfile, Timing};
+pub use et_sim_cores::{Buffers, CreditAbort, Dram, FloatProfile, NearBuffer, Timing};
 pub use event::{Event, Waited};
 pub use faults::{ErrorSource, FAULT_FORMS, Fault, ParseFaultError};
 pub use firmware::{FirmwareImage, ImageError};

@@ -62,6 +62,19 @@ pub enum StackGuards {
     None,
 }
 
+/// What is checked while kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Check {
+    /// Nothing: an access works, or traps, as on the card.
+    #[default]
+    None,
+    /// Every access of a kernel to DRAM. It traps if it is outside of every buffer that the host
+    /// has announced, in one that is freed, writes code, or reads what nothing has written; see
+    /// [`Board::watch_memory`](crate::Board::watch_memory). Kernels are slower by far.
+    Memory,
+}
+
 /// Whether the registers let the host's processors use device memory through BAR0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -93,6 +106,7 @@ pub enum CpuAccess {
 /// | `coherent` | `yes`, or `no` for DMA memory that has to be synchronised |
 /// | `cpu-access` | `no`, or `yes` for registers that let the host use device memory |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
+/// | `check` | `none`, or `memory` for kernels that trap when they touch what is in no buffer |
 /// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
 /// | `ack-timeout` | microseconds until the firmware gives up on such harts |
 /// | `mhz` | minion clock |
@@ -144,6 +158,8 @@ pub struct BoardConfig {
     pub cpu_access: CpuAccess,
     /// Whether default stacks end in a line that traps.
     pub stack_guards: StackGuards,
+    /// What is checked while kernels run.
+    pub check: Check,
     /// Whether an abort reaches harts that wait for a credit.
     pub credit_abort: CreditAbort,
     /// How long the firmware waits for harts that sleep to acknowledge an abort, before it gives
@@ -228,6 +244,7 @@ impl Default for BoardConfig {
             coherence: DmaCoherence::default(),
             cpu_access: CpuAccess::default(),
             stack_guards: StackGuards::default(),
+            check: Check::default(),
             credit_abort: CreditAbort::default(),
             ack_timeout: Duration::from_secs(5),
             frequency_mhz: 600,

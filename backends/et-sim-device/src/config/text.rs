@@ -9,7 +9,7 @@ use et_devapi::options::key_values;
 use et_sim_cores::{CreditAbort, FloatProfile, Timing};
 
 use super::{
-    BoardConfig, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
+    BoardConfig, Check, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
 };
 use crate::Fault;
 
@@ -83,6 +83,8 @@ const KEYS: &[Key] = &[
         "yes" => CpuAccess::Granted, "no" => CpuAccess::Denied),
     words!("stack-guards", "default or none", stack_guards:
         "default" => StackGuards::Default, "none" => StackGuards::None),
+    words!("check", "none or memory", check:
+        "none" => Check::None, "memory" => Check::Memory),
     words!("credit-abort", "yes or no", credit_abort:
         "yes" => CreditAbort::Ends, "no" => CreditAbort::Waits),
     value!("ack-timeout", "microseconds", ack_timeout: micros, show_micros),
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
-                    timing=deterministic, memory=weak, coherent=no, cpu-access=yes, stack-guards=none, \
+                    timing=deterministic, memory=weak, coherent=no, cpu-access=yes, stack-guards=none, check=memory, \
                     mhz=700, serial=A-7, part=0x12, temperature=50, power=9000, tdp=30, heat=10, \
                     boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: BoardConfig = text.parse().unwrap();
@@ -227,6 +229,7 @@ mod tests {
         assert_eq!(config.coherence, DmaCoherence::NonCoherent);
         assert_eq!(config.cpu_access, CpuAccess::Granted);
         assert_eq!(config.stack_guards, StackGuards::None);
+        assert_eq!(config.check, Check::Memory);
         assert_eq!(config.credit_abort, CreditAbort::Waits);
         assert_eq!(config.ack_timeout, Duration::from_micros(50));
         assert_eq!(config.frequency_mhz, 700);
