@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use et_devapi::msg::ops::{Body, Command, FirmwareType, FirmwareVersionStatus, Version};
-use et_hal::{DeviceAccess, Hal, Reset, ResetScope, ResetState};
+use et_hal::{DeviceAccess, DeviceAddr, Hal, Reset, ResetScope, ResetState};
 
 use crate::config::{Config, Drain};
 use crate::core_dump::CoreDump;
@@ -258,6 +258,10 @@ impl<H: Hal> Device<H> {
         }
         let align = layout.align_bytes().max(4096);
         let code = self.alloc_aligned(layout.span_bytes(), align)?;
+        for part in layout.read_only() {
+            let addr = DeviceAddr::new(code.addr().as_u64() + part.start);
+            self.link.memory.read_only(addr, part.end - part.start);
+        }
         let bytes = layout.place(code.addr());
         // In a stream of its own: kernels that run must not hold it up.
         let event = self.stream().copy_to_device(&bytes, &code)?;

@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn addresses_are_where_the_arguments_have_them() {
-        let memory = DeviceMemory::new(DeviceAddr::new(0x0080_0580_1000), 1 << 20).unwrap();
+        let memory = DeviceMemory::new(DeviceAddr::new(0x0080_0580_1000), 1 << 20, None).unwrap();
         let buffer = memory.alloc(64, 64).unwrap();
         let foreign = |align| KernelArgs::new().bytes(&[1; 3], align);
         let base = Task::new(FunctionId(0));

@@ -26,7 +26,9 @@ impl LaunchContext {
     /// Allocates one. Its exception buffer has no pattern yet. Spec: §15.
     pub(crate) fn new(memory: &Arc<DeviceMemory>) -> Result<Self> {
         let buffer = memory.alloc((ARGS_BYTES + EXCEPTION_BUFFER_BYTES) as u64, 4096)?;
-        Ok(Self { buffer })
+        let context = Self { buffer };
+        memory.read_only(context.exceptions(), EXCEPTION_BUFFER_BYTES as u64);
+        Ok(context)
     }
 
     pub(crate) fn args(&self) -> DeviceAddr {

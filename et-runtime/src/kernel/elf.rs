@@ -4,6 +4,8 @@
 //! address. Segments keep their distances in memory, not those in the file as the vendor's loader
 //! has it; for files that follow its conventions both give the same image.
 
+use std::ops::Range;
+
 use et_hal::DeviceAddr;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{
@@ -198,6 +200,8 @@ pub struct KernelImage {
     relocations: Vec<Relocation>,
     /// A segment may be written.
     is_writable: bool,
+    /// Offsets of the bytes that may not be written.
+    read_only: Vec<Range<u64>>,
     symbols: Names,
     signature: Option<Signature>,
 }
@@ -280,6 +284,7 @@ impl KernelImage {
             segments: layout.segments,
             relocations: Vec::new(),
             is_writable: layout.is_writable,
+            read_only: layout.read_only,
             symbols: Names::read(&sections, bytes),
             signature: signature(&sections, bytes)?,
         };
@@ -317,6 +322,11 @@ impl KernelImage {
     #[must_use]
     pub const fn signature(&self) -> Option<&Signature> {
         self.signature.as_ref()
+    }
+
+    /// Returns the offsets of code and constants: what the file's segments do not let kernels write.
+    pub(crate) fn read_only(&self) -> &[Range<u64>] {
+        &self.read_only
     }
 
     /// Returns the offset of the entry: of `symbol`, or else of the entry that the file names.
@@ -453,6 +463,7 @@ struct Layout {
     span_bytes: u64,
     segments: Vec<Segment>,
     is_writable: bool,
+    read_only: Vec<Range<u64>>,
 }
 
 impl Layout {
@@ -486,6 +497,7 @@ impl Layout {
         let displacement = first.p_paddr(ENDIAN).wrapping_sub(first.p_vaddr(ENDIAN));
 
         let is_writable = loads.iter().any(|load| load.p_flags(ENDIAN).contains(elf::PF_W));
+        let mut read_only = Vec::new();
         let mut span_bytes = 0u64;
         let mut allowed = bytes.len();
         let mut segments = Vec::with_capacity(loads.len());
@@ -510,6 +522,9 @@ impl Layout {
                 return Err(ElfError::Overlap { address });
             }
             span_bytes = offset + memory_bytes;
+            if !header.p_flags(ENDIAN).contains(elf::PF_W) {
+                read_only.push(offset..span_bytes);
+            }
             if span_bytes > MAX_SPAN_BYTES {
                 let limit_bytes = MAX_SPAN_BYTES;
                 return Err(ElfError::TooLarge { span_bytes, limit_bytes });
@@ -527,7 +542,7 @@ impl Layout {
             let access = if is_executable { Access::Executable } else { Access::Data };
             segments.push(Segment { offset, access, data: data.to_vec() });
         }
-        Ok(Self { link_base, align_bytes, span_bytes, segments, is_writable })
+        Ok(Self { link_base, align_bytes, span_bytes, segments, is_writable, read_only })
     }
 }
 

@@ -6,7 +6,11 @@ use et_devapi::abi::{
     DRAM_BASE, EXCEPTION_FILL, ExceptionEntry, ExceptionType, compute_hart_index, hart_of_index,
     shire_of_hart,
 };
+use et_hal::{DeviceAddr, WatchedBuffer};
+use et_isa::MemoryFault;
 use zerocopy::FromBytes;
+
+use crate::memory::DeviceMemory;
 
 /// What a register holds that firmware has not written.
 const FILL: u64 = u64::from_le_bytes([EXCEPTION_FILL; 8]);
@@ -42,6 +46,9 @@ pub struct HartContext {
     pub sstatus: u64,
     /// x1 to x31, if the hart was stopped in the kernel.
     pub gpr: Option<Box<[u64; 31]>>,
+    /// The buffer nearest to a [fault that a checker has found](Cause::Memory): the one with its
+    /// address, or else the next one on either side.
+    pub nearest: Option<WatchedBuffer>,
 }
 
 /// Why a hart failed. Spec: §15.
@@ -104,6 +111,9 @@ pub enum Cause {
     StoreSplitPageFault,
     /// 30: an instruction that the hardware leaves to software, which does not provide it.
     Microcode,
+    /// A checker of memory has found the access to be wrong. The device that has one is simulated:
+    /// see [`Hal::watch_memory`](et_hal::Hal::watch_memory).
+    Memory(MemoryFault),
     /// Another number.
     Other(u64),
 }
@@ -127,7 +137,10 @@ impl Cause {
             27 => Self::LoadSplitPageFault,
             28 => Self::StoreSplitPageFault,
             30 => Self::Microcode,
-            other => Self::Other(other),
+            other => match MemoryFault::from_cause(other) {
+                Some(fault) => Self::Memory(fault),
+                None => Self::Other(other),
+            },
         }
     }
 
@@ -149,6 +162,7 @@ impl Cause {
             Self::LoadSplitPageFault => 27,
             Self::StoreSplitPageFault => 28,
             Self::Microcode => 30,
+            Self::Memory(fault) => fault.cause(),
             Self::Other(value) => value,
         }
     }
@@ -186,6 +200,7 @@ impl fmt::Display for Cause {
             Self::LoadSplitPageFault => "page fault of a load across two pages",
             Self::StoreSplitPageFault => "page fault of a store across two pages",
             Self::Microcode => "instruction that the hardware does not execute",
+            Self::Memory(fault) => return fault.fmt(f),
             Self::Other(value) => return write!(f, "trap with cause {value}"),
         })
     }
@@ -204,7 +219,8 @@ impl fmt::Display for ExceptionKind {
                 | Cause::LoadPageFault
                 | Cause::StorePageFault
                 | Cause::LoadSplitPageFault
-                | Cause::StoreSplitPageFault => write!(f, "{cause} at {tval:#x}"),
+                | Cause::StoreSplitPageFault
+                | Cause::Memory(_) => write!(f, "{cause} at {tval:#x}"),
                 // Always the program counter, or 0.
                 Cause::Breakpoint
                 | Cause::EnvironmentCall
@@ -281,6 +297,7 @@ impl HartContext {
             cycles: entry.cycles.get(),
             sstatus: if is_saved { entry.sstatus.get() } else { 0 },
             gpr: is_saved.then(|| Box::new(entry.gpr.map(u64::from))),
+            nearest: None,
         }
     }
 
@@ -306,6 +323,37 @@ impl HartContext {
             user_error: error.into(),
             gpr: self.gpr.as_ref().map_or([0; 31], |gpr| **gpr).map(Into::into),
             pad: [0; 8],
+        }
+    }
+
+    /// Returns what a checker has found, and the address of the access; `None` if it failed for
+    /// another reason.
+    #[must_use]
+    pub const fn memory_fault(&self) -> Option<(MemoryFault, u64)> {
+        match self.kind {
+            ExceptionKind::Trap { cause: Cause::Memory(fault), tval } => Some((fault, tval)),
+            _ => None,
+        }
+    }
+
+    /// Writes where the address of a fault is, as seen from the nearest buffer.
+    fn write_nearest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some((fault, address)), Some(buffer)) = (self.memory_fault(), self.nearest) else {
+            return Ok(());
+        };
+        let count = |bytes: u64| format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" });
+        let (start, behind) = (buffer.addr.as_u64(), address + u64::from(fault.bytes));
+        let end = start + buffer.len_bytes;
+        if address < start {
+            write!(f, ", {} before {buffer}", count(start - address))
+        } else if address == end {
+            write!(f, ", right after the end of {buffer}")
+        } else if address > end {
+            write!(f, ", {} after the end of {buffer}", count(address - end))
+        } else if behind > end {
+            write!(f, ", the last {} after the end of {buffer}", count(behind - end))
+        } else {
+            write!(f, ", at byte {} of {buffer}", address - start)
         }
     }
 
@@ -339,6 +387,7 @@ impl fmt::Display for HartContext {
         let (shire, minion, thread) = (self.shire(), self.minion(), self.thread());
         write!(f, "hart {} (shire {shire}, minion {minion}, thread {thread}): ", self.hart_id)?;
         self.kind.fmt(f)?;
+        self.write_nearest(f)?;
         match self.pc {
             Some(pc) => write!(f, ", pc {pc:#x}"),
             None => Ok(()),
@@ -360,6 +409,17 @@ impl fmt::Display for Registers<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads the state of the failed harts from an exception buffer, in the order of their ids, with
+/// the buffers near the faults that a checker has found.
+pub(crate) fn decode_near(buffer: &[u8], memory: &DeviceMemory) -> Vec<HartContext> {
+    let near = |mut context: HartContext| {
+        let address = context.memory_fault().map(|(_, address)| DeviceAddr::new(address));
+        context.nearest = address.and_then(|address| memory.nearest(address));
+        context
+    };
+    decode(buffer).into_iter().map(near).collect()
 }
 
 /// Reads the state of the failed harts from an exception buffer, in the order of their ids.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use et_devapi::msg::ops::{LaunchError, LaunchStatus};
 
-use super::exception::{ExceptionKind, decode};
+use super::exception::{ExceptionKind, decode_near};
 use super::{CodeLine, HartContext, Location, Program};
 use crate::core_dump::Scene;
+use crate::memory::DeviceMemory;
 use crate::trace::{Text, Trace};
 
 /// A launch that did not complete: which harts, where and why.
@@ -51,8 +52,8 @@ impl LaunchFailure {
     }
 
     /// Adds what an exception buffer says.
-    pub(crate) fn with_contexts(mut self, buffer: &[u8]) -> Self {
-        self.contexts = decode(buffer);
+    pub(crate) fn with_contexts(mut self, buffer: &[u8], memory: &DeviceMemory) -> Self {
+        self.contexts = decode_near(buffer, memory);
         self
     }
 
@@ -242,6 +243,7 @@ mod tests {
             cycles: 0,
             sstatus: 0,
             gpr: None,
+            nearest: None,
         };
         let load = |tval| ExceptionKind::Trap { cause: Cause::LoadAccessFault, tval };
         let contexts = vec![

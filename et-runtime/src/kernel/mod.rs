@@ -20,6 +20,8 @@ pub use args::KernelArgs;
 pub use builtins::{Builtin, Builtins};
 pub use code::CodeLine;
 pub use elf::{ElfError, KernelImage};
+pub use et_hal::WatchedBuffer;
+pub use et_isa::{Access, MemoryFault, Violation};
 pub use exception::{Cause, ExceptionKind, HartContext};
 pub use failure::{HartGroup, LaunchFailure};
 pub use launch::{Launch, MAX_ARGS, UserTrace};
@@ -30,7 +32,7 @@ pub use symbols::{Location, Symbols};
 
 pub(crate) use builtins::{FILE as BUILTIN_FILE, check_pattern};
 pub(crate) use context::LaunchContext;
-pub(crate) use exception::decode;
+pub(crate) use exception::decode_near;
 pub(crate) use image::{Image, Images};
 pub(crate) use inner::KernelInner;
 pub(crate) use launch::StackPlan;

@@ -207,7 +207,7 @@ impl<H: Hal> Link<H> {
             .sync_for_cpu(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES)
             .and_then(|()| buffer.copy_out(0, &mut bytes));
         match read {
-            Ok(()) => failure.with_contexts(&bytes),
+            Ok(()) => failure.with_contexts(&bytes, &self.memory),
             Err(error) => failure.without_contexts(&error),
         }
     }

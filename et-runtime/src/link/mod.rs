@@ -142,7 +142,8 @@ impl<H: Hal> Link<H> {
         config: Config,
         errors: ErrorLists,
     ) -> Result<Self> {
-        let memory = DeviceMemory::new(layout.host_managed.base, layout.host_managed.len)?;
+        let (base, len) = (layout.host_managed.base, layout.host_managed.len);
+        let memory = DeviceMemory::new(base, len, hal.watch_memory(base, len))?;
         let shape = Shape {
             queues: layout.ops_mailbox.submission.count.into(),
             high_queues: layout.ops_mailbox.high_priority.count.into(),

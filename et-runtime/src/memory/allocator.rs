@@ -12,7 +12,7 @@ use et_hal::DeviceAddr;
 use thiserror::Error;
 
 /// Unit of all sizes and the least alignment, in bytes: a cache line of the device.
-const GRANULE_BYTES: u64 = 64;
+pub(super) const GRANULE_BYTES: u64 = 64;
 /// More granules do not fit the 32-bit positions; the last value marks "none".
 const MAX_GRANULES: u64 = (u32::MAX - 1) as u64;
 /// No block.

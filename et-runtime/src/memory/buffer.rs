@@ -4,8 +4,10 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
 
-use et_hal::DeviceAddr;
+use et_hal::{DeviceAddr, MemoryWatch, WatchedBuffer};
 
+use super::allocator::Block;
+use super::watched::Watched;
 use super::{AllocError, Allocator, MemoryStats};
 use crate::clock::Clock;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
@@ -18,6 +20,8 @@ pub(crate) struct DeviceMemory {
 
 struct Books {
     allocator: Allocator,
+    /// Present if the device checks what kernels access.
+    watched: Option<Watched>,
     /// Present while the profiler records.
     log: Option<MemoryLog>,
 }
@@ -44,8 +48,23 @@ struct MemoryLog {
 const LOG_LIMIT: usize = 1 << 16;
 
 impl Books {
+    fn alloc(&mut self, len_bytes: u64, align: u64) -> Result<Block, AllocError> {
+        match &mut self.watched {
+            None => self.allocator.alloc(len_bytes, align),
+            Some(watched) => watched.alloc(&mut self.allocator, len_bytes, align),
+        }
+    }
+
+    fn free(&mut self, addr: DeviceAddr, block_bytes: u64) -> Result<u64, AllocError> {
+        match &mut self.watched {
+            None => self.allocator.free(addr),
+            Some(watched) => watched.free(&mut self.allocator, addr, block_bytes),
+        }
+    }
+
     fn note(&mut self) {
-        let used_bytes = self.allocator.used_bytes();
+        let hidden = self.watched.as_ref().map_or(0, |watched| watched.hidden_bytes);
+        let used_bytes = self.allocator.used_bytes() - hidden;
         let Some(log) = &mut self.log else { return };
         if log.samples.len() < LOG_LIMIT {
             log.samples.push(MemorySample { at: log.clock.now(), used_bytes });
@@ -63,14 +82,19 @@ impl fmt::Debug for DeviceMemory {
 }
 
 impl DeviceMemory {
-    pub(crate) fn new(base: DeviceAddr, len_bytes: u64) -> Result<Arc<Self>, AllocError> {
-        let books = Books { allocator: Allocator::new(base, len_bytes)?, log: None };
+    pub(crate) fn new(
+        base: DeviceAddr,
+        len_bytes: u64,
+        watch: Option<Box<dyn MemoryWatch>>,
+    ) -> Result<Arc<Self>, AllocError> {
+        let watched = watch.map(|watch| Watched::new(watch, len_bytes));
+        let books = Books { allocator: Allocator::new(base, len_bytes)?, watched, log: None };
         Ok(Arc::new(Self { books: Mutex::new(books) }))
     }
 
     pub(crate) fn alloc(self: &Arc<Self>, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {
         let mut books = self.lock();
-        let block = books.allocator.alloc(len_bytes, align)?;
+        let block = books.alloc(len_bytes, align)?;
         books.note();
         drop(books);
         let allocation = Allocation {
@@ -83,7 +107,24 @@ impl DeviceMemory {
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
-        self.lock().allocator.stats()
+        let mut books = self.lock();
+        let Books { allocator, watched, .. } = &mut *books;
+        match watched {
+            None => allocator.stats(),
+            Some(watched) => watched.stats(allocator),
+        }
+    }
+
+    /// Tells whoever checks kernels that they may not write a part of a buffer.
+    pub(crate) fn read_only(&self, addr: DeviceAddr, len_bytes: u64) {
+        if let Some(watched) = &self.lock().watched {
+            watched.watch.read_only(addr, len_bytes);
+        }
+    }
+
+    /// Returns the buffer that is the nearest to where a kernel failed, if that is known.
+    pub(crate) fn nearest(&self, addr: DeviceAddr) -> Option<WatchedBuffer> {
+        self.lock().watched.as_ref()?.watch.nearest(addr)
     }
 
     /// Records from now on; what is in use now is the first sample.
@@ -124,7 +165,7 @@ struct Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let mut books = self.memory.lock();
-        let freed = books.allocator.free(self.addr);
+        let freed = books.free(self.addr, self.block_bytes);
         books.note();
         drop(books);
         debug_assert!(freed.is_ok(), "a live allocation is known to its allocator");

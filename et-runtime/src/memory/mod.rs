@@ -4,6 +4,7 @@ mod allocator;
 mod buffer;
 mod host;
 mod staging;
+mod watched;
 
 pub use allocator::{AllocError, MemoryStats};
 

@@ -16,7 +16,7 @@ use crate::executor::ids::{Rank, RunId, TaskRef, WorkerId, count, size};
 use crate::executor::place::{Done, Ended, Ending, Offer};
 use crate::executor::run::RunShared;
 use crate::graph::{CoreSet, TaskId, Work};
-use crate::kernel::{HartContext, Kernel, Launch, decode};
+use crate::kernel::{HartContext, Kernel, Launch, decode_near};
 use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -468,7 +468,7 @@ impl<H: Hal> Session<H> {
         let mut bytes = vec![0_u8; et_devapi::abi::EXCEPTION_BUFFER_BYTES];
         match access.take(transfer, &mut bytes) {
             Ok(()) => {
-                for context in decode(&bytes) {
+                for context in decode_near(&bytes, access.memory()) {
                     self.lose(&context, done);
                 }
             }

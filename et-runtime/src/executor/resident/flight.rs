@@ -13,7 +13,7 @@ use crate::event::{Event, Transfer};
 use crate::executor::access::Stop;
 use crate::executor::outcome::Cut;
 use crate::executor::run::RunShared;
-use crate::kernel::{HartContext, Launch, decode};
+use crate::kernel::{HartContext, Launch, decode_near};
 use crate::memory::DeviceBuffer;
 use crate::sync::Ordering;
 
@@ -218,7 +218,7 @@ impl<H: Hal> Flight<H> {
     ) -> Result<()> {
         let mut bytes = vec![0_u8; et_devapi::abi::EXCEPTION_BUFFER_BYTES];
         tools.access.take(exceptions, &mut bytes)?;
-        let contexts = decode(&bytes);
+        let contexts = decode_near(&bytes, tools.access.memory());
         let mut words = vec![0; tools.crew.harts as usize * CELL_WORDS];
         take_words(&tools.access, cells, &mut words)?;
         if contexts.is_empty() {
