@@ -47,5 +47,6 @@ fn main() -> ExitCode {
         suite("default", "cpu-access=yes"),
         bus,
         asleep,
+        suite("checked", "cpu-access=yes,shires=4,dram=1GiB,check=memory"),
     ])
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use et::LaunchFailure;
 use et::executor::RunError;
+use et::kernel::HartContext;
 use et::trace::Text;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -232,6 +233,7 @@ fn launch_failure(failure: &LaunchFailure) -> Value {
         json!({
             "what": context.kind.to_string(), "cause": cause, "value": value,
             "hart": context.hart_id, "harts": group.harts, "count": group.harts.len(),
+            "memory": memory_fault(context),
             "pc": context.pc, "function": function, "offset": offset, "file": file, "line": line,
             "code": code.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "registers": context.gpr.as_deref().map(|registers| registers.to_vec()),
@@ -252,6 +254,21 @@ fn launch_failure(failure: &LaunchFailure) -> Value {
         "contexts_error": failure.contexts_error.as_deref(),
         "firmware": firmware.collect::<Vec<_>>(),
         "firmware_error": failure.firmware_error(),
+    })
+}
+
+/// What a checker of memory has found, for machines; null if it was something else.
+fn memory_fault(context: &HartContext) -> Value {
+    let Some((fault, address)) = context.memory_fault() else { return Value::Null };
+    let buffer = context.nearest.map(|buffer| {
+        json!({
+            "address": buffer.addr.as_u64(), "bytes": buffer.len_bytes, "freed": buffer.is_freed,
+            "offset": address.wrapping_sub(buffer.addr.as_u64()).cast_signed(),
+        })
+    });
+    json!({
+        "violation": fault.violation.to_string(), "access": fault.access.to_string(),
+        "address": address, "bytes": fault.bytes, "buffer": buffer,
     })
 }
 

@@ -148,6 +148,30 @@ fn without_a_frequency_device_times_are_cycles() {
 }
 
 #[test]
+fn a_kernel_that_leaves_its_buffer_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = format!("out:{}:f32[256]", folder.path().join("o.npy").display());
+    let device = "sim:shires=1,dram=1GiB,check=memory";
+    let run = |more: &[&str], len: &str| {
+        let args = ["--arg", &output, "--arg", "u64:1", "--arg", len];
+        let mut command = Command::cargo_bin("et").unwrap();
+        command.args(["--device", device, "run", &kernel("memset")]).args(args).args(more);
+        command.output().unwrap()
+    };
+    assert!(run(&[], "u64:1024").status.success());
+    let stderr = text(&run(&[], "u64:1025").stderr);
+    let place = "store of 1 byte at 0x";
+    for part in ["out of bounds", place, "right after the end of the buffer of 1024 bytes", ".c:"] {
+        assert!(stderr.contains(part), "{part} in {stderr}");
+    }
+    let report = json(&run(&["--json"], "u64:1025"));
+    let found = &report["failure"]["groups"][0]["memory"];
+    assert_eq!((&found["violation"], &found["access"]), (&"out of bounds".into(), &"store".into()));
+    assert_eq!((&found["bytes"], &found["buffer"]["offset"]), (&1.into(), &1024.into()));
+    assert_eq!(found["buffer"]["freed"], false);
+}
+
+#[test]
 fn a_failing_kernel_is_explained_and_the_exit_code_says_so() {
     let output = et(&["run", &kernel("trap_load"), "--arg", "u64:70"]);
     assert!(!output.status.success());
