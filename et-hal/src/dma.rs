@@ -4,6 +4,7 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::ptr::NonNull;
 
 use embedded_dma::{ReadBuffer, WriteBuffer};
 
@@ -135,6 +136,40 @@ pub trait Dma: ErrorType {
     /// # Errors
     /// `OutOfBounds`.
     fn sync_for_cpu(&self, buffer: &Self::Buffer, range: Range<usize>) -> Result<(), Self::Error>;
+
+    /// Returns the granule of [`import_buffer`](Self::import_buffer) in bytes, a power of two:
+    /// what is imported begins and ends on a multiple of it. `None`, as here, if this transport
+    /// cannot import memory.
+    fn import_granule(&self) -> Option<usize> {
+        None
+    }
+
+    /// Maps memory of the caller for the device, without copying; `None`, as here, if this
+    /// transport cannot.
+    ///
+    /// Nothing moves, and the contents stay. The device reaches the memory, and no byte more, until
+    /// the drop of the buffer has returned. `Import`, with the feature `alloc`, makes this safe.
+    ///
+    /// # Errors
+    /// `Misaligned` unless `memory` and `len_bytes` are multiples of the granule; `TooLarge` for
+    /// 0 bytes; `Exhausted`, above all at a limit of locked memory; `Permission`; `Stale`; `Lost`.
+    /// The device does not reach the memory then.
+    ///
+    /// # Safety
+    /// - The range is initialised memory of this process, readable, and writable unless `access` is
+    ///   [`DeviceAccess::Read`];
+    /// - it stays mapped, at the same place, until the drop of the buffer has returned;
+    /// - no Rust reference to any byte of it is used meanwhile, except for reading if `access` is
+    ///   [`DeviceAccess::Read`]; then nothing is written through the buffer.
+    unsafe fn import_buffer(
+        &self,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        access: DeviceAccess,
+    ) -> Result<Option<Self::Buffer>, Self::Error> {
+        let _ = (memory, len_bytes, access);
+        Ok(None)
+    }
 }
 
 macro_rules! forward {
@@ -166,6 +201,18 @@ macro_rules! forward {
                 range: Range<usize>,
             ) -> Result<(), Self::Error> {
                 T::sync_for_cpu(self, buffer, range)
+            }
+            fn import_granule(&self) -> Option<usize> {
+                T::import_granule(self)
+            }
+            unsafe fn import_buffer(
+                &self,
+                memory: NonNull<u8>,
+                len_bytes: usize,
+                access: DeviceAccess,
+            ) -> Result<Option<Self::Buffer>, Self::Error> {
+                // SAFETY: the caller promises the same.
+                unsafe { T::import_buffer(self, memory, len_bytes, access) }
             }
         }
     };

@@ -10,6 +10,8 @@ mod addr;
 mod dma;
 mod error;
 mod hal;
+#[cfg(feature = "alloc")]
+mod import;
 mod mailbox;
 mod mmio;
 mod reset;
@@ -21,6 +23,8 @@ pub use addr::{Bar, BarOffset, BusAddr, DeviceAddr};
 pub use dma::{DeviceAccess, Dma, DmaBuffer, DmaLimits, OutOfRange};
 pub use error::{Error, ErrorKind, ErrorType, LossReason, Resource};
 pub use hal::Hal;
+#[cfg(feature = "alloc")]
+pub use import::{Bounce, Import, ImportError, Pages, StableDeref, Word};
 pub use mailbox::{
     Doorbell, Endpoint, Mailbox, MailboxLayout, Pop, Push, QueueId, RingSet, Ticket, Wake,
 };

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "forwards the unsafe traits of DMA buffers")]
 
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,20 @@ macro_rules! backends {
                         #[cfg(feature = $feature)]
                         Inner::$variant($d it) => {
                             $d do.map($d part::$variant).map_err(AnyError::$variant)
+                        }
+                    )+
+                }
+            };
+        }
+
+        /// The same, of a method that may return nothing.
+        macro_rules! wrap_some {
+            ($d part:ident, $d value:expr, $d it:pat => $d do:expr) => {
+                match $d value {
+                    $(
+                        #[cfg(feature = $feature)]
+                        Inner::$variant($d it) => {
+                            $d do.map(|it| it.map($d part::$variant)).map_err(AnyError::$variant)
                         }
                     )+
                 }
@@ -297,6 +312,22 @@ impl Dma for AnyDma {
 
     fn sync_for_cpu(&self, buffer: &AnyBuffer, range: Range<usize>) -> Result<(), AnyError> {
         sync!(self, buffer, range, sync_for_cpu)
+    }
+
+    fn import_granule(&self) -> Option<usize> {
+        each!(Inner, &*self.hal, hal => hal.dma().import_granule())
+    }
+
+    unsafe fn import_buffer(
+        &self,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        access: DeviceAccess,
+    ) -> Result<Option<AnyBuffer>, AnyError> {
+        wrap_some!(AnyBuffer, &*self.hal, hal => {
+            // SAFETY: the caller promises the same.
+            unsafe { hal.dma().import_buffer(memory, len_bytes, access) }
+        })
     }
 }
 

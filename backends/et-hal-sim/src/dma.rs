@@ -6,13 +6,14 @@
 )]
 
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use embedded_dma::{ReadBuffer, WriteBuffer};
 use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, DmaLimits, ErrorType, OutOfRange};
 use et_sim_device::{Board, DmaCoherence};
-use rustix::mm::Advice;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use vm_memory::{Bytes, MmapRegion, VolatileMemory};
 
 use crate::SimError;
@@ -52,6 +53,34 @@ impl SimDma {
             .map(BusAddr::new)
             .map_err(|_| SimError::NoBusAddresses { len })
     }
+
+    /// Lets the device reach memory.
+    fn show(
+        &self,
+        memory: MmapRegion,
+        access: DeviceAccess,
+        origin: Origin,
+    ) -> Result<SimBuffer, SimError> {
+        let len = memory.size();
+        let memory = Arc::new(memory);
+        let (seen_by_device, copy) = match self.board.config().coherence {
+            DmaCoherence::NonCoherent => {
+                let copy = Arc::new(new_memory(len)?);
+                (Arc::clone(&copy), Some(DeviceCopy::new(copy)))
+            }
+            _ => (Arc::clone(&memory), None),
+        };
+        let bus = self.bus_addresses(len)?;
+        self.board
+            .host_memory()
+            .map(bus, seen_by_device, access)
+            .map_err(|_| SimError::NoBusAddresses { len })?;
+        Ok(SimBuffer { board: Arc::clone(&self.board), memory, copy, bus, access, origin })
+    }
+}
+
+fn new_memory(len: usize) -> Result<MmapRegion, SimError> {
+    MmapRegion::new(len).map_err(|error| SimError::NoMemory { len, source: error.into() })
 }
 
 impl ErrorType for SimDma {
@@ -76,9 +105,7 @@ impl Dma for SimDma {
         if self.board.resetting() {
             return Err(SimError::Stale);
         }
-        let no_memory = |source| SimError::NoMemory { len: len_bytes, source };
-        let new_memory = || MmapRegion::new(len_bytes).map_err(|e| no_memory(e.into()));
-        let memory = new_memory()?;
+        let memory = new_memory(len_bytes)?;
         if len_bytes >= HUGE_PAGE_BYTES {
             let start = memory.as_ptr().cast();
             // SAFETY: the range is the whole of the mapping just made; the advice changes neither
@@ -87,20 +114,7 @@ impl Dma for SimDma {
             // A kernel without huge pages refuses; small ones do as well.
             tracing::trace!(len_bytes, ?advised, "huge pages");
         }
-        let memory = Arc::new(memory);
-        let (seen_by_device, copy) = match self.board.config().coherence {
-            DmaCoherence::NonCoherent => {
-                let copy = Arc::new(new_memory()?);
-                (Arc::clone(&copy), Some(DeviceCopy::new(copy)))
-            }
-            _ => (Arc::clone(&memory), None),
-        };
-        let bus = self.bus_addresses(len_bytes)?;
-        self.board
-            .host_memory()
-            .map(bus, seen_by_device, access)
-            .map_err(|_| SimError::NoBusAddresses { len: len_bytes })?;
-        Ok(SimBuffer { board: Arc::clone(&self.board), memory, copy, bus })
+        self.show(memory, access, Origin::Own)
     }
 
     fn sync_for_device(&self, buffer: &SimBuffer, range: Range<usize>) -> Result<(), SimError> {
@@ -110,12 +124,55 @@ impl Dma for SimDma {
     fn sync_for_cpu(&self, buffer: &SimBuffer, range: Range<usize>) -> Result<(), SimError> {
         buffer.sync(&range, Side::Host)
     }
+
+    fn import_granule(&self) -> Option<usize> {
+        Some(PAGE_BYTES)
+    }
+
+    /// The device is a part of this process and uses the memory where it is.
+    unsafe fn import_buffer(
+        &self,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        access: DeviceAccess,
+    ) -> Result<Option<SimBuffer>, SimError> {
+        if len_bytes == 0 {
+            return Err(SimError::BufferSize { len: 0, max: MAX_BUFFER_BYTES });
+        }
+        let is_whole = |n: usize| n.is_multiple_of(PAGE_BYTES);
+        if !is_whole(memory.addr().get()) || !is_whole(len_bytes) {
+            return Err(SimError::ImportAlignment { page: PAGE_BYTES });
+        }
+        if self.board.resetting() {
+            return Err(SimError::Stale);
+        }
+        let protection = match access {
+            DeviceAccess::Read => ProtFlags::READ,
+            _ => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let (protection, flags) = (protection.bits(), MapFlags::PRIVATE.bits());
+        let (protection, flags) = (protection.cast_signed(), flags.cast_signed());
+        // SAFETY: the caller promises that the range is mapped so, until the buffer is dropped.
+        let region =
+            unsafe { MmapRegion::build_raw(memory.as_ptr(), len_bytes, protection, flags) };
+        let region =
+            region.map_err(|error| SimError::NoMemory { len: len_bytes, source: error.into() })?;
+        self.show(region, access, Origin::Caller).map(Some)
+    }
+}
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Own,
+    /// Of a caller, who uses it again when the buffer has been dropped.
+    Caller,
 }
 
 /// Host memory that the simulated device can reach.
 ///
 /// Dropping it takes it away from the device; a copy in progress keeps the memory alive and ends
-/// undisturbed, later ones fault.
+/// undisturbed, later ones fault. If it was imported, the drop waits for that copy.
 #[derive(Debug)]
 pub struct SimBuffer {
     board: Arc<Board>,
@@ -125,12 +182,18 @@ pub struct SimBuffer {
     /// What the board has mapped instead, if the bus is not coherent.
     copy: Option<DeviceCopy>,
     bus: BusAddr,
+    access: DeviceAccess,
+    origin: Origin,
 }
 
 impl SimBuffer {
     fn sync(&self, range: &Range<usize>, to: Side) -> Result<(), SimError> {
         self.check(range)?;
-        if let Some(copy) = &self.copy {
+        // Others may be reading memory that its owner lent for reading. The device has not written.
+        let is_shared = self.origin == Origin::Caller && self.access == DeviceAccess::Read;
+        if let Some(copy) = &self.copy
+            && !(to == Side::Host && is_shared)
+        {
             copy.sync(&self.memory, range, to);
         }
         Ok(())
@@ -158,11 +221,16 @@ impl Drop for SimBuffer {
     fn drop(&mut self) {
         let unmapped = self.board.host_memory().unmap(self.bus);
         debug_assert!(unmapped.is_ok(), "the mapping lives as long as the buffer");
+        if self.origin == Origin::Caller {
+            // A copy that has begun ends first.
+            self.board.host_memory().quiesce();
+        }
     }
 }
 
-// SAFETY: pointer and length are those of a mapping that is owned by `self.memory`, readable,
-// initialised (anonymous memory is zero), and neither moves nor changes its length.
+// SAFETY: pointer and length are those of a mapping that is owned by `self.memory`, or promised by
+// who had it imported; readable, initialised (anonymous memory is zero), and neither moves nor
+// changes its length.
 unsafe impl ReadBuffer for SimBuffer {
     type Word = u8;
 
@@ -171,7 +239,7 @@ unsafe impl ReadBuffer for SimBuffer {
     }
 }
 
-// SAFETY: as above, and the mapping is writable.
+// SAFETY: as above, and the mapping is writable, unless who had it imported promised not to write.
 unsafe impl WriteBuffer for SimBuffer {
     type Word = u8;
 
@@ -181,7 +249,8 @@ unsafe impl WriteBuffer for SimBuffer {
 }
 
 // SAFETY: the memory is owned by `self.memory` and by the board's mapping, so it stays in place
-// until both are gone; `bus` was mapped in `alloc` to exactly this memory, or to a copy of the same
+// until both are gone, or it is the caller's, who keeps it until the drop has returned; `bus` was
+// mapped in `show` to exactly this memory, or to a copy of the same
 // length that nothing else uses, and is never used again;
 // `read_buffer` and `write_buffer` return two fields that do not change.
 unsafe impl DmaBuffer for SimBuffer {

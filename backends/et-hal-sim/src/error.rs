@@ -26,6 +26,12 @@ pub enum SimError {
     /// The handle is of a generation before the last reset.
     #[error("handle is older than the last reset")]
     Stale,
+    /// Memory that is to be imported does not begin and end on a page.
+    #[error("imported memory must begin and end on a multiple of {page} bytes")]
+    ImportAlignment {
+        /// Bytes of a page.
+        page: usize,
+    },
     /// The buffer is empty or too large.
     #[error("DMA buffer of {len} bytes: possible are 1 to {max}")]
     BufferSize {
@@ -70,6 +76,7 @@ impl et_hal::Error for SimError {
             Self::Access(error) => error.kind(),
             Self::BufferRange(_) => ErrorKind::OutOfBounds,
             Self::BufferSize { .. } => ErrorKind::TooLarge,
+            Self::ImportAlignment { .. } => ErrorKind::Misaligned,
             Self::Stale => ErrorKind::Stale,
             Self::NoMemory { .. } | Self::Board(BoardError::Memory { .. }) => {
                 ErrorKind::Exhausted(Resource::HostMemory)

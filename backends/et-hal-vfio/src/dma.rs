@@ -86,12 +86,13 @@ impl Dma for VfioDma {
         self.pool.shared().stamp()?;
         let place = self.pool.take(len_bytes, access)?;
         let handle = self.pool.shared().handle();
-        let mut buffer = VfioBuffer { pool: Arc::clone(&self.pool), place, len: len_bytes, handle };
         // A piece of a slab has been used before; the bytes up to the next buffer are ours too. A
         // new file is zero.
-        if buffer.place.is_part() {
-            buffer.zero();
-        }
+        let room = place.memory.len() - place.offset;
+        let used = if place.is_part() { len_bytes.next_multiple_of(GRANULE_BYTES) } else { 0 };
+        let home = Home::Pool(place);
+        let mut buffer = VfioBuffer { pool: Arc::clone(&self.pool), home, len: len_bytes, handle };
+        buffer.zero(used.min(room));
         Ok(buffer)
     }
 
@@ -107,6 +108,40 @@ impl Dma for VfioDma {
         read_barrier();
         Ok(())
     }
+
+    fn import_granule(&self) -> Option<usize> {
+        let page = usize::try_from(self.pool.page_bytes()).ok()?;
+        (!self.pool.is_physical()).then_some(page)
+    }
+
+    unsafe fn import_buffer(
+        &self,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        access: DeviceAccess,
+    ) -> Result<Option<VfioBuffer>, VfioError> {
+        // SAFETY: the caller promises the same.
+        let mapping = unsafe { self.import(memory, len_bytes, access) }?;
+        let handle = self.pool.shared().handle();
+        let home = Home::Caller(Start(memory), mapping);
+        Ok(Some(VfioBuffer { pool: Arc::clone(&self.pool), home, len: len_bytes, handle }))
+    }
+}
+
+/// Where memory of a caller begins.
+#[derive(Debug)]
+struct Start(NonNull<u8>);
+
+// SAFETY: who lends memory gives it out of hand, so that it is used through the buffer alone.
+unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
+
+/// Where a buffer is.
+#[derive(Debug)]
+enum Home {
+    Pool(Place),
+    Caller(Start, Imported),
 }
 
 /// Host memory that the device can reach.
@@ -119,7 +154,7 @@ impl Dma for VfioDma {
 pub struct VfioBuffer {
     pool: Arc<Pool>,
     /// Never changes, nor does the length.
-    place: Place,
+    home: Home,
     len: usize,
     /// Counts the buffer among the handles that keep the device open.
     #[expect(dead_code, reason = "counted by being there")]
@@ -128,17 +163,19 @@ pub struct VfioBuffer {
 
 impl VfioBuffer {
     fn base(&self) -> NonNull<u8> {
-        let base = self.place.memory.base();
-        // SAFETY: the pool gave this part of the memory out, so the offset lies inside its mapping.
-        unsafe { base.add(self.place.offset) }
+        match &self.home {
+            // SAFETY: the pool gave this part of the memory out, so the offset lies inside its
+            // mapping.
+            Home::Pool(place) => unsafe { place.memory.base().add(place.offset) },
+            Home::Caller(start, _) => start.0,
+        }
     }
 
-    fn zero(&mut self) {
-        let bytes = self.len.next_multiple_of(GRANULE_BYTES);
-        let room = self.place.memory.len() - self.place.offset;
+    /// Clears its first bytes, all of which belong to it.
+    fn zero(&mut self, bytes: usize) {
         // SAFETY: whole granules belong to this buffer, inside the mapping; no other code knows of
         // it yet.
-        unsafe { ptr::write_bytes(self.base().as_ptr(), 0, bytes.min(room)) };
+        unsafe { ptr::write_bytes(self.base().as_ptr(), 0, bytes) };
     }
 
     /// Returns the bytes that this process can reach: none in a child, where nothing is mapped.
@@ -162,12 +199,16 @@ impl Drop for VfioBuffer {
         if !self.pool.shared().is_here() {
             return;
         }
-        self.pool.give_back(&self.place);
+        // An import takes itself away.
+        if let Home::Pool(place) = &self.home {
+            self.pool.give_back(place);
+        }
     }
 }
 
-// SAFETY: pointer and length are those of a part of a mapping that `place.memory` owns: readable,
-// initialised (memory files are zero), and neither changes.
+// SAFETY: pointer and length are those of a part of a mapping that `place.memory` owns, readable
+// and initialised (memory files are zero), or what the caller of `import_buffer` promised to be so;
+// neither changes.
 unsafe impl ReadBuffer for VfioBuffer {
     type Word = u8;
 
@@ -176,7 +217,7 @@ unsafe impl ReadBuffer for VfioBuffer {
     }
 }
 
-// SAFETY: as above, and the mapping is writable.
+// SAFETY: as above, and the memory is writable, unless who had it imported does not write.
 unsafe impl WriteBuffer for VfioBuffer {
     type Word = u8;
 
@@ -185,12 +226,15 @@ unsafe impl WriteBuffer for VfioBuffer {
     }
 }
 
-// SAFETY: `place.memory` keeps the memory mapped, and the pool keeps it mapped for the device,
-// until the buffer is dropped; the granules at `place.bus` belong to this buffer alone;
-// `read_buffer` and `write_buffer` return two fields that do not change.
+// SAFETY: `place.memory`, or the caller, keeps the memory mapped, and the pool keeps it mapped for
+// the device, until the buffer is dropped; the granules at `place.bus`, or the pages of the import,
+// belong to this buffer alone; `read_buffer` and `write_buffer` return two fields that do not change.
 unsafe impl DmaBuffer for VfioBuffer {
     fn bus_addr(&self) -> BusAddr {
-        BusAddr::new(self.place.bus)
+        match &self.home {
+            Home::Pool(place) => BusAddr::new(place.bus),
+            Home::Caller(_, mapping) => mapping.bus_addr(),
+        }
     }
 
     fn len_bytes(&self) -> usize {

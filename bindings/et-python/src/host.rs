@@ -62,7 +62,7 @@ impl HostBuffer {
         let Shape(shape) = shape;
         let len = dtype::len_bytes(&shape, dtype)?;
         let buffer = card.with(py, |device| device.host_buffer(len.max(1)))?;
-        let memory = buffer.memory();
+        let memory = buffer.memory().unwrap_or_else(|| unreachable!("it is memory of its own"));
         // SAFETY: the address is only noted here; it is used while this object exists, which keeps
         // the memory.
         let (address, _) = unsafe { memory.read_buffer() };

@@ -6,11 +6,14 @@ mod recover;
 pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
 
 use std::fmt;
+use std::ops::DerefMut;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use et_devapi::msg::ops::{Body, Command, FirmwareType, FirmwareVersionStatus, Version};
-use et_hal::{DeviceAccess, DeviceAddr, Hal, Reset, ResetScope, ResetState};
+use et_hal::{
+    DeviceAccess, DeviceAddr, Dma, Hal, Import, Reset, ResetScope, ResetState, StableDeref, Word,
+};
 
 use crate::config::{Config, Drain};
 use crate::core_dump::CoreDump;
@@ -22,12 +25,17 @@ use crate::kernel::{
 use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
 use crate::management::Management;
-use crate::memory::{DeviceBuffer, HostBuffer, MemoryStats};
+use crate::memory::{DeviceBuffer, HostBuffer, ImportError, MemoryStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::Stream;
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, LoadError, OpenError, Result};
+
+fn not_imported<O, E: et_hal::Error>(refused: ImportError<O, E>) -> ImportError<O, Error> {
+    let ImportError { owner, error } = refused;
+    ImportError { owner, error: Error::hal("importing host memory")(error) }
+}
 
 /// An open device.
 ///
@@ -172,6 +180,60 @@ impl<H: Hal> Device<H> {
         align: usize,
     ) -> Result<HostBuffer<H>> {
         HostBuffer::alloc(self.link.hal.dma(), len_bytes, align, access)
+    }
+
+    /// Lends memory of the caller to the device, for reading: as a host buffer from which
+    /// [`Stream::upload`](crate::Stream::upload) copies without staging. Others may read it
+    /// meanwhile, so its owner may be an `Arc<[u8]>` or a `&'static [f32]`. The owner comes back by
+    /// [`HostBuffer::into_owner`].
+    ///
+    /// The device reaches the memory itself if it is made of whole [granules](Self::import_granule)
+    /// and the system agrees. Else its contents are copied;
+    /// [`HostBuffer::bounce`] says so, and why.
+    ///
+    /// # Errors
+    /// The owner, with an [`Error::Hal`] or what says that the device is gone.
+    pub fn import<O, W>(&self, owner: O) -> Result<HostBuffer<H>, ImportError<O, Error>>
+    where
+        O: StableDeref<Target = [W]> + Send + Sync + 'static,
+        W: Word,
+    {
+        match self.link.refusal() {
+            Some(error) => Err(ImportError { owner, error }),
+            None => Import::for_reading(self.link.hal.dma(), owner)
+                .map(HostBuffer::lent)
+                .map_err(not_imported),
+        }
+    }
+
+    /// Lends memory of the caller, whom it belongs to alone, to the device for what `access` says,
+    /// as [`import`](Self::import). [`Pages`](crate::memory::Pages) are memory of whole granules; other
+    /// owners, as a `Vec<f32>`, work as well.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn import_mut<O, W>(
+        &self,
+        owner: O,
+        access: DeviceAccess,
+    ) -> Result<HostBuffer<H>, ImportError<O, Error>>
+    where
+        O: StableDeref<Target = [W]> + DerefMut + Send + Sync + 'static,
+        W: Word,
+    {
+        match self.link.refusal() {
+            Some(error) => Err(ImportError { owner, error }),
+            None => Import::exclusive(self.link.hal.dma(), owner, access)
+                .map(HostBuffer::lent)
+                .map_err(not_imported),
+        }
+    }
+
+    /// Returns the granule in bytes in which memory of the caller can be used where it is: it has
+    /// to begin and to end on a multiple. `None` if its contents are always copied.
+    #[must_use]
+    pub fn import_granule(&self) -> Option<usize> {
+        self.link.hal.dma().import_granule()
     }
 
     /// Returns the stream that is always there.

@@ -3,16 +3,28 @@
 use std::fmt;
 use std::ops::Range;
 
-use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, Hal};
+use et_hal::{Bounce, BusAddr, DeviceAccess, Dma, DmaBuffer, Hal, Import};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::AllocError;
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, Result};
 
+type Buffer<H> = <<H as Hal>::Dma as Dma>::Buffer;
+
+/// Whose memory a host buffer is.
+enum Memory<H: Hal> {
+    Own(Arc<Buffer<H>>),
+    /// Of a caller, who gets it back.
+    Lent(Box<Import<Buffer<H>>>),
+}
+
 /// A pinned host buffer. Copies from and to it need no staging.
+///
+/// It is memory [of its own](crate::Device::host_buffer), or of a caller who
+/// [lent it](crate::Device::import).
 pub struct HostBuffer<H: Hal> {
-    buffer: Arc<<H::Dma as Dma>::Buffer>,
+    memory: Memory<H>,
     /// First byte of the memory that belongs to it.
     start: usize,
     len_bytes: usize,
@@ -47,7 +59,59 @@ impl<H: Hal> HostBuffer<H> {
         // Less than the alignment, which is a `usize`.
         let start = buffer.bus_addr().as_u64().wrapping_neg() & mask;
         let start = usize::try_from(start).unwrap_or(usize::MAX);
-        Ok(Self { buffer: Arc::new(buffer), start, len_bytes, access })
+        Ok(Self { memory: Memory::Own(Arc::new(buffer)), start, len_bytes, access })
+    }
+
+    /// Takes memory that a caller lends.
+    pub(crate) fn lent(import: Import<Buffer<H>>) -> Self {
+        Self {
+            start: 0,
+            len_bytes: import.len_bytes(),
+            access: import.access(),
+            memory: Memory::Lent(Box::new(import)),
+        }
+    }
+
+    fn buffer(&self) -> &Buffer<H> {
+        match &self.memory {
+            Memory::Own(buffer) => buffer,
+            Memory::Lent(import) => import.buffer(),
+        }
+    }
+
+    /// Returns why the contents of memory that was [lent](crate::Device::import) are copied to
+    /// memory that the device reaches, and back at the end; `None` if the device reaches the
+    /// memory itself.
+    #[must_use]
+    pub fn bounce(&self) -> Option<Bounce> {
+        match &self.memory {
+            Memory::Own(_) => None,
+            Memory::Lent(import) => import.bounce(),
+        }
+    }
+
+    /// Returns `true` if the device reaches the memory itself, so that a copy from or to the device
+    /// is the only one.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.bounce().is_none()
+    }
+
+    /// Takes memory that was [lent](crate::Device::import) away from the device, and returns its
+    /// owner with all that is in the buffer.
+    ///
+    /// # Errors
+    /// The buffer, if no owner of this type has lent it, or in a child of the process.
+    pub fn into_owner<O: 'static>(self) -> Result<O, Self> {
+        let Self { memory, start, len_bytes, access } = self;
+        let memory = match memory {
+            Memory::Lent(import) => match import.into_owner() {
+                Ok(owner) => return Ok(owner),
+                Err(import) => Memory::Lent(Box::new(import)),
+            },
+            own @ Memory::Own(_) => own,
+        };
+        Err(Self { memory, start, len_bytes, access })
     }
 
     /// Returns the length in bytes, as asked for.
@@ -79,7 +143,7 @@ impl<H: Hal> HostBuffer<H> {
     /// Returns the address by which the device knows byte 0.
     #[must_use]
     pub fn bus_addr(&self) -> BusAddr {
-        BusAddr::new(self.buffer.bus_addr().as_u64() + self.start as u64)
+        BusAddr::new(self.buffer().bus_addr().as_u64() + self.start as u64)
     }
 
     /// Returns the place of byte 0 in its [memory](Self::memory): 0, unless it was allocated with
@@ -91,16 +155,23 @@ impl<H: Hal> HostBuffer<H> {
 
     /// Returns the memory itself, which exists, at the same address, as long as the longest lived
     /// of buffer and handles: whatever becomes of copies and of the device. For those that show it
-    /// to other code, by address.
+    /// to other code, by address. `None` if it was [lent](crate::Device::import): then it exists as
+    /// long as its owner wants.
     #[must_use]
-    pub fn memory(&self) -> Arc<<H::Dma as Dma>::Buffer> {
-        Arc::clone(&self.buffer)
+    pub fn memory(&self) -> Option<Arc<<H::Dma as Dma>::Buffer>> {
+        match &self.memory {
+            Memory::Own(buffer) => Some(Arc::clone(buffer)),
+            Memory::Lent(_) => None,
+        }
     }
 
     /// Returns the memory to be written, unless it is shared.
-    fn own(&mut self) -> Result<&mut <H::Dma as Dma>::Buffer> {
-        let why = "its memory is shown to other code";
-        Arc::get_mut(&mut self.buffer).ok_or(Error::Unsupported { op: "writing a buffer", why })
+    fn own(&mut self) -> Result<&mut Buffer<H>> {
+        let (buffer, why) = match &mut self.memory {
+            Memory::Own(buffer) => (Arc::get_mut(buffer), "its memory is shown to other code"),
+            Memory::Lent(import) => (import.buffer_mut(), "its memory was lent for reading"),
+        };
+        buffer.ok_or(Error::Unsupported { op: "writing a buffer", why })
     }
 
     /// Copies `from` into the buffer at byte `offset`.
@@ -122,7 +193,7 @@ impl<H: Hal> HostBuffer<H> {
     pub fn copy_out<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<()> {
         let bytes = into.as_mut_bytes();
         self.check(offset, bytes.len())?;
-        self.buffer.copy_out(self.start + offset, bytes).map_err(|e| Error::range(&e))
+        self.buffer().copy_out(self.start + offset, bytes).map_err(|e| Error::range(&e))
     }
 
     /// Sets `len` bytes at `offset` to `byte`.
@@ -137,13 +208,13 @@ impl<H: Hal> HostBuffer<H> {
 
     /// Makes what the host wrote visible to the device.
     pub(crate) fn sync_for_device(&self, dma: &H::Dma, range: Range<usize>) -> Result<()> {
-        let synced = dma.sync_for_device(&self.buffer, self.moved(range));
+        let synced = dma.sync_for_device(self.buffer(), self.moved(range));
         synced.map_err(Error::hal("synchronising a host buffer"))
     }
 
     /// Makes what the device wrote visible to the host.
     pub(crate) fn sync_for_cpu(&self, dma: &H::Dma, range: Range<usize>) -> Result<()> {
-        let synced = dma.sync_for_cpu(&self.buffer, self.moved(range));
+        let synced = dma.sync_for_cpu(self.buffer(), self.moved(range));
         synced.map_err(Error::hal("synchronising a host buffer"))
     }
 

@@ -7,6 +7,7 @@ mod staging;
 mod watched;
 
 pub use allocator::{AllocError, MemoryStats};
+pub use et_hal::{Bounce, ImportError, Pages};
 
 pub(crate) use allocator::Allocator;
 pub use buffer::{DeviceBuffer, DeviceSlice, MemorySample};

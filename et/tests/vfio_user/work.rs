@@ -2,6 +2,7 @@
 
 use et::executor::{ExecutorConfig, Place};
 use et::graph::{GraphBuilder, HostData, Task};
+use et::hal::{DeviceAccess, Pages};
 use et::kernel::{Cause, ExceptionKind};
 use et::{AnyHal, Device, Error, Launch};
 
@@ -34,6 +35,13 @@ pub(crate) fn copies(device: &Device<AnyHal>) {
         let host = stream.download(&target, host).unwrap().wait(LONG).unwrap();
         host.copy_out(0, &mut back).unwrap();
         assert!(back == expected, "{len} bytes directly");
+
+        let pages = Pages::zeroed(len, device.import_granule().unwrap()).unwrap();
+        let lent = device.import_mut(pages, DeviceAccess::ReadWrite).unwrap();
+        assert!(lent.is_zero_copy());
+        let lent = stream.download(&target, lent).unwrap().wait(LONG).unwrap();
+        let pages: Pages = lent.into_owner().unwrap();
+        assert!(pages[..len] == expected, "{len} bytes to memory of the caller");
     }
 }
 

@@ -25,4 +25,6 @@ mod book {
     struct GettingStarted;
     #[doc = include_str!("../../../docs/src/graphs.md")]
     struct Graphs;
+    #[doc = include_str!("../../../docs/src/memory.md")]
+    struct Memory;
 }

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "DMA buffers implement unsafe traits")]
 
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use embedded_dma::{ReadBuffer, WriteBuffer};
@@ -31,6 +32,7 @@ enum Defect {
     EmptyBuffers,
     ForgetsTails,
     AllMayWrite,
+    ImportsCopies,
     MissesThePast,
     IgnoresWake,
     Oversleeps,
@@ -43,7 +45,7 @@ enum Defect {
 }
 
 /// A defect, the case that must find it, and a part of what that says.
-const FOUND: [(Defect, &str, &str); 21] = [
+const FOUND: [(Defect, &str, &str); 22] = [
     (Defect::LooseBounds, "hal::window::accesses_outside_are_refused_and_change_nothing", ""),
     (Defect::SplitsMisaligned, "hal::window::misaligned_registers_are_refused", "success with"),
     (
@@ -80,6 +82,11 @@ const FOUND: [(Defect, &str, &str); 21] = [
         Defect::AllMayWrite,
         "hal::dma::the_device_cannot_write_what_it_may_only_read",
         "a write to a buffer for reading",
+    ),
+    (
+        Defect::ImportsCopies,
+        "runtime::imports::memory_of_the_caller_is_copied_from_and_to_where_it_is",
+        "the memory of the caller itself",
     ),
     (Defect::MissesThePast, "hal::wait::a_notification_before_the_wait_is_not_lost", "hangs"),
     (Defect::IgnoresWake, "hal::wait::wake_ends_the_waits_of_all_threads", "hangs"),
@@ -350,6 +357,28 @@ impl Dma for BrokenDma {
 
     fn sync_for_cpu(&self, buffer: &BrokenBuffer, range: Range<usize>) -> Result<(), SimError> {
         self.sim().sync_for_cpu(&buffer.inner, range)
+    }
+
+    fn import_granule(&self) -> Option<usize> {
+        self.sim().import_granule()
+    }
+
+    unsafe fn import_buffer(
+        &self,
+        memory: NonNull<u8>,
+        len_bytes: usize,
+        access: DeviceAccess,
+    ) -> Result<Option<BrokenBuffer>, SimError> {
+        if self.defect == Defect::ImportsCopies {
+            let mut copy = self.alloc(len_bytes, access)?;
+            // SAFETY: the caller promises that the memory is there.
+            let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), len_bytes) };
+            copy.copy_in(0, bytes).unwrap();
+            return Ok(Some(copy));
+        }
+        // SAFETY: the caller's promise is passed on.
+        let inner = unsafe { self.sim().import_buffer(memory, len_bytes, access) }?;
+        Ok(inner.map(|inner| BrokenBuffer { inner, defect: self.defect }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whatever fails, nothing stays behind.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use et_devapi::pci::MAILBOX_BAR;
@@ -8,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{MODES, format_queues, kernel, layout, open_with, options, reset};
 use crate::sys::fake::Fake;
-use crate::{ResetAtOpen, VfioError};
+use crate::{ResetAtOpen, VfioBuffer, VfioError, VfioHal};
 
 /// Calls whose failure changes nothing for the caller, by design.
 ///
@@ -45,7 +46,20 @@ fn life(fake: &Arc<Fake>, mode: &str) -> Result<(), VfioError> {
     }
     let buffer = hal.dma().alloc(5000, DeviceAccess::Write)?;
     drop(buffer);
+    if mode != "noiommu" {
+        drop(import(&hal)?);
+    }
     hal.close()
+}
+
+/// Lends pages that stay where they are to the end of the process.
+#[expect(unsafe_code, reason = "imports memory")]
+fn import(hal: &VfioHal) -> Result<Option<VfioBuffer>, VfioError> {
+    let pages: &'static mut [u8] = Box::leak(vec![0; 3 * 4096].into());
+    let start = pages.as_ptr().align_offset(4096);
+    let start = NonNull::from(&mut pages[start..]).cast();
+    // SAFETY: the bytes are never freed, and nothing refers to them any more.
+    unsafe { hal.dma().import_buffer(start, 4096, DeviceAccess::Write) }
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use et_devapi::msg::ops::{Body, Command, Completion, DmaReadNode, DmaStatus, DmaWriteNode};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_devapi::pci::DRAM_BAR;
-use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, Hal, Mailbox, Mmio};
+use et_hal::{
+    BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, Hal, Import, Mailbox, Mmio, Pages,
+};
 
 use super::{Ready, SQ0, receive, send};
 use crate::check::{Random, check, check_eq, check_matches, same};
@@ -14,6 +16,7 @@ crate::case::group! { Hal, "hal::dma":
     buffers_of_all_sizes_can_be_reached_to_their_last_byte,
     the_device_cannot_write_what_it_may_only_read [Need::AccessControl],
     the_device_cannot_reach_what_was_never_given_to_it [Need::AccessControl],
+    imported_memory_is_reached_until_its_owner_has_it_back [Need::AccessControl],
 }
 
 /// Commands of the device on one mailbox.
@@ -162,4 +165,45 @@ fn the_device_cannot_reach_what_was_never_given_to_it<H: Hal>(rig: &Rig<H>) -> R
     check_matches!(status, DmaStatus::Complete, "a copy after the refused one");
     check_eq!(copier.mailbox.max_message_bytes(SQ0).is_ok(), true, "the queue is there");
     Ok(())
+}
+
+/// Where a transport cannot import, a buffer stands for the memory.
+fn imported_memory_is_reached_until_its_owner_has_it_back<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    let ready = Ready::open(rig)?;
+    let copier = Copier::new(&ready)?;
+    let dma = ready.hal.dma();
+    let (_, device) = ready.playground()?;
+    let granule = dma.import_granule().unwrap_or(4096);
+    check!(granule.is_power_of_two(), "a granule of {granule} bytes");
+    let mut random = Random::new(8);
+    let pages = || Pages::zeroed(2 * granule, granule).ok_or_else(|| Failure::new("no memory"));
+    let (mut source, target) = (pages()?, pages()?);
+    let data = random.bytes(source.len());
+    source.copy_from_slice(&data);
+    let lent = Import::for_reading(dma, source)?;
+    dma.sync_for_device(lent.buffer(), 0..data.len())?;
+    let (bus, len) = (lent.buffer().bus_addr(), u32::try_from(data.len())?);
+    check_eq!(copier.to_device(bus, device, len)?, DmaStatus::Complete, "a copy from it");
+    let status = copier.to_host(device, bus, len)?;
+    check!(status != DmaStatus::Complete, "a write to memory that was lent for reading succeeded");
+    let end = BusAddr::new(bus.as_u64() + u64::from(len) - 8);
+    let status = copier.to_device(end, device, 16)?;
+    check!(status != DmaStatus::Complete, "a read beyond the end of it succeeded");
+    check_eq!(copier.to_device(bus, device, len)?, DmaStatus::Complete, "another copy from it");
+    let source: Pages = lent.into_owner().map_err(|_| Failure::new("another owner"))?;
+    same("what was lent for reading", &source, &data)?;
+    let status = copier.to_device(bus, device, len)?;
+    check!(status != DmaStatus::Complete, "a read of memory that its owner has back succeeded");
+
+    let lent = Import::exclusive(dma, target, DeviceAccess::Write)?;
+    dma.sync_for_device(lent.buffer(), 0..data.len())?;
+    let bus = lent.buffer().bus_addr();
+    check_eq!(copier.to_host(device, bus, len - 64)?, DmaStatus::Complete, "a copy to it");
+    dma.sync_for_cpu(lent.buffer(), 0..data.len())?;
+    let target: Pages = lent.into_owner().map_err(|_| Failure::new("another owner"))?;
+    let (written, rest) = target.split_at(data.len() - 64);
+    same("what was written", written, &data[..data.len() - 64])?;
+    same("what was not", rest, &[0; 64])
 }

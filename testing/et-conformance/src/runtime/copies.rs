@@ -181,7 +181,7 @@ fn shown_memory_outlives_a_refused_copy<H: Hal>(rig: &Rig<H>) -> Result<(), Fail
     let bench = Bench::open(rig)?;
     let mut host = bench.device.host_buffer(64)?;
     host.fill(0, 64, 7)?;
-    let shown = host.memory();
+    let shown = host.memory().ok_or_else(|| Failure::new("memory of no one"))?;
     let outcome = host.fill(0, 1, 8);
     check_matches!(outcome, Err(Error::Unsupported { .. }), "a write while others look");
     let large = bench.device.alloc(4096)?;

@@ -11,6 +11,7 @@ mod failures;
 mod flow;
 mod graph_failures;
 mod graphs;
+mod imports;
 mod link;
 mod lists;
 mod management;
@@ -29,6 +30,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
     [
         copies::cases(),
         lists::cases(),
+        imports::cases(),
         streams::cases(),
         link::cases(),
         events::cases(),
