@@ -168,6 +168,14 @@ pub enum Error {
         /// The device's answer.
         status: DmaStatus,
     },
+    /// Of a copy between devices, the device that was to be read failed. What is not said of it
+    /// concerns the device that was to be written.
+    #[error("the source of a copy between devices failed")]
+    Source {
+        /// Its failure.
+        #[source]
+        source: Arc<Error>,
+    },
     /// The device refused or failed a launch. Spec: §9.4.
     #[error("{0}")]
     Launch(Arc<LaunchFailure>),
@@ -365,6 +373,10 @@ impl Error {
         }
     }
 
+    pub(crate) fn at_source(error: Self) -> Self {
+        Self::Source { source: Arc::new(error) }
+    }
+
     /// Returns the failure as one of the kinds that backends use too.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -372,6 +384,7 @@ impl Error {
             Self::Hal { kind, .. } => *kind,
             Self::Open(error) => error.kind(),
             Self::Load(error) => error.kind(),
+            Self::Source { source } => source.kind(),
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::Closed => ErrorKind::Lost(et_hal::LossReason::Closed),
             Self::Stale => ErrorKind::Stale,

@@ -126,6 +126,8 @@ pub(crate) struct Link<H: Hal> {
     submitted: AtomicU32,
     counts: Counts,
     pub(crate) errors: ErrorLists,
+    /// Held while a copy between devices takes its places in two streams.
+    pub(crate) pairing: Mutex<()>,
     /// Holds the pattern that fresh exception buffers are filled with.
     pattern: Mutex<Option<Arc<Lease<H>>>>,
     /// Spare host buffers for exception buffers.
@@ -168,6 +170,7 @@ impl<H: Hal> Link<H> {
             submitted: AtomicU32::new(0),
             counts: Counts::default(),
             errors,
+            pairing: Mutex::new(()),
             pattern: Mutex::new(None),
             reports: Mutex::new(Vec::new()),
             messages: Mutex::new(None),

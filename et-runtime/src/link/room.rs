@@ -5,7 +5,7 @@ use std::time::Duration;
 use et_hal::{DeviceAccess, Hal};
 
 use super::answer::FreshContext;
-use super::core::{Command, StreamKey};
+use super::core::{Command, Core, StreamKey};
 use super::{Link, Load, OpKey, Operation, Parker};
 use crate::clock::Deadline;
 use crate::memory::Chunk;
@@ -79,17 +79,26 @@ impl<'a, H: Hal> Submission<'a, H> {
                 core.tell_submitter(key, &parker);
                 core.is_unblocked(key)
             });
+            // Who was told and finds that it cannot go on yet is to be told again.
+            let tell_again = |core: &mut Core<_>| {
+                core.tell_submitter(key, &parker);
+                false
+            };
             if !is_unblocked {
                 let mut is_done = || {
                     let mut core = lock(&link.core);
-                    core.is_unblocked(key) || core.failure(key).is_some()
+                    core.is_unblocked(key) || core.failure(key).is_some() || tell_again(&mut core)
                 };
                 let op = "earlier work of the stream";
                 link.wait_in_stream(key, &parker, &mut is_done, op, deadline)?;
                 continue;
             }
             let place = link.staging.queue(len, access, &parker);
-            let mut is_done = || place.is_served() || lock(&link.core).failure(key).is_some();
+            let mut is_done = || {
+                let is_served = place.is_served();
+                let mut core = lock(&link.core);
+                is_served || core.failure(key).is_some() || tell_again(&mut core)
+            };
             link.wait_in_stream(key, &parker, &mut is_done, "staging memory", deadline)?;
             if let Some(chunk) = place.take(&link.hal)? {
                 link.enter(|core, now| core.note_progress(key, now));
@@ -113,6 +122,14 @@ impl<'a, H: Hal> Submission<'a, H> {
             None => self.link.admit(Arc::clone(&self.operation)),
         }
     }
+
+    /// Leaves the operation open, for [`append`](Link::append) and
+    /// [`close_operation`](Link::close_operation). A failure closes it.
+    pub(crate) fn leave_open(mut self) -> Arc<Operation> {
+        self.is_open = false;
+        self.link.enter(|core, now| core.leave_open(self.operation.key, now));
+        Arc::clone(&self.operation)
+    }
 }
 
 impl<H: Hal> Drop for Submission<'_, H> {
@@ -126,6 +143,17 @@ impl<H: Hal> Drop for Submission<'_, H> {
 }
 
 impl<H: Hal> Link<H> {
+    /// Adds a command to an operation that was left open; one that is refused ends with the reason.
+    pub(crate) fn append(&self, key: OpKey, command: Command<Box<Load<H>>>) {
+        // Its load hears of it.
+        let _ = self.enter(|core, _| core.append(key, command));
+    }
+
+    /// Closes an operation that was left open.
+    pub(crate) fn close_operation(&self, key: OpKey, outcome: Result<()>) {
+        self.enter(|core, now| core.close(key, outcome, now));
+    }
+
     fn drain_sometimes(&self) {
         if self.submitted.fetch_add(1, Ordering::Relaxed) % DRAIN_EVERY == DRAIN_EVERY - 1 {
             self.try_drain();

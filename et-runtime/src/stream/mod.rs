@@ -4,6 +4,7 @@ mod copy;
 mod download;
 mod launch;
 mod list;
+mod peer;
 
 use std::fmt;
 use std::time::Duration;
@@ -201,6 +202,33 @@ impl<H: Hal> Stream<H> {
     ) -> Result<Event> {
         let list = [ListedCopy::OnDevice(from.into(), to.into())];
         self.copy_all("copy on device", &list)
+    }
+
+    /// Copies from this device to another, which the stream `peer` belongs to, without waiting.
+    ///
+    /// The copy has its place in both streams: it starts when the earlier operations of each have
+    /// completed. Later ones of this stream wait until all has been read, later ones of `peer`
+    /// until all has been written. The event belongs to `peer`, and is complete when all bytes are
+    /// there; else it has failed, and the contents of `to` are undefined.
+    ///
+    /// The data goes through the host, in pieces, of which some are read while others are written.
+    /// The card's own commands for copies between devices (Spec: §7.9) need the other card's BAR0
+    /// at an address of the bus that its IOMMU lets it use, which no backend offers. With
+    /// [`Drain::Caller`](crate::Drain::Caller) someone has to drain each of the two devices.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device), which then concerns `peer`; [`Error::Source`]
+    /// if this device has failed. So it is with the event. Both devices give up their part then,
+    /// and what follows in the two streams goes on.
+    ///
+    /// Spec: §8
+    pub fn copy_to_peer<P: Hal>(
+        &self,
+        from: impl Into<DeviceSlice>,
+        peer: &Stream<P>,
+        to: impl Into<DeviceSlice>,
+    ) -> Result<Event> {
+        self.relay(&from.into(), peer, &to.into())
     }
 
     /// Does several copies as one operation; they are not ordered among themselves. Small ones

@@ -206,6 +206,8 @@ struct Op<C> {
     /// Commands that were sent and have not ended: in flight, to be sent again, or held.
     active: u32,
     is_open: bool,
+    /// No submitter looks after it while it is open: a failure closes it.
+    is_unattended: bool,
     has_started: bool,
     /// Its first command waits in the device for what was before it.
     is_barred: bool,
@@ -484,6 +486,7 @@ impl<C: Load> Core<C> {
             pending: self.spare.pop().unwrap_or_default(),
             active: 0,
             is_open: true,
+            is_unattended: false,
             has_started: false,
             is_barred: false,
             barrier: 0,
@@ -535,6 +538,15 @@ impl<C: Load> Core<C> {
         }
         self.advance(stream);
         self.end_if_done(key.slot, now);
+    }
+
+    /// Leaves an operation open without a submitter: until it is closed, or fails.
+    pub(crate) fn leave_open(&mut self, key: OpKey, now: Duration) {
+        let Some(op) = self.find(key) else { return };
+        op.is_unattended = true;
+        if let Some(error) = op.error.clone() {
+            self.close(key, Err(error), now);
+        }
     }
 
     /// A context of a launch that was never sent may lack its pattern, so it is not used again.
@@ -635,6 +647,7 @@ impl<C: Load> Core<C> {
             self.output.finished.push((command.load, Some(error.clone())));
         }
         op.error.get_or_insert(error);
+        op.is_open &= !op.is_unattended;
         // If the stream is listed for it, it will be found with nothing to send.
         let stream = op.stream;
         let starved = &mut self.contexts.starved;
