@@ -66,12 +66,12 @@ pub use device::{Device, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, 
 pub use error::{Error, LoadError, OpenError, Report, Result};
 pub use event::{Event, EventFuture, EventState, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
-pub use link::{Counters, DeviceError, DeviceErrors, StreamError, StreamErrors};
+pub use link::{Counters, DeviceError, DeviceErrors, Priority, StreamError, StreamErrors};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record};
 pub use properties::{AddressRange, ArchRevision, CacheKind, CacheLevel, FormFactor, Properties};
-pub use stream::{ListedCopy, Stream};
+pub use stream::{ListedCopy, Stream, StreamOptions};
 pub use timeline::Timeline;
 
 pub use et_devapi::msg::ops::{FirmwareType, Times, Version};

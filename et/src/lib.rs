@@ -18,6 +18,11 @@ pub use et_runtime::{
     ListedCopy, LoadError, MemoryStats, Module, Profile, ProfileFormat, ProfileWriter, Profiler,
     Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy,
     Report, Result, StreamError, StreamErrors, SystemClock, Timeline, Times, Version, core_dump,
+    EventFuture, EventState, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
+    LaunchFailure, ListedCopy, LoadError, Management, MemoryStats, Module, Priority, Profile,
+    ProfileFormat, ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError,
+    RecoveryPolicy, RecoveryStep, Remains, Remedy, Result, Stream, StreamError, StreamErrors,
+    StreamOptions, SystemClock, Timeline, Times, Transfer, TransferError, Version, core_dump,
     executor, graph, kernel, management, memory, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]

@@ -28,7 +28,7 @@ use crate::management::Management;
 use crate::memory::{DeviceBuffer, HostBuffer, ImportError, MemoryStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
-use crate::stream::Stream;
+use crate::stream::{Stream, StreamOptions};
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, LoadError, OpenError, Result};
 
@@ -246,6 +246,12 @@ impl<H: Hal> Device<H> {
     #[must_use]
     pub fn stream(&self) -> Stream<H> {
         Stream::new(&self.link)
+    }
+
+    /// Makes a stream with options.
+    #[must_use]
+    pub fn stream_with(&self, options: &StreamOptions) -> Stream<H> {
+        Stream::with(&self.link, options)
     }
 
     /// Loads a kernel: checks the ELF file, places and relocates it, and copies it to the device.

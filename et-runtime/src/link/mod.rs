@@ -52,6 +52,7 @@ use crate::profile::Profiler;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::{Error, Result};
 
+pub use self::core::Priority;
 pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use driver::Driver;
 pub(crate) use errors::ErrorLists;
@@ -220,8 +221,8 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    pub(crate) fn open_stream(&self) -> (StreamKey, u32) {
-        let (key, number) = lock(&self.core).open_stream();
+    pub(crate) fn open_stream(&self, priority: Priority) -> (StreamKey, u32) {
+        let (key, number) = lock(&self.core).open_stream(priority);
         self.errors.open(number);
         (key, number)
     }

@@ -15,7 +15,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::event::{Event, Transfer};
 use crate::kernel::{Launch, check_pattern};
 use crate::link::core::Command;
-use crate::link::{Driver, Keep, Link, Load, Operation, StreamErrors, StreamKey, Submission, Wire};
+use crate::link::{
+    Driver, Keep, Link, Load, Operation, Priority, StreamErrors, StreamKey, Submission, Wire,
+};
 use crate::memory::{DeviceSlice, HostBuffer};
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -27,6 +29,34 @@ pub enum ListedCopy<'a> {
     ToDevice(&'a [u8], DeviceSlice),
     /// Device to device.
     OnDevice(DeviceSlice, DeviceSlice),
+}
+
+/// Options of a stream.
+///
+/// ```
+/// use et_runtime::{Priority, StreamOptions};
+/// let options = StreamOptions::new().priority(Priority::High);
+/// assert_ne!(options, StreamOptions::default());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    priority: Priority,
+}
+
+impl StreamOptions {
+    /// Those of [`Device::stream`](crate::Device::stream).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how soon commands are sent when there is not room for all that are ready; `Normal` at
+    /// first.
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
 }
 
 /// An in-order queue of operations on a device.
@@ -77,7 +107,11 @@ impl<H: Hal> fmt::Debug for Stream<H> {
 
 impl<H: Hal> Stream<H> {
     pub(crate) fn new(link: &Arc<Link<H>>) -> Self {
-        let (key, number) = link.open_stream();
+        Self::with(link, &StreamOptions::new())
+    }
+
+    pub(crate) fn with(link: &Arc<Link<H>>, options: &StreamOptions) -> Self {
+        let (key, number) = link.open_stream(options.priority);
         Self { inner: Arc::new(Inner { link: Arc::clone(link), key, number }) }
     }
 

@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `mod.rs` | streams and operations: begin, append, close, order, end |
 //! | `send.rs` | which command goes next, in each queue |
+//! | `ready.rs` | streams in the order of their turns, and their priorities |
 //! | `answer.rs` | what an answer means for its operation; loss of the device |
 //! | `look.rs` | who waits for what, and what is left to attend to |
 //! | `abort.rs` | aborts, and what they take down besides |
@@ -21,6 +22,7 @@ mod answer;
 mod look;
 #[cfg(test)]
 mod model;
+mod ready;
 mod send;
 mod slab;
 #[cfg(test)]
@@ -48,6 +50,8 @@ use self::answer::HeldOp;
 
 pub(crate) use abort::Harm;
 pub(crate) use answer::{Answer, Held};
+pub use ready::Priority;
+use ready::Ready;
 
 /// What the state machine has to know of a command.
 pub(crate) trait Load: Sized {
@@ -248,6 +252,7 @@ struct Lane<T> {
     has_handle: bool,
     /// It is in its queue's list of streams with something to send.
     is_listed: bool,
+    priority: Priority,
     /// For the launch that is next.
     granted: Option<T>,
     waiters: Vec<Arc<Parker>>,
@@ -257,7 +262,7 @@ struct Lane<T> {
 
 struct Queue<C> {
     /// Streams with something to send, in turn.
-    ready: VecDeque<u32>,
+    ready: Ready,
     /// The runtime's own commands, and those that follow from an answer.
     extra: VecDeque<Extra<C>>,
     /// To be sent again after an abort, by the order of their first sending.
@@ -321,7 +326,7 @@ struct Contexts<T> {
     /// Went with lost launches, and were not replaced.
     lost: usize,
     /// Streams whose next command wants one.
-    starved: VecDeque<u32>,
+    starved: Ready,
 }
 
 /// See the [module](self).
@@ -362,7 +367,7 @@ pub(crate) struct Core<C: Load> {
 impl<C: Load> Core<C> {
     pub(crate) fn new(shape: Shape) -> Self {
         let queue = |_| Queue {
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             extra: VecDeque::new(),
             again: Vec::new(),
             in_flight: 0,
@@ -383,7 +388,7 @@ impl<C: Load> Core<C> {
                 made: 0,
                 limit: shape.contexts,
                 lost: 0,
-                starved: VecDeque::new(),
+                starved: Ready::default(),
             },
             health: Health::default(),
             quarantine: Vec::new(),
@@ -418,7 +423,7 @@ impl<C: Load> Core<C> {
     }
 
     /// Creates a stream; returns its name and its number, which is never used again.
-    pub(crate) fn open_stream(&mut self) -> (StreamKey, u32) {
+    pub(crate) fn open_stream(&mut self, priority: Priority) -> (StreamKey, u32) {
         let number = self.next_stream;
         self.next_stream = self.next_stream.wrapping_add(1);
         let key = self.streams.insert(Lane {
@@ -430,6 +435,7 @@ impl<C: Load> Core<C> {
             needs_barrier: false,
             has_handle: true,
             is_listed: false,
+            priority,
             granted: None,
             waiters: Vec::new(),
             progress: Duration::ZERO,
@@ -620,7 +626,7 @@ impl<C: Load> Core<C> {
             let Some(op) = self.ops.get_mut(*slot) else { break };
             if !op.pending.is_empty() {
                 lane.is_listed = true;
-                self.queues[lane.queue].ready.push_back(stream);
+                self.queues[lane.queue].ready.push_back(stream, lane.priority);
                 return;
             }
             // Sent, or the first and open: whoever waits for either goes on.
@@ -650,12 +656,10 @@ impl<C: Load> Core<C> {
         op.is_open &= !op.is_unattended;
         // If the stream is listed for it, it will be found with nothing to send.
         let stream = op.stream;
-        let starved = &mut self.contexts.starved;
-        if let Some(at) = starved.iter().position(|other| *other == stream) {
-            starved.remove(at);
-            if let Some(lane) = self.streams.get(stream) {
-                self.queues[lane.queue].ready.push_back(stream);
-            }
+        if self.contexts.starved.remove(stream)
+            && let Some(lane) = self.streams.get(stream)
+        {
+            self.queues[lane.queue].ready.push_back(stream, lane.priority);
         }
     }
 

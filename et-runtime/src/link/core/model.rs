@@ -22,6 +22,8 @@ const RING: usize = 3;
 const TAGS: u16 = 6;
 const CONTEXTS: usize = 2;
 const STREAMS: usize = 4;
+const PRIORITIES: [Priority; STREAMS] =
+    [Priority::Normal, Priority::High, Priority::Low, Priority::Normal];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -398,7 +400,7 @@ impl World {
             core.context_made();
             core.context_back(u32::try_from(context).unwrap());
         }
-        let streams = (0..STREAMS).map(|_| Some(core.open_stream())).collect();
+        let streams = PRIORITIES.map(|its| Some(core.open_stream(its))).to_vec();
         Self {
             core,
             device: Device::default(),
@@ -525,7 +527,7 @@ impl World {
             Step::DropStream { stream } => {
                 if let Some((key, _)) = self.streams[stream].take() {
                     self.core.drop_stream(key);
-                    self.streams[stream] = Some(self.core.open_stream());
+                    self.streams[stream] = Some(self.core.open_stream(PRIORITIES[stream]));
                     // The order of the new one has nothing to do with that of the old.
                     self.depends.retain(|(its, _)| *its != stream);
                     for op in &mut self.ops {

@@ -84,11 +84,12 @@ impl<C: Load> Core<C> {
                 return Err(stop);
             }
         }
-        while let Some(stream) = self.queues[queue].ready.pop_front() {
+        while let Some((stream, priority)) = self.queues[queue].ready.pop_front() {
             if let Err(stop) = self.send_next(queue, stream, now, sink) {
-                self.queues[queue].ready.push_front(stream);
+                self.queues[queue].ready.push_front(stream, priority);
                 return Err(stop);
             }
+            self.queues[queue].ready.has_gone(priority);
         }
         Ok(())
     }
@@ -131,7 +132,7 @@ impl<C: Load> Core<C> {
             let Some(context) = lane.granted.take().or_else(|| self.contexts.free.pop()) else {
                 op.pending.push_front(command);
                 // Still listed, at another place.
-                self.contexts.starved.push_back(stream);
+                self.contexts.starved.push_back(stream, lane.priority);
                 return Ok(());
             };
             command.load.give_context(context);
@@ -293,10 +294,11 @@ impl<C: Load> Core<C> {
 
     /// A context is ready; the stream that has waited longest goes on with it.
     pub(crate) fn context_back(&mut self, context: C::Context) {
-        while let Some(stream) = self.contexts.starved.pop_front() {
+        while let Some((stream, priority)) = self.contexts.starved.pop_front() {
+            self.contexts.starved.has_gone(priority);
             if let Some(lane) = self.streams.get_mut(stream) {
                 lane.granted = Some(context);
-                self.queues[lane.queue].ready.push_front(stream);
+                self.queues[lane.queue].ready.push_front(stream, priority);
                 return;
             }
         }

@@ -1,7 +1,7 @@
 //! Order within streams and between them.
 
 use et_hal::Hal;
-use et_runtime::{KernelArgs, Launch};
+use et_runtime::{KernelArgs, Launch, Priority, StreamOptions};
 
 use super::bench::{Bench, pattern};
 use crate::check::{check, check_eq, same};
@@ -12,6 +12,7 @@ crate::case::group! { Runtime, "runtime::streams":
     streams_that_wait_for_each_other_are_in_order [Need::Compute],
     kernels_and_copies_of_a_stream_are_in_order [Need::Compute],
     two_streams_work_at_the_same_time,
+    streams_of_all_priorities_do_their_work,
     arguments_of_all_sizes_arrive_while_launches_are_in_flight [Need::Compute],
     many_threads_may_use_one_stream_and_one_event,
     thousands_of_streams_come_and_go,
@@ -84,6 +85,35 @@ fn kernels_and_copies_of_a_stream_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(
 }
 
 /// Copies of two streams, one thread each, both checked all the time.
+/// With hardly any room, so that all but one of them wait.
+fn streams_of_all_priorities_do_their_work<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open_with(rig, rig.config().in_flight(2))?;
+    let priorities = [Priority::Normal, Priority::High, Priority::Low];
+    let streams: Vec<_> = priorities
+        .iter()
+        .cycle()
+        .take(9)
+        .map(|its| bench.device.stream_with(&StreamOptions::new().priority(*its)))
+        .collect();
+    let buffers = streams.iter().map(|_| bench.zeroed(8192)).collect::<Result<Vec<_>, _>>()?;
+    for round in 0..rig.times(40, 8) {
+        for (number, (stream, buffer)) in streams.iter().zip(&buffers).enumerate() {
+            let byte = u8::try_from(number * 20 + round % 20)?;
+            // Each would spoil the result if it came late.
+            let _ = stream.fill(buffer, 0xff)?;
+            let _ = stream.fill(buffer.slice(0..4096)?, byte)?;
+            let _ = stream.copy_on_device(buffer.slice(0..4096)?, buffer.slice(4096..8192)?)?;
+        }
+    }
+    let last = rig.times(40, 8) - 1;
+    for (number, (stream, buffer)) in streams.iter().zip(&buffers).enumerate() {
+        stream.synchronize(bench.patience)?;
+        let byte = u8::try_from(number * 20 + last % 20)?;
+        same("a buffer", &bench.download::<u8>(buffer)?, &[byte; 8192])?;
+    }
+    Ok(())
+}
+
 fn two_streams_work_at_the_same_time<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let rounds = rig.times(40, 6);
