@@ -1,6 +1,7 @@
 //! Memory that is mapped where its owner wants it.
 
 #![cfg(feature = "sim")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 #![expect(unsafe_code, reason = "maps memory at an address of choice")]
 
 mod common;

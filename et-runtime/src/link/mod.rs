@@ -54,6 +54,7 @@ use crate::{Error, Result};
 
 pub use self::core::Priority;
 pub(crate) use self::core::{Harm, StreamKey};
+pub(crate) use answer::Fresh;
 pub(crate) use driver::Driver;
 pub(crate) use errors::ErrorLists;
 pub use errors::{DeviceError, DeviceErrors, StreamError, StreamErrors};

@@ -11,6 +11,8 @@ use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
+const TO_DEVICE: &str = "copy from host buffer";
+const TO_HOST: &str = "copy to host buffer";
 /// Chunks that one copy within the device holds at a time.
 const GROUP: usize = 8;
 
@@ -243,16 +245,18 @@ impl<H: Hal> Stream<H> {
         copies: &[(usize, DeviceSlice)],
     ) -> Result<Transfer<H>> {
         let link = self.link();
-        from.check_access(DeviceAccess::Read, "copy from host buffer")?;
+        from.check_access(DeviceAccess::Read, TO_DEVICE)?;
         let end = link.check_direct(from.len_bytes(), copies, |host, device| {
             Error::LengthMismatch { from: host, to: device }
         })?;
         from.sync_for_device(link.hal.dma(), 0..end)?;
         let lease = Lease::new(from);
-        let event = self.direct("copy from host buffer", &lease, copies, |nodes| {
+        let submission = self.begin(TO_DEVICE)?;
+        let sent = self.direct(&submission, &lease, copies, |nodes| {
             let write = |(bus, at, size): (u64, _, _)| DmaWriteNode::new(bus.into(), at, size);
             Wire::DmaWrite(Nodes::Many(nodes.map(write).collect()))
-        })?;
+        });
+        let event = submission.finish(sent).map(|operation| self.event(operation))?;
         Ok(Transfer::new(event, lease, None))
     }
 
@@ -261,29 +265,51 @@ impl<H: Hal> Stream<H> {
         copies: &[(usize, DeviceSlice)],
         to: HostBuffer<H>,
     ) -> Result<Transfer<H>> {
+        let (end, lease) = self.lend_for_writing(copies, to)?;
+        let submission = self.begin(TO_HOST)?;
+        let sent = self.read_direct(&submission, &lease, copies);
+        let event = submission.finish(sent).map(|operation| self.event(operation))?;
+        Ok(Transfer::new(event, lease, Some((Arc::clone(&self.link().hal), end))))
+    }
+
+    /// Checks copies to a host buffer, and gives it to the device; returns where the last of them
+    /// ends.
+    pub(super) fn lend_for_writing(
+        &self,
+        copies: &[(usize, DeviceSlice)],
+        to: HostBuffer<H>,
+    ) -> Result<(usize, Arc<Lease<H>>)> {
         let link = self.link();
-        to.check_access(DeviceAccess::Write, "copy to host buffer")?;
+        to.check_access(DeviceAccess::Write, TO_HOST)?;
         let end = link.check_direct(to.len_bytes(), copies, |host, device| {
             Error::LengthMismatch { from: device, to: host }
         })?;
         // What the host has written and not handed over would come out over what the device writes.
         to.sync_for_device(link.hal.dma(), 0..to.len_bytes())?;
-        let lease = Lease::new(to);
-        let event = self.direct("copy to host buffer", &lease, copies, |nodes| {
+        Ok((end, Lease::new(to)))
+    }
+
+    /// Reads to a host buffer, behind the earlier commands of the operation.
+    pub(super) fn read_direct(
+        &self,
+        submission: &Submission<'_, H>,
+        lease: &Arc<Lease<H>>,
+        copies: &[(usize, DeviceSlice)],
+    ) -> Result<()> {
+        self.direct(submission, lease, copies, |nodes| {
             let read = |(bus, at, size): (u64, _, _)| DmaReadNode::new(bus.into(), at, size);
             Wire::DmaRead(Nodes::Many(nodes.map(read).collect()))
-        })?;
-        Ok(Transfer::new(event, lease, Some((Arc::clone(&link.hal), end))))
+        })
     }
 
     /// Between host buffer and device, in as few commands as the device allows.
     fn direct(
         &self,
-        name: &'static str,
+        submission: &Submission<'_, H>,
         lease: &Arc<Lease<H>>,
         copies: &[(usize, DeviceSlice)],
         wire: impl Fn(&mut dyn Iterator<Item = (u64, DeviceAddr, u32)>) -> Wire,
-    ) -> Result<Event> {
+    ) -> Result<()> {
         let link = self.link();
         let Some(bus) = lease.with(|buffer| buffer.bus_addr().as_u64()) else {
             return Err(Error::Closed);
@@ -309,13 +335,14 @@ impl<H: Hal> Stream<H> {
                 })
             })
             .peekable();
-        let submission = self.begin(name)?;
-        let mut sent = Ok(());
-        while nodes.peek().is_some() && sent.is_ok() {
+        let mut is_first = true;
+        while nodes.peek().is_some() {
             let mut list = nodes.by_ref().take(usize::from(dma.max_nodes.max(1)));
             let keep = Keep::Lease { _host: Arc::clone(lease), _device: devices.clone() };
-            sent = submission.send(Command::new(Load::copy(wire(&mut list), keep)));
+            let load = Load::copy(wire(&mut list), keep);
+            let is_behind = std::mem::take(&mut is_first);
+            submission.send(if is_behind { Command::behind(load) } else { Command::new(load) })?;
         }
-        submission.finish(sent).map(|operation| self.event(operation))
+        Ok(())
     }
 }

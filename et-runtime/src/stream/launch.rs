@@ -6,18 +6,63 @@ use et_hal::Hal;
 
 use super::Stream;
 use crate::core_dump::StackArea;
-use crate::event::Event;
+use crate::event::{Event, Transfer};
 use crate::kernel::{Launch, MAX_ARGS, StackPlan};
 use crate::link::core::Command;
-use crate::link::{LaunchWire, Launched, Load, Then, Wire};
-use crate::memory::DeviceSlice;
+use crate::link::{Fresh, LaunchWire, Launched, Load, Submission, Then, Wire};
+use crate::memory::{DeviceSlice, HostBuffer};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
 const NAME: &str = "launch";
 
+/// A launch that is checked, with what has to be on the device before it.
+struct Prepared<'a, H: Hal> {
+    load: Box<Load<H>>,
+    flags: CommandFlags,
+    /// Arguments that do not fit into the message, and their place.
+    args: Option<(&'a [u8], DeviceSlice)>,
+    /// A context that needs its pattern.
+    fresh: Option<Fresh<'a, H>>,
+}
+
 impl<H: Hal> Stream<H> {
     pub(super) fn start(&self, launch: &Launch) -> Result<Event> {
+        let prepared = self.prepare(launch)?;
+        if prepared.fresh.is_none() && prepared.args.is_none() {
+            let Prepared { load, flags, .. } = prepared;
+            return self.submit(NAME, Some(Command::new(load).flags(flags)));
+        }
+        let submission = self.begin(NAME)?;
+        let sent = self.send_launch(&submission, prepared);
+        submission.finish(sent).map(|operation| self.event(operation))
+    }
+
+    /// Copies to the device, a launch behind them, and copies to the host behind that.
+    pub(super) fn start_staged(
+        &self,
+        inputs: &[(&[u8], DeviceSlice)],
+        launch: &Launch,
+        outputs: &[(usize, DeviceSlice)],
+        into: HostBuffer<H>,
+    ) -> Result<Transfer<H>> {
+        let link = self.link();
+        for (from, to) in inputs {
+            link.check_upload(from, to)?;
+        }
+        let (end, lease) = self.lend_for_writing(outputs, into)?;
+        let prepared = self.prepare(launch)?;
+        let submission = self.begin("staged launch")?;
+        let inputs: Vec<_> = inputs.iter().map(|(from, to)| (*from, to)).collect();
+        let sent = link
+            .stage_list(&submission, &inputs)
+            .and_then(|()| self.send_launch(&submission, prepared))
+            .and_then(|()| self.read_direct(&submission, &lease, outputs));
+        let event = submission.finish(sent).map(|operation| self.event(operation))?;
+        Ok(Transfer::new(event, lease, Some((Arc::clone(&link.hal), end))))
+    }
+
+    fn prepare<'a>(&'a self, launch: &'a Launch) -> Result<Prepared<'a, H>> {
         let link = self.link();
         let bytes = launch.args.as_bytes();
         let (mut message, trace) = self.check(launch)?;
@@ -62,24 +107,21 @@ impl<H: Hal> Stream<H> {
         let then = Then::Launch(launched);
         let load = Load::new(Wire::Launch(Box::new(wire)), then);
         let fresh = link.fresh_context(self.inner.key)?;
-        if fresh.is_none() && args.is_none() {
-            return self.submit(NAME, Some(Command::new(load).flags(flags)));
-        }
-        let submission = self.begin(NAME)?;
+        Ok(Prepared { load, flags, args: args.map(|place| (bytes, place)), fresh })
+    }
+
+    fn send_launch(&self, submission: &Submission<'_, H>, prepared: Prepared<'_, H>) -> Result<()> {
+        let Prepared { load, flags, args, fresh } = prepared;
         let (pattern, fresh) = fresh.unzip();
-        let send = || {
-            if let Some(pattern) = pattern {
-                submission.send(Command::new(pattern))?;
-            }
-            if let Some(place) = args {
-                let mut padded = bytes.to_vec();
-                padded.resize(bytes.len().next_multiple_of(8), 0);
-                link.stage(&submission, &padded, &place)?;
-            }
-            submission.launch(Command::behind(load).flags(flags), fresh)
-        };
-        let sent = send();
-        submission.finish(sent).map(|operation| self.event(operation))
+        if let Some(pattern) = pattern {
+            submission.send(Command::new(pattern))?;
+        }
+        if let Some((bytes, place)) = args {
+            let mut padded = bytes.to_vec();
+            padded.resize(bytes.len().next_multiple_of(8), 0);
+            self.link().stage(submission, &padded, &place)?;
+        }
+        submission.launch(Command::behind(load).flags(flags), fresh)
     }
 
     /// Checks a launch by the rules of the firmware; returns the message as far as it is known.

@@ -306,6 +306,39 @@ impl<H: Hal> Stream<H> {
         self.start(launch)
     }
 
+    /// Copies to the device, launches a kernel, and copies what it made to a host buffer, each copy
+    /// to its byte offset: as one operation with one event, without a return to the host in
+    /// between. The inputs are taken before the call returns; the rest of the buffer stays as it
+    /// is.
+    ///
+    /// ```no_run
+    /// # // Runs in the tests of the conformance kit, which have kernels.
+    /// # fn f<H: et_hal::Hal>(device: &et_runtime::Device<H>, launch: &et_runtime::Launch,
+    /// #     x: et_runtime::DeviceSlice, y: et_runtime::DeviceSlice, data: &[u8],
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let result = device.host_buffer(4096)?;
+    /// let inputs = [(data, x)];
+    /// let transfer = device.default_stream().launch_staged(&inputs, launch, &[(0, y)], result)?;
+    /// let result = transfer.wait(std::time::Duration::from_secs(1))?;
+    /// # drop(result);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`copy_list`](Self::copy_list), [`launch`](Self::launch) and
+    /// [`download_list`](Self::download_list), all of which are checked before the first command is
+    /// sent. If a part fails the operation fails with its error, and the outputs are undefined.
+    pub fn launch_staged(
+        &self,
+        inputs: &[(&[u8], DeviceSlice)],
+        launch: &Launch,
+        outputs: &[(usize, DeviceSlice)],
+        into: HostBuffer<H>,
+    ) -> Result<Transfer<H>> {
+        self.start_staged(inputs, launch, outputs, into)
+    }
+
     /// Returns an event that completes when everything before it has.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! Order within streams and between them.
 
 use et_hal::Hal;
-use et_runtime::{KernelArgs, Launch, Priority, StreamOptions};
+use et_runtime::{Error, KernelArgs, Launch, Priority, Remains, StreamOptions};
+use zerocopy::IntoBytes;
 
-use super::bench::{Bench, pattern};
-use crate::check::{check, check_eq, same};
+use super::bench::{Bench, floats, pattern};
+use crate::check::{check, check_eq, check_matches, same};
 use crate::{Failure, Need, Rig};
 
 crate::case::group! { Runtime, "runtime::streams":
@@ -13,6 +14,8 @@ crate::case::group! { Runtime, "runtime::streams":
     kernels_and_copies_of_a_stream_are_in_order [Need::Compute],
     two_streams_work_at_the_same_time,
     streams_of_all_priorities_do_their_work,
+    a_launch_with_its_copies_is_one_operation [Need::Compute],
+    a_staged_launch_that_fails_gives_the_buffer_back [Need::Compute],
     arguments_of_all_sizes_arrive_while_launches_are_in_flight [Need::Compute],
     many_threads_may_use_one_stream_and_one_event,
     thousands_of_streams_come_and_go,
@@ -85,6 +88,67 @@ fn kernels_and_copies_of_a_stream_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(
 }
 
 /// Copies of two streams, one thread each, both checked all the time.
+fn a_launch_with_its_copies_is_one_operation<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    let kernel = bench.load("add")?;
+    // The second needs more than one piece for each input.
+    for count in [16u32, rig.times(150_000, 5000).try_into()?] {
+        let bytes = u64::from(count) * 4;
+        let [a, b, c] = [(); 3].map(|()| bench.device.alloc(bytes));
+        let (a, b, c) = (a?, b?, c?);
+        let launch = Launch::new(&kernel).buffer(&a).buffer(&b).buffer(&c).u64(count.into());
+        for round in 0..3 {
+            let (x, y) = (floats(round, count), floats(round + 7, count));
+            let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+            let mut into = bench.device.host_buffer(64 + x.len() * 4)?;
+            into.fill(0, 64, 0x5c)?;
+            let inputs = [(x.as_bytes(), a.whole()), (y.as_bytes(), b.whole())];
+            let before = stream.barrier()?;
+            let staged = stream.launch_staged(&inputs, &launch, &[(64, c.whole())], into)?;
+            // Nothing of it is waited for, and what is behind it waits for all of it.
+            let spoilt = stream.fill(&c, 0xff)?;
+            let (first, own) = (before.id(), staged.event().id());
+            check_eq!((own, spoilt.id()), (first + 1, first + 2), "the operations");
+            let into = staged.wait(bench.patience)?;
+            let mut seen = vec![0f32; x.len()];
+            into.copy_out(64, &mut seen)?;
+            same("the sum", &seen, &sum)?;
+            let mut around = [0u8; 64];
+            into.copy_out(0, &mut around)?;
+            same("the rest of the buffer", &around, &[0x5c; 64])?;
+        }
+        let short = bench.device.host_buffer(8)?;
+        let outcome = stream.launch_staged(&[], &launch, &[(0, c.whole())], short);
+        check_matches!(outcome, Err(Error::LengthMismatch { .. }), "a buffer that is too short");
+        let inputs = [(&[0u8; 8][..], a.whole())];
+        let into = bench.device.host_buffer(0)?;
+        let outcome = stream.launch_staged(&inputs, &launch, &[], into);
+        check_matches!(outcome, Err(Error::LengthMismatch { .. }), "an input that is too short");
+    }
+    Ok(())
+}
+
+fn a_staged_launch_that_fails_gives_the_buffer_back<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    let kernel = bench.load("trap_load")?;
+    let buffer = bench.zeroed(4096)?;
+    let into = bench.device.host_buffer(4096)?;
+    let launch = Launch::new(&kernel).u64(0);
+    let data = [1u8; 4096];
+    let inputs = [(&data[..], buffer.whole())];
+    let staged = stream.launch_staged(&inputs, &launch, &[(0, buffer.whole())], into)?;
+    let failed = match staged.wait(bench.patience) {
+        Err(failed) => failed,
+        Ok(_) => return Err(Failure::new("a kernel that traps succeeded")),
+    };
+    check_matches!(failed.error, Error::Launch(_), "a staged launch of a kernel that traps");
+    check_matches!(failed.remains, Remains::Buffer(_), "what is left of it");
+    same("the input", &bench.download::<u8>(&buffer)?, &data)?;
+    bench.works()
+}
+
 /// With hardly any room, so that all but one of them wait.
 fn streams_of_all_priorities_do_their_work<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open_with(rig, rig.config().in_flight(2))?;
