@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{Command, Completion, FirmwareType};
 use et_hal::{ErrorKind, Pop, Push, QueueId};
 use et_hal_mock::{MockHal, MockMailbox, presets};
 use et_runtime::{
-    Clock, Config, Device, DeviceError, Drain, Error, EventState, Launch, ListedCopy,
+    Clock, Config, Device, DeviceError, Drain, Error, EventState, KernelArgs, Launch, ListedCopy,
 };
 
 const LONG: Duration = Duration::from_secs(5);
@@ -307,6 +308,75 @@ fn a_launch_stays_on_the_host_until_its_kernel_is_there() {
     assert_eq!(copy.state(), EventState::Ready);
     assert_eq!(launch.state(), EventState::Queued);
     assert_eq!(launches.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_launch_asks_for_the_eviction_of_the_l3_only_if_it_is_told_to() {
+    let launches = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&launches);
+    let mailbox = presets::answering_mailbox(move |header, command| {
+        if let Command::KernelLaunch(_) = command {
+            its.lock().unwrap().push(header.flags().contains(CommandFlags::FLUSH_L3));
+        }
+        presets::success(header, command)
+    });
+    let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
+    let device = device.unwrap();
+    let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+    let (module, copy) = device.load_module("entries", elf).unwrap();
+    copy.wait(LONG).unwrap();
+    let kernel = module.function("second").unwrap();
+    let stream = device.stream();
+    // Small and large arguments, and the first launch of a context, take different ways.
+    let large = vec![0; 4096];
+    for args in [KernelArgs::new(), KernelArgs::new().bytes(&large, 1), KernelArgs::new()] {
+        for launch in [Launch::new(&kernel), Launch::new(&kernel).flush_l3()] {
+            stream.launch(&launch.args(args.clone())).unwrap().wait(LONG).unwrap();
+        }
+    }
+    assert_eq!(*launches.lock().unwrap(), [false, true].repeat(3));
+}
+
+/// Nothing is answered: all of it is with the device, in its order.
+#[test]
+fn a_staged_launch_is_sent_at_once_with_a_barrier_before_each_step() {
+    let sent = Arc::new(Mutex::new(None::<Vec<(&str, bool)>>));
+    let its = Arc::clone(&sent);
+    let mailbox = presets::answering_mailbox(move |header, command| {
+        let what = match command {
+            Command::DmaWriteList { .. } => "write",
+            Command::KernelLaunch(_) => "launch",
+            Command::DmaReadList { .. } => "read",
+            _ => "other",
+        };
+        match &mut *its.lock().unwrap() {
+            Some(sent) => {
+                sent.push((what, header.flags().contains(CommandFlags::BARRIER)));
+                Vec::new()
+            }
+            None => presets::success(header, command),
+        }
+    });
+    let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
+    let device = device.unwrap();
+    let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+    let (module, copy) = device.load_module("entries", elf).unwrap();
+    copy.wait(LONG).unwrap();
+    let kernel = module.function("second").unwrap();
+    let buffer = device.alloc(64).unwrap();
+    let into = device.host_buffer(64).unwrap();
+    *sent.lock().unwrap() = Some(Vec::new());
+    let (inputs, outputs) = ([(&[1u8; 64][..], buffer.whole())], [(0, buffer.whole())]);
+    let stream = device.stream();
+    let staged = stream.launch_staged(&inputs, &Launch::new(&kernel), &outputs, into).unwrap();
+    assert_eq!(staged.event().state(), EventState::Ready);
+    let sent = sent.lock().unwrap().take().unwrap();
+    let [writes @ .., launch, read] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((*launch, *read), (("launch", true), ("read", true)));
+    assert!(
+        !writes.is_empty() && writes.iter().all(|write| *write == ("write", false)),
+        "{sent:?}"
+    );
 }
 
 /// As many copies to a command as the registers allow.
