@@ -15,15 +15,10 @@ pub use et_runtime::{
     AddressRange, ArchRevision, CacheKind, CacheLevel, Clock, ClockFit, Config, Counters,
     DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain, Error, Event,
     EventFuture, EventState, FirmwareType, FormFactor, Kernel, KernelArgs, Launch, LaunchFailure,
-    ListedCopy, LoadError, MemoryStats, Module, Profile, ProfileFormat, ProfileWriter, Profiler,
-    Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy,
-    Report, Result, StreamError, StreamErrors, SystemClock, Timeline, Times, Version, core_dump,
-    EventFuture, EventState, FirmwareType, FormFactor, HostBuffer, Kernel, KernelArgs, Launch,
-    LaunchFailure, ListedCopy, LoadError, Management, MemoryStats, Module, Priority, Profile,
-    ProfileFormat, ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError,
-    RecoveryPolicy, RecoveryStep, Remains, Remedy, Result, Stream, StreamError, StreamErrors,
-    StreamOptions, SystemClock, Timeline, Times, Transfer, TransferError, Version, core_dump,
-    executor, graph, kernel, management, memory, trace,
+    ListedCopy, LoadError, MemoryStats, Module, Priority, Profile, ProfileFormat, ProfileWriter,
+    Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains,
+    Remedy, Report, Result, StreamError, StreamErrors, StreamOptions, SystemClock, Timeline, Times,
+    Version, core_dump, executor, graph, kernel, management, memory, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use handles::{Device, HostBuffer, Management, Stream, Transfer, TransferError};
