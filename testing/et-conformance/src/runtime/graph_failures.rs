@@ -196,12 +196,14 @@ fn an_executor_that_goes_ends_its_runs<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
         let (sender, receiver) = mpsc::channel();
         run.on_done(move |outcome| {
             // Without a receiver the case has failed already.
-            let _ = sender.send((outcome.count(Complete), outcome.count(Cancelled)));
+            let _ = sender.send([Complete, Cancelled, Failed].map(|state| outcome.count(state)));
         });
         drop(going);
-        let (complete, cancelled) = receiver.recv_timeout(bench.patience)?;
-        // Some tasks may have been complete by then, or all of them.
-        check_eq!(complete + cancelled, count + 1, "the tasks that ended in {place}");
+        let [complete, cancelled, failed] = receiver.recv_timeout(bench.patience)?;
+        // Some tasks may have been complete by then, or all of them. A launch that takes longer than
+        // the patience of an executor that goes, on a slow machine, is aborted.
+        check_eq!(complete + cancelled + failed, count + 1, "the tasks that ended in {place}");
+        check!(failed <= 1, "{failed} tasks failed in {place}");
         works(&bench, &executor(&bench, place)?)?;
     }
     Ok(())
