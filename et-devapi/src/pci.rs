@@ -1,6 +1,6 @@
 //! PCI identity, BARs and interrupt vectors.
 
-use et_hal::{Bar, BarOffset, DeviceAddr};
+use et_hal::{Bar, BarOffset, DeviceAddr, PciIds};
 
 /// Vendor ID. Spec: §1.
 pub const VENDOR_ID: u16 = 0x1e0a;
@@ -8,6 +8,15 @@ pub const VENDOR_ID: u16 = 0x1e0a;
 pub const DEVICE_ID: u16 = 0xeb01;
 /// Device ID of the test and emulation device. Spec: §1.
 pub const DEVICE_ID_EMULATION: u16 = 0x9038;
+/// Ids of a simulated card: those of the silicon, and the same as subsystem, which the interface
+/// does not name. Spec: §1.
+pub const SIMULATED_IDS: PciIds = PciIds {
+    vendor: VENDOR_ID,
+    device: DEVICE_ID,
+    subsystem_vendor: VENDOR_ID,
+    subsystem: DEVICE_ID,
+    revision: 0,
+};
 /// Base class code: processing accelerator. Spec: §1.
 pub const BASE_CLASS: u8 = 0x12;
 

@@ -1,6 +1,6 @@
 //! The bundle.
 
-use crate::{Bar, Dma, ErrorType, Generation, Mailbox, MailboxLayout, Mmio, Reset};
+use crate::{Bar, Dma, ErrorType, Generation, Identity, Mailbox, MailboxLayout, Mmio, Reset};
 #[cfg(feature = "alloc")]
 use crate::{DeviceAddr, MemoryWatch};
 
@@ -63,6 +63,14 @@ pub trait Hal: ErrorType + Send + Sync + 'static {
         let _ = (base, len_bytes);
         None
     }
+
+    /// Returns what the device is and what connects it. It is the same as long as the value exists,
+    /// also when the device is lost.
+    ///
+    /// A backend that does not say needs no method of its own.
+    fn identity(&self) -> Identity<'_> {
+        Identity::default()
+    }
 }
 
 #[cfg(feature = "alloc")]
@@ -93,5 +101,9 @@ impl<T: Hal + ?Sized> Hal for alloc::sync::Arc<T> {
         len_bytes: u64,
     ) -> Option<alloc::boxed::Box<dyn MemoryWatch>> {
         T::watch_memory(self, base, len_bytes)
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        T::identity(self)
     }
 }

@@ -10,6 +10,7 @@ mod addr;
 mod dma;
 mod error;
 mod hal;
+mod identity;
 #[cfg(feature = "alloc")]
 mod import;
 mod mailbox;
@@ -23,6 +24,7 @@ pub use addr::{Bar, BarOffset, BusAddr, DeviceAddr};
 pub use dma::{DeviceAccess, Dma, DmaBuffer, DmaLimits, OutOfRange};
 pub use error::{Error, ErrorKind, ErrorType, LossReason, Resource};
 pub use hal::Hal;
+pub use identity::{Identity, PciIds, Sharing};
 #[cfg(feature = "alloc")]
 pub use import::{Bounce, Import, ImportError, Pages, StableDeref, Word};
 pub use mailbox::{

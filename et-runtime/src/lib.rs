@@ -62,7 +62,9 @@ pub mod trace;
 
 pub use clock::{Clock, SystemClock};
 pub use config::{Config, Drain};
-pub use device::{Device, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
+pub use device::{
+    Device, NoPeer, PeerPath, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy,
+};
 pub use error::{Error, LoadError, OpenError, Report, Result};
 pub use event::{Event, EventFuture, EventState, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
@@ -70,7 +72,9 @@ pub use link::{Counters, DeviceError, DeviceErrors, Priority, StreamError, Strea
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record};
-pub use properties::{AddressRange, ArchRevision, CacheKind, CacheLevel, FormFactor, Properties};
+pub use properties::{
+    AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, FormFactor, Properties,
+};
 pub use stream::{ListedCopy, Stream, StreamOptions};
 pub use timeline::Timeline;
 

@@ -5,7 +5,7 @@ use et_devapi::dir::{MgmtRegion, OpsRegion};
 use et_devapi::discovery::Layout;
 use et_devapi::msg::ops::Version;
 use et_devapi::pci::{BAR0_DEVICE_ADDR, DRAM_BAR};
-use et_hal::DeviceAddr;
+use et_hal::{DeviceAddr, Identity, PciIds, Sharing};
 
 /// Shape of the card. Spec: §3.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,20 @@ pub struct CacheLevel {
     pub banks_per_shire: Option<u8>,
 }
 
+/// What connects a device, and its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backend {
+    /// Its name; empty if it does not say.
+    pub name: String,
+    /// Its version; empty if it does not say.
+    pub version: String,
+    /// The interface below it, with its version.
+    pub interface: Option<String>,
+    /// The kernel's driver that has the device, with the version of the kernel.
+    pub driver: Option<String>,
+}
+
 /// Properties of a device. Values the device does not report are `None`, never 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -121,6 +135,16 @@ pub struct Properties {
     pub api_version: Version,
     /// Version of this runtime.
     pub runtime_version: &'static str,
+    /// The backend and what is below it.
+    pub backend: Backend,
+    /// Who may use the device at a time. Its memory and cores are not divided.
+    pub sharing: Sharing,
+    /// PCI ids and revision.
+    pub pci: Option<PciIds>,
+    /// Where the device is on the bus of this machine, `domain:bus:device.function`: the same as
+    /// long as the card stays in its slot.
+    /// [`Management::asset`](crate::Management::asset) has the serial number, which goes with it.
+    pub pci_address: Option<String>,
     /// Cycles of device time stamps in a second.
     pub timestamp_hz: Option<u64>,
     /// Most nodes of a DMA list.
@@ -129,7 +153,8 @@ pub struct Properties {
     pub dma_max_node_bytes: u64,
     /// Alignment of DMA on device addresses, in bytes.
     pub dma_align_bytes: u64,
-    /// Other devices may reach its memory.
+    /// The registers let other devices reach its memory; whether one does,
+    /// [`Device::peer_path`](crate::Device::peer_path) says.
     pub peer_to_peer: bool,
     /// The registers let the host use device memory without DMA, which
     /// [`Place::Cores`](crate::executor::Place::Cores) needs. No current firmware does. Spec: §3.5
@@ -143,7 +168,7 @@ pub struct Properties {
 }
 
 impl Properties {
-    pub(crate) fn new(layout: &Layout, api_version: Version) -> Self {
+    pub(crate) fn new(layout: &Layout, api_version: Version, identity: Identity<'_>) -> Self {
         let header = &layout.mgmt.header;
         let mask = u64::from(header.cm_shires_mask.get());
         let harts = harts_in_mask(mask & ((1 << MASTER_SHIRE) - 1));
@@ -195,6 +220,15 @@ impl Properties {
             },
             api_version,
             runtime_version: env!("CARGO_PKG_VERSION"),
+            backend: Backend {
+                name: identity.backend.to_owned(),
+                version: identity.backend_version.to_owned(),
+                interface: identity.interface.map(str::to_owned),
+                driver: identity.driver.map(str::to_owned),
+            },
+            sharing: identity.sharing,
+            pci: identity.pci,
+            pci_address: identity.pci_address.map(str::to_owned),
             timestamp_hz: frequency.map(|mhz| u64::from(mhz) * 1_000_000),
             dma_max_nodes: layout.dma.max_nodes,
             dma_max_node_bytes: layout.dma.max_node_bytes,

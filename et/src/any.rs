@@ -10,8 +10,9 @@ use std::time::Duration;
 use embedded_dma::{ReadBuffer, WriteBuffer};
 use et_hal::{
     AccessPath, Bar, BarOffset, BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, DmaLimits,
-    ErrorKind, ErrorType, Generation, Hal, Loss, Mailbox, MailboxLayout, MemoryWatch, Mmio,
-    OutOfRange, Pop, Push, QueueId, Reset, ResetScope, ResetState, Ticket, Wake, Width, Widths,
+    ErrorKind, ErrorType, Generation, Hal, Identity, Loss, Mailbox, MailboxLayout, MemoryWatch,
+    Mmio, OutOfRange, Pop, Push, QueueId, Reset, ResetScope, ResetState, Ticket, Wake, Width,
+    Widths,
 };
 
 /// Makes, of the list of backends, the enums with a variant for each, and the macros that do the
@@ -236,6 +237,10 @@ impl Hal for AnyHal {
 
     fn watch_memory(&self, base: DeviceAddr, len_bytes: u64) -> Option<Box<dyn MemoryWatch>> {
         each!(Inner, self.inner(), hal => hal.watch_memory(base, len_bytes))
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        each!(Inner, self.inner(), hal => hal.identity())
     }
 }
 

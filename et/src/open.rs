@@ -54,6 +54,49 @@ pub struct DeviceInfo {
     pub locator: String,
     /// What it is.
     pub description: String,
+    /// Who has it now, where that can be told; opening it fails meanwhile.
+    pub holder: Option<Holder>,
+}
+
+/// A process that has a device, by its own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// Number of the user that it acts for, where it says so.
+    pub user: Option<u32>,
+    /// Command line.
+    pub command: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.command)?;
+        self.user.map_or(Ok(()), |user| write!(f, " of user {user}"))
+    }
+}
+
+#[cfg(feature = "vfio")]
+impl From<et_hal_vfio::Holder> for Holder {
+    fn from(holder: et_hal_vfio::Holder) -> Self {
+        let et_hal_vfio::Holder { pid, user, command, .. } = holder;
+        Self { pid, user, command }
+    }
+}
+
+impl OpenError {
+    /// Returns who has the device, if it is in use and that is the reason.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        match self {
+            #[cfg(feature = "vfio")]
+            Self::Vfio { source: VfioError::Busy { holder, .. }, .. } => {
+                holder.clone().map(Holder::from)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Opens the device of that name with default options.
@@ -131,7 +174,8 @@ pub fn list() -> Vec<DeviceInfo> {
         let description = format!(
             "simulated ET-SoC-1, {shires} compute shires, {gib} GiB, {threads} host threads"
         );
-        devices.push(DeviceInfo { locator: "sim:".into(), description });
+        // Each opening makes one.
+        devices.push(DeviceInfo { locator: "sim:".into(), description, holder: None });
     }
     #[cfg(feature = "vfio")]
     {
@@ -141,8 +185,30 @@ pub fn list() -> Vec<DeviceInfo> {
             let Ok(card) = host.function(bdf) else { continue };
             let driver = card.driver.as_deref().unwrap_or("no driver");
             let description = format!("ET-SoC-1 {:04x}:{:04x}, {driver}", card.vendor, card.device);
-            devices.push(DeviceInfo { locator: format!("vfio:{bdf}"), description });
+            let holder = et_hal_vfio::Holder::of(bdf, &VfioOptions::new()).map(Holder::from);
+            devices.push(DeviceInfo { locator: format!("vfio:{bdf}"), description, holder });
         }
     }
     devices
+}
+
+#[cfg(all(test, feature = "vfio"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_device_in_use_names_its_holder() {
+        let text = "process 77 (other --program) of user 1001";
+        let mut error = VfioError::Busy { address: "0000:01:00.0".parse().unwrap(), holder: None };
+        let open = |source| OpenError::Vfio { source, host: None };
+        if let VfioError::Busy { holder, .. } = &mut error {
+            let command = "other --program".to_owned();
+            let user = Some(1001);
+            *holder = Some(et_hal_vfio::Holder { pid: 77, started: 5, user, command });
+        }
+        let error = open(error);
+        assert_eq!(error.holder().unwrap().to_string(), text);
+        assert!(std::error::Error::source(&error).unwrap().to_string().contains(text));
+        assert_eq!(open(VfioError::ResetBusy).holder(), None);
+    }
 }

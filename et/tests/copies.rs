@@ -36,3 +36,15 @@ fn copies_start_and_end_anywhere_if_that_is_asked_for() {
     stream.read(&buffer, &mut all, LONG).unwrap();
     assert_eq!(all, expected);
 }
+
+#[test]
+fn the_way_between_two_devices_is_that_of_the_pair() {
+    use et::{NoPeer, PeerPath};
+    let [one, other] = [(); 2].map(|()| et::open("sim:shires=1,dram=1GiB").unwrap());
+    assert_eq!(one.peer_path(&one), PeerPath::SameDevice);
+    assert_eq!(one.properties().sharing, et::hal::Sharing::OneEach);
+    // The registers of both would let the other in.
+    assert!(one.properties().peer_to_peer && other.properties().peer_to_peer);
+    assert_eq!(one.peer_path(&other), PeerPath::Host(NoPeer::NotMapped));
+    assert_eq!(other.peer_path(&one), PeerPath::Host(NoPeer::NotMapped));
+}

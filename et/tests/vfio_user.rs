@@ -256,6 +256,7 @@ fn a_server_that_ends_is_named_with_what_to_do() {
 fn a_second_client_is_told_that_the_card_is_in_use() {
     let rig = Rig::new(without_cores());
     let first = rig.open();
+    assert_eq!(first.properties().sharing, et::hal::Sharing::Exclusive);
     let (kind, text) = refused(rig.try_open(Config::new()));
     assert_eq!(kind, ErrorKind::Busy);
     assert!(text.contains("serving another client"), "{text}");
@@ -264,6 +265,18 @@ fn a_second_client_is_told_that_the_card_is_in_use() {
     drop(first);
     rig.check_left();
     work::copies(&rig.open());
+}
+
+#[test]
+fn the_properties_say_what_connects_the_card() {
+    let rig = Rig::new(without_cores());
+    let device = rig.open();
+    let properties = device.properties();
+    assert_eq!(properties.backend.name, "et-hal-vfio");
+    assert_eq!(properties.backend.interface.as_deref(), Some("vfio-user 0.1"));
+    // No driver of the kernel has it, and it is on no bus.
+    assert_eq!((properties.backend.driver, properties.pci_address), (None, None));
+    assert_eq!(properties.pci, Some(et_devapi::pci::SIMULATED_IDS));
 }
 
 #[test]

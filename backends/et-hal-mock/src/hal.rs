@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use et_hal::{Bar, ErrorKind, ErrorType, Generation, Hal, MailboxLayout};
+use et_hal::{Bar, ErrorKind, ErrorType, Generation, Hal, Identity, MailboxLayout};
 
 use crate::{MockError, MockMailbox, MockMmio, MockReset, VecDma};
 
@@ -78,5 +78,9 @@ impl Hal for MockHal {
 
     fn generation(&self) -> Generation {
         Generation(0)
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
     }
 }

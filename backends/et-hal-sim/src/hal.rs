@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use et_devapi::mailbox::RingMailbox;
-use et_devapi::pci::MAILBOX_BAR;
-use et_hal::{Bar, DeviceAddr, ErrorType, Generation, Hal, MailboxLayout, MemoryWatch};
+use et_devapi::pci::{MAILBOX_BAR, SIMULATED_IDS};
+use et_hal::{
+    Bar, DeviceAddr, ErrorType, Generation, Hal, Identity, MailboxLayout, MemoryWatch, Sharing,
+};
 use et_sim_device::{Board, BoardConfig};
 
 use crate::watch::SimWatch;
@@ -84,5 +86,10 @@ impl Hal for SimHal {
     fn watch_memory(&self, base: DeviceAddr, len_bytes: u64) -> Option<Box<dyn MemoryWatch>> {
         let buffers = self.board.watch_memory(base, len_bytes)?;
         Some(Box::new(SimWatch(buffers)))
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        let identity = Identity::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+        identity.with_pci(SIMULATED_IDS).with_sharing(Sharing::OneEach)
     }
 }

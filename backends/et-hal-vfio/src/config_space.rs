@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use et_hal::PciIds;
+
 use crate::transport::{CONFIG_REGION, Region, Transport};
 use crate::{LostBecause, VfioError};
 
@@ -11,6 +13,9 @@ const VENDOR: u64 = 0x00;
 const DEVICE: u64 = 0x02;
 const COMMAND: u64 = 0x04;
 const STATUS: u64 = 0x06;
+const REVISION: u64 = 0x08;
+const SUBSYSTEM_VENDOR: u64 = 0x2c;
+const SUBSYSTEM: u64 = 0x2e;
 const FIRST_CAPABILITY: u64 = 0x34;
 
 const STATUS_HAS_CAPABILITIES: u16 = 1 << 4;
@@ -64,6 +69,17 @@ impl ConfigSpace {
             (u16::MAX, _) => Err(VfioError::Lost(LostBecause::LinkDown)),
             ids => Ok(ids),
         }
+    }
+
+    /// Returns all that says what the function is.
+    ///
+    /// # Errors
+    /// As [`ids`](Self::ids).
+    pub(crate) fn identity(&self) -> Result<PciIds, VfioError> {
+        let (vendor, device) = self.ids()?;
+        let (subsystem_vendor, subsystem) = (self.u16(SUBSYSTEM_VENDOR)?, self.u16(SUBSYSTEM)?);
+        let [revision] = self.read(REVISION)?;
+        Ok(PciIds { vendor, device, subsystem_vendor, subsystem, revision })
     }
 
     /// Returns the command register.

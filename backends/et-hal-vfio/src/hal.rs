@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use et_devapi::mailbox::RingMailbox;
 use et_devapi::pci::{DEVICE_ID, DEVICE_ID_EMULATION, MAILBOX_BAR, VENDOR_ID, Vector};
-use et_hal::{Bar, Error, ErrorKind, ErrorType, Generation, Hal, MailboxLayout, ResetScope};
+use et_hal::{
+    Bar, Error, ErrorKind, ErrorType, Generation, Hal, Identity, MailboxLayout, ResetScope,
+};
 
 #[cfg(any(test, feature = "vfio-ioctls"))]
 use crate::Bdf;
 use crate::HugePages;
+use crate::about::About;
 use crate::bar::Bar as MappedBar;
 use crate::config_space::{BUS_MASTER, MEMORY};
 use crate::irq::Interrupts;
@@ -94,6 +97,7 @@ impl fmt::Debug for Device {
 pub struct VfioHal {
     dma: VfioDma,
     device: Arc<Device>,
+    about: About,
     owner: Owner,
     closed: bool,
     #[expect(
@@ -226,6 +230,7 @@ impl VfioHal {
             let address = shared.name.clone();
             return Err(VfioError::NotOurs { address, vendor, device });
         }
+        let about = About::ask(&shared, options)?;
         // Whatever the last owner left behind, the device reaches no memory before all is set up.
         shared.config.set_command(MEMORY, BUS_MASTER)?;
         let interrupts = Interrupts::new(sys, &*shared.transport)?;
@@ -241,7 +246,7 @@ impl VfioHal {
         });
         let dma = VfioDma::new(&pool);
         // From here on dropping the value silences the device.
-        let hal = Self { dma, device, owner, closed: false, claim };
+        let hal = Self { dma, device, about, owner, closed: false, claim };
         hal.owner.mark_open(&**sys);
         hal.bring_up()?;
         Ok(hal)
@@ -419,5 +424,9 @@ impl Hal for VfioHal {
 
     fn generation(&self) -> Generation {
         self.device.shared.generation()
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        self.about.identity()
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use et_vfio_user::Home;
 
-use crate::Bdf;
 use crate::sync::lock;
-use crate::sys::{Handle, Sys};
+use crate::sys::{Handle, Linux, Sys};
+use crate::{Bdf, VfioOptions};
 
 /// Devices that this process has open. The kernel refuses a second opener too, but cannot say that
 /// it is ourselves.
@@ -29,26 +29,44 @@ pub struct Holder {
     /// Start time of the process, in the kernel's ticks since boot; tells a process from a later
     /// one with the same id.
     pub started: u64,
+    /// Number of the user that the process acts for; files of old versions do not say.
+    pub user: Option<u32>,
     /// Command line.
     pub command: String,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} ({})", self.pid, self.command)
+        write!(f, "process {} ({})", self.pid, self.command)?;
+        self.user.map_or(Ok(()), |user| write!(f, " of user {user}"))
     }
 }
 
 impl Holder {
     fn of_this_process(sys: &dyn Sys) -> Self {
         let pid = std::process::id();
-        let stat = sys.read_text(Path::new("/proc/self/stat")).unwrap_or_default();
-        // The second field is in parentheses and may contain anything; start time is the 20th after
-        // it.
-        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-        let started = after.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok());
+        let started = started(sys, "self").unwrap_or(0);
+        let status = sys.read_text(Path::new("/proc/self/status")).unwrap_or_default();
+        // Real, effective, saved, and that for files.
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let user = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
         let command = sys.read_text(Path::new("/proc/self/cmdline")).unwrap_or_default();
-        Self { pid, started: started.unwrap_or(0), command: printable(&command) }
+        Self { pid, started, user, command: printable(&command) }
+    }
+
+    /// Looks who has a device now; `None` if no process does, or none that left an owner file and
+    /// is seen from here. The answer may be old when it arrives: only opening makes an owner.
+    #[must_use]
+    pub fn of(device: Bdf, options: &VfioOptions) -> Option<Self> {
+        Self::of_with(&Linux, device, options)
+    }
+
+    pub(crate) fn of_with(sys: &dyn Sys, device: Bdf, options: &VfioOptions) -> Option<Self> {
+        let path = file_of(options.owner_dir.as_deref()?, device);
+        // Not locked for the look: an opener would find it so.
+        let text = sys.read_text(&path).ok().filter(|text| text.starts_with(OPEN))?;
+        let holder = Self::parse(&text)?;
+        (started(sys, &holder.pid.to_string())? == holder.started).then_some(holder)
     }
 
     /// Reads an owner file; its author may be any user.
@@ -57,8 +75,21 @@ impl Holder {
         let mut words = lines.next()?.split_whitespace().skip(1);
         let pid = words.next()?.parse().ok()?;
         let started = words.next()?.parse().ok()?;
-        Some(Self { pid, started, command: printable(lines.next().unwrap_or_default()) })
+        let user = words.next().and_then(|word| word.parse().ok());
+        Some(Self { pid, started, user, command: printable(lines.next().unwrap_or_default()) })
     }
+}
+
+fn file_of(directory: &Path, device: Bdf) -> PathBuf {
+    directory.join(format!("et-hal-vfio-{device}.owner"))
+}
+
+/// Start time of a process that is there.
+fn started(sys: &dyn Sys, process: &str) -> Option<u64> {
+    let stat = sys.read_text(&Path::new("/proc").join(process).join("stat")).ok()?;
+    // The second field is in parentheses and may contain anything; start time is the 20th after it.
+    let (_, after) = stat.rsplit_once(')')?;
+    after.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn printable(text: &str) -> String {
@@ -117,7 +148,7 @@ impl Owner {
     pub(crate) fn look(sys: &Arc<dyn Sys>, directory: Option<&Path>, bdf: Bdf) -> Self {
         let unknown = Self::unknown();
         let Some(directory) = directory else { return unknown };
-        let path = directory.join(format!("et-hal-vfio-{bdf}.owner"));
+        let path = file_of(directory, bdf);
         let found = match sys.owner_file(&path) {
             Ok(found) => found,
             Err(errno) => {
@@ -136,8 +167,9 @@ impl Owner {
 
     fn write(&self, sys: &dyn Sys, word: &str) {
         let Some(file) = &self.file else { return };
-        let Holder { pid, started, command } = Holder::of_this_process(sys);
-        let text = format!("{word} {pid} {started}\n{command}\n");
+        let Holder { pid, started, user, command } = Holder::of_this_process(sys);
+        let user = user.map_or_else(String::new, |user| format!(" {user}"));
+        let text = format!("{word} {pid} {started}{user}\n{command}\n");
         if let Err(errno) = sys.write_text(file.fd(), &text) {
             tracing::debug!(%errno, "owner file not written");
         }
@@ -162,7 +194,7 @@ mod tests {
     #[test]
     fn owner_files_of_any_author_are_read_with_care() {
         let holder = Holder::parse("open 17 99\nprogram --flag\u{1b}[2J\n").unwrap();
-        assert_eq!((holder.pid, holder.started), (17, 99));
+        assert_eq!((holder.pid, holder.started, holder.user), (17, 99, None));
         assert_eq!(holder.command, "program --flag[2J");
         for text in ["", "open", "open x 1", "open 1", "open -1 1"] {
             assert_eq!(Holder::parse(text), None, "{text}");
@@ -176,5 +208,8 @@ mod tests {
         let holder = Holder::of_this_process(&crate::sys::Linux);
         assert_eq!(holder.pid, std::process::id());
         assert!(holder.started > 0 && !holder.command.is_empty());
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(holder.user, Some(user));
+        assert!(holder.to_string().ends_with(&format!(" of user {user}")), "{holder}");
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration space of the card.
 
-use et_devapi::pci::{BAR0_BYTES, BAR2_BYTES, BASE_CLASS, DEVICE_ID, VECTORS, VENDOR_ID};
+use et_devapi::pci::{BAR0_BYTES, BAR2_BYTES, BASE_CLASS, SIMULATED_IDS, VECTORS};
 
 /// Bytes of the configuration space of a PCI Express function.
 pub(crate) const BYTES: usize = 4096;
@@ -10,6 +10,7 @@ const COMMAND_MEMORY: u8 = 1 << 1;
 const COMMAND_BUS_MASTER: u8 = 1 << 2;
 const STATUS: usize = 0x06;
 const STATUS_CAPABILITIES: u8 = 1 << 4;
+const REVISION: usize = 0x08;
 const BASE_CLASS_CODE: usize = 0x0b;
 const BARS: usize = 0x10;
 const SUBSYSTEM: usize = 0x2c;
@@ -68,8 +69,10 @@ impl ConfigSpace {
     }
 
     fn header(&mut self) {
-        self.put(0, &VENDOR_ID.to_le_bytes());
-        self.put(2, &DEVICE_ID.to_le_bytes());
+        let ids = SIMULATED_IDS;
+        self.put(0, &ids.vendor.to_le_bytes());
+        self.put(2, &ids.device.to_le_bytes());
+        self.put(REVISION, &[ids.revision]);
         self.put(STATUS, &[STATUS_CAPABILITIES]);
         self.put(BASE_CLASS_CODE, &[BASE_CLASS]);
         // Memory, bus master, parity and system errors; no INTx.
@@ -84,8 +87,8 @@ impl ConfigSpace {
             // A BAR is as wide as the bits that can be written.
             self.open(at, &(!(size - 1)).to_le_bytes());
         }
-        self.put(SUBSYSTEM, &VENDOR_ID.to_le_bytes());
-        self.put(SUBSYSTEM + 2, &DEVICE_ID.to_le_bytes());
+        self.put(SUBSYSTEM, &ids.subsystem_vendor.to_le_bytes());
+        self.put(SUBSYSTEM + 2, &ids.subsystem.to_le_bytes());
         self.put(CAPABILITIES, &[POWER]);
     }
 

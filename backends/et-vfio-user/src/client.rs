@@ -52,6 +52,7 @@ pub struct Client {
     stop: Arc<Stop>,
     timeout: Duration,
     limits: Limits,
+    version: (u16, u16),
     thread: Option<JoinHandle<()>>,
 }
 
@@ -96,7 +97,7 @@ impl Client {
         let stop = Arc::new(Stop::new().map_err(refused)?);
         let patience = timeout.max(LEAST_PATIENCE);
         let link = Link::new(stream.into(), Arc::clone(&stop), patience).map_err(refused)?;
-        let limits = negotiate(&link, timeout)?;
+        let (version, limits) = negotiate(&link, timeout)?;
         let link = Arc::new(link);
         let bus = Arc::clone(&link);
         let thread = thread::Builder::new()
@@ -106,7 +107,13 @@ impl Client {
                 serve_memory(end.0, &*memory, timeout);
             })
             .map_err(|source| ClientError::Resource { what: "start a thread", source })?;
-        Ok(Self { link, stop, timeout, limits, thread: Some(thread) })
+        Ok(Self { link, stop, timeout, limits, version, thread: Some(thread) })
+    }
+
+    /// Returns the version of the protocol that both sides speak: major, minor.
+    #[must_use]
+    pub fn version(&self) -> (u16, u16) {
+        self.version
     }
 
     /// What the server can take.
@@ -494,7 +501,8 @@ fn connect(path: &Path, timeout: Duration) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn negotiate(link: &Link, timeout: Duration) -> Result<Limits, ClientError> {
+/// Returns the version of the other side, and its limits.
+fn negotiate(link: &Link, timeout: Duration) -> Result<((u16, u16), Limits), ClientError> {
     let command = Command::Version;
     let ours = wire::Version { major: wire::MAJOR.into(), minor: wire::MINOR.into() };
     let parts = [ours.as_bytes(), &limits::proposal()[..]];
@@ -507,7 +515,8 @@ fn negotiate(link: &Link, timeout: Duration) -> Result<Limits, ClientError> {
     if major != wire::MAJOR || minor > wire::MINOR {
         return Err(ClientError::Version(format!("version {major}.{minor}")));
     }
-    Stated::parse(text).map(|stated| stated.limits).map_err(ClientError::Version)
+    let stated = Stated::parse(text).map_err(ClientError::Version)?;
+    Ok(((major, minor), stated.limits))
 }
 
 fn ask(

@@ -1,8 +1,10 @@
 //! One open device.
 
 pub(crate) mod open;
+mod peer;
 mod recover;
 
+pub use peer::{NoPeer, PeerPath};
 pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
 
 use std::fmt;
@@ -110,7 +112,7 @@ impl<H: Hal> Device<H> {
     /// Returns what the device says about itself.
     #[must_use]
     pub fn properties(&self) -> Properties {
-        Properties::new(&self.link.layout, self.version)
+        Properties::new(&self.link.layout, self.version, self.link.hal.identity())
     }
 
     /// Asks for the version of a firmware.

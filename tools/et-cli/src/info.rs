@@ -13,14 +13,28 @@ pub(crate) fn list(format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
         let rows: Vec<_> = devices
             .iter()
-            .map(|d| json!({ "locator": d.locator, "description": d.description }))
+            .map(|d| {
+                let holder = d
+                    .holder
+                    .as_ref()
+                    .map(|h| json!({ "pid": h.pid, "user": h.user, "command": h.command }));
+                json!({
+                    "locator": d.locator, "description": d.description, "holder": holder,
+                })
+            })
             .collect();
         return output::json(&rows);
     }
     for device in devices {
-        println!("{:<8} {}", device.locator, device.description);
+        println!("{}", line(&device));
     }
     Ok(())
+}
+
+fn line(device: &et::DeviceInfo) -> String {
+    let held =
+        device.holder.as_ref().map_or_else(String::new, |holder| format!("; held by {holder}"));
+    format!("{:<8} {}{held}", device.locator, device.description)
 }
 
 pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
@@ -62,6 +76,19 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         .collect();
     let document = json!({
         "locator": locator,
+        "sharing": match properties.sharing {
+            et::hal::Sharing::Exclusive => Some("exclusive"),
+            et::hal::Sharing::OneEach => Some("one for each opening"),
+            _ => None,
+        },
+        "pci": {
+            "address": properties.pci_address,
+            "vendor": properties.pci.map(|ids| format!("{:04x}", ids.vendor)),
+            "device": properties.pci.map(|ids| format!("{:04x}", ids.device)),
+            "subsystem_vendor": properties.pci.map(|ids| format!("{:04x}", ids.subsystem_vendor)),
+            "subsystem": properties.pci.map(|ids| format!("{:04x}", ids.subsystem)),
+            "revision": properties.pci.map(|ids| format!("{:02x}", ids.revision)),
+        },
         "arch_revision": format!("{:?}", properties.arch_revision),
         "form_factor": format!("{:?}", properties.form_factor),
         "tdp_watts": properties.tdp_watts,
@@ -98,6 +125,9 @@ pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
         "versions": {
             "device_api": properties.api_version.to_string(),
             "runtime": properties.runtime_version,
+            "backend": format!("{} {}", properties.backend.name, properties.backend.version),
+            "interface": properties.backend.interface,
+            "driver": properties.backend.driver,
             "firmware": firmware.iter().map(|(name, version)| {
                 ((*name).to_owned(), value(version.clone().map(Value::from)))
             }).collect::<serde_json::Map<_, _>>(),

@@ -70,6 +70,9 @@ impl Transport for Gated {
     fn mode(&self) -> Mode {
         self.inner.mode()
     }
+    fn interface(&self) -> String {
+        self.inner.interface()
+    }
     fn region(&self, index: u32) -> Result<Region, VfioError> {
         self.inner.region(index)
     }

@@ -1,11 +1,11 @@
 //! Opening and closing.
 
 use et_devapi::pci::MAILBOX_BAR;
-use et_hal::{DeviceAccess, Dma, ErrorKind, Hal};
+use et_hal::{DeviceAccess, Dma, ErrorKind, Hal, Sharing};
 
 use super::{MODES, address, kernel, kind, open, open_with, options};
 use crate::sys::fake::{BDF, GROUP};
-use crate::{Mode, ResetAtOpen, VfioError, VfioHal, VfioOptions};
+use crate::{Holder, Mode, ResetAtOpen, VfioError, VfioHal, VfioOptions};
 
 fn position(log: &[String], text: &str) -> usize {
     let found = log.iter().position(|call| call.contains(text));
@@ -63,6 +63,24 @@ fn each_mode_opens_in_the_order_the_kernel_demands() {
         assert!(facts.function_level_reset);
         hal.close().unwrap();
         fake.assert_clean(mode);
+    }
+}
+
+#[test]
+fn the_identity_is_that_of_configuration_space_and_kernel() {
+    let interfaces =
+        ["VFIO API 0, IOMMU type 1 version 2", "VFIO by iommufd", "VFIO API 0 without IOMMU"];
+    for (mode, interface) in MODES.into_iter().zip(interfaces) {
+        let fake = kernel(mode);
+        let hal = open(&fake, mode).unwrap();
+        let identity = hal.identity();
+        assert_eq!(identity.backend, "et-hal-vfio");
+        assert_eq!(identity.backend_version, env!("CARGO_PKG_VERSION"));
+        assert_eq!(identity.interface, Some(interface));
+        assert_eq!(identity.driver, Some("vfio-pci, Linux 6.1.0-test"));
+        assert_eq!(identity.pci_address, Some(BDF));
+        let ids = identity.pci.unwrap().to_string();
+        assert_eq!(ids, "1e0a:eb01 (subsystem 1e0a:0007, revision 02)");
     }
 }
 
@@ -133,8 +151,8 @@ fn a_second_opener_hears_who_has_the_device() {
     let holder = fake.with(|state| {
         state.refuse_open.insert(format!("/dev/vfio/{GROUP}"), rustix::io::Errno::BUSY);
         state.owner_locked_by_other = true;
-        state.owner_text = "open 77 5\nother --program\n".into();
-        "process 77 (other --program)"
+        state.owner_text = "open 77 5 1001\nother --program\n".into();
+        "process 77 (other --program) of user 1001"
     });
     let error = open(&fake, "group").unwrap_err();
     assert!(matches!(&error, VfioError::Busy { holder: Some(holder), .. } if holder.pid == 77));
@@ -143,6 +161,25 @@ fn a_second_opener_hears_who_has_the_device() {
     fake.with(|state| state.refuse_open.clear());
     open(&fake, "group").unwrap().close().unwrap();
     fake.assert_clean("after all");
+}
+
+#[test]
+fn the_holder_is_told_without_opening() {
+    let fake = kernel("group");
+    let look = || Holder::of_with(&*fake, BDF.parse().unwrap(), &options());
+    assert_eq!(look(), None);
+    let hal = open(&fake, "group").unwrap();
+    let holder = look().unwrap();
+    assert_eq!((holder.pid, holder.user), (std::process::id(), Some(1000)));
+    assert_eq!(holder.command, "test program");
+    assert_eq!(hal.identity().sharing, Sharing::Exclusive);
+    hal.close().unwrap();
+    assert_eq!(look(), None, "it was closed");
+    // The start time of all processes of this kernel is 1: one that ended, and a later one.
+    for (text, held) in [("open 77 1 5\nx\n", true), ("open 77 2 5\nx\n", false), ("", false)] {
+        fake.with(|state| state.owner_text = text.into());
+        assert_eq!(look().is_some(), held, "{text:?}");
+    }
 }
 
 #[test]

@@ -189,6 +189,16 @@ impl<I: Iommu> Transport for Kernel<I> {
         self.iommu.mode()
     }
 
+    fn interface(&self) -> String {
+        // There is one version of VFIO; who opened the container has seen that it is this one.
+        let api = vfio::VFIO_API_VERSION;
+        match self.mode() {
+            Mode::Cdev => "VFIO by iommufd".to_owned(),
+            Mode::NoIommu => format!("VFIO API {api} without IOMMU"),
+            _ => format!("VFIO API {api}, IOMMU type 1 version 2"),
+        }
+    }
+
     fn region(&self, index: u32) -> Result<Region, VfioError> {
         let mut record = Record::new(size_of::<vfio_region_info>());
         record.put_u32(offset_of!(vfio_region_info, index), index);

@@ -110,6 +110,8 @@ pub(crate) struct DmaRequest {
 /// before.
 pub(crate) trait Transport: fmt::Debug + Send + Sync {
     fn mode(&self) -> Mode;
+    /// Names the interface and its version.
+    fn interface(&self) -> String;
 
     /// Describes a region; size 0 if there is none.
     fn region(&self, index: u32) -> Result<Region, VfioError>;

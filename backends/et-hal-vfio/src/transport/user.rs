@@ -195,6 +195,11 @@ impl Transport for User {
         Mode::User
     }
 
+    fn interface(&self) -> String {
+        let (major, minor) = self.client.version();
+        format!("vfio-user {major}.{minor}")
+    }
+
     fn region(&self, index: u32) -> Result<Region, VfioError> {
         let found = self.client.region_info(index).map_err(self.failed(Call::Info))?;
         let mut areas = Vec::new();

@@ -3,13 +3,14 @@
 use et_hal::{Dma, DmaBuffer, Hal};
 
 use super::{Ready, ping};
-use crate::check::check_eq;
+use crate::check::{check, check_eq};
 use crate::{Failure, Rig};
 
 crate::case::group! { Hal, "hal::open":
     a_device_can_be_opened_again_after_it_was_closed,
     handles_may_outlive_the_device,
     the_device_says_the_same_of_itself_each_time,
+    the_backend_says_what_it_connects,
     what_is_shared_between_threads_can_be,
 }
 
@@ -43,6 +44,29 @@ fn the_device_says_the_same_of_itself_each_time<H: Hal>(rig: &Rig<H>) -> Result<
     check_eq!(super::discover(&*first.hal, first.patience)?, layout, "the layout, read again");
     drop(first);
     check_eq!(Ready::open(rig)?.layout, layout, "the layout, opened again");
+    Ok(())
+}
+
+/// What a backend says of itself and of the function is the same each time; one that says nothing
+/// passes.
+fn the_backend_says_what_it_connects<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let ready = Ready::open(rig)?;
+    let first = ready.hal.identity();
+    let named = !first.backend.is_empty();
+    check_eq!(named, !first.backend_version.is_empty(), "a backend has a name and a version");
+    if let Some(ids) = first.pci {
+        check!(!matches!(ids.vendor, 0 | u16::MAX), "no one made it: {ids}");
+    }
+    if let Some(address) = first.pci_address {
+        let is_address = address.len() >= "0000:00:00.0".len() && address.contains([':', '.']);
+        check!(is_address, "no address on a bus: {address}");
+    }
+    // Nothing that lasts longer than the device is lent out.
+    let texts = |identity: et_hal::Identity<'_>| format!("{identity:?}");
+    let said = texts(first);
+    check_eq!(texts(ready.hal.identity()), said, "the identity, asked again");
+    drop(ready);
+    check_eq!(texts(Ready::open(rig)?.hal.identity()), said, "the identity, opened again");
     Ok(())
 }
 

@@ -34,6 +34,15 @@ fn the_device_describes_itself<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     check_eq!(properties.api_version.major, et_devapi::msg::ops::API_MAJOR, "the major version");
     check!(properties.dma_max_nodes > 0 && properties.dma_align_bytes.is_power_of_two(), "DMA");
     check!(properties.queues > 0, "no queues");
+    let identity = bench.device.hal().identity();
+    let backend = &properties.backend;
+    let versions = (backend.name.as_str(), backend.version.as_str());
+    check_eq!(versions, (identity.backend, identity.backend_version), "the backend");
+    let below = (backend.interface.as_deref(), backend.driver.as_deref());
+    check_eq!(below, (identity.interface, identity.driver), "what is below the backend");
+    check_eq!(properties.sharing, identity.sharing, "who may use the device");
+    let place = (properties.pci, properties.pci_address.as_deref());
+    check_eq!(place, (identity.pci, identity.pci_address), "what the device is on its bus");
     let memory = bench.device.memory_stats();
     check!(memory.total_bytes <= properties.global_memory_bytes, "{memory:?}");
     check!(memory.free_bytes + memory.used_bytes == memory.total_bytes, "{memory:?}");

@@ -47,6 +47,8 @@ impl Card {
     pub(crate) fn new(linux: &Linux) -> Self {
         let mut config = vec![0; 256];
         config[0..4].copy_from_slice(&[0x0a, 0x1e, 0x01, 0xeb]);
+        config[8] = 0x02;
+        config[0x2c..0x30].copy_from_slice(&[0x0a, 0x1e, 0x07, 0x00]);
         // The last owner left bus mastering on.
         config[COMMAND] = 0x06;
         config[6] = 1 << 4;

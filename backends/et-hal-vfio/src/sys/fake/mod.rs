@@ -313,7 +313,10 @@ impl Sys for Fake {
             Some("device") if path.ends_with("0000:02:00.0/device") => Ok("0x1234\n".into()),
             Some("device") => Ok("0xeb01\n".into()),
             Some("stat") => Ok(format!("1 (a) b) S{}", " 1".repeat(40))),
+            Some("status") => Ok("Name:\ta\nUid:\t7\t1000\t7\t7\n".into()),
+            Some(name) if name.ends_with(".owner") => Ok(self.with(|s| s.owner_text.clone())),
             Some("cmdline") => Ok("test\0program\0".into()),
+            Some("osrelease") => Ok("6.1.0-test\n".into()),
             _ => Err(Errno::NOENT),
         }
     }
