@@ -10,6 +10,7 @@ use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::Place;
 use super::run::{Route, RunShared};
+use super::stall::Stall;
 use super::{Outcome, RunError, RunOptions};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::graph::{Graph, TaskId, Work};
@@ -420,18 +421,23 @@ impl Pool {
             }
         };
         self.wanting.fetch_sub(1, Ordering::Relaxed);
+        let mut is_behind = false;
         let busy = match engine {
             Some(engine) => {
                 let busy = engine.describe();
                 let mut after = After::default();
-                self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
+                self.engine.leave(engine, |engine| {
+                    let turned = self.last_turn(engine, &mut after);
+                    is_behind = engine.is_queued(run.number);
+                    turned
+                });
                 self.settle(after);
                 busy
             }
             None => "another thread schedules".into(),
         };
         let (finished, tasks) = (run.finished.load(Ordering::Relaxed), run.graph.len());
-        RunError::Timeout { after, finished, tasks, busy }
+        RunError::Timeout { after, finished, tasks, stall: Stall::of(run, is_behind), busy }
     }
 
     /// The background thread: schedules where no thread waits and there is something that does not

@@ -234,6 +234,11 @@ impl<F: Place> Engine<F> {
         std::mem::take(&mut self.callbacks)
     }
 
+    /// Returns `true` if a run stands behind others.
+    pub(super) fn is_queued(&self, run: RunId) -> bool {
+        self.queue.iter().any(|queued| queued.number == run)
+    }
+
     /// How soon to look at what does not notify.
     pub(super) fn next_look(&self) -> Option<Duration> {
         self.others.iter().filter_map(|place| place.next_look()).min()

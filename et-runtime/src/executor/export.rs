@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::trace::{Recorder, micros};
-use super::{Outcome, TaskState};
+use super::{Outcome, TaskState, TraceDetail};
 use crate::graph::TaskId;
 
 impl Outcome {
@@ -18,6 +18,18 @@ impl Outcome {
     /// # Errors
     /// Those of the writer.
     pub fn write_chrome_json(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        self.write_chrome_json_with(TraceDetail::Tasks, out)
+    }
+
+    /// As [`write_chrome_json`](Self::write_chrome_json), with more detail.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome_json_with(
+        &self,
+        detail: TraceDetail,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
         let failures: HashMap<TaskId, String> =
             self.failures.iter().map(|(task, why)| (*task, why.to_string())).collect();
         let graph = self.graph();
@@ -37,8 +49,8 @@ impl Outcome {
             "incomplete": tasks,
         });
         match self.trace() {
-            Some(trace) => trace.write(graph, &other, out),
-            None => Recorder::new(0, Duration::ZERO).finish().write(graph, &other, out),
+            Some(trace) => trace.write(graph, detail, &other, out),
+            None => Recorder::new(0, Duration::ZERO).finish().write(graph, detail, &other, out),
         }
     }
 }

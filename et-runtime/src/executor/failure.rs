@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Stall;
 use crate::error::debug_as_report;
 use crate::graph::{TaskError, TaskId};
 
@@ -142,7 +143,7 @@ pub enum RunError {
     #[error("the executor is closed")]
     Closed,
     /// A wait ended before the run did; the run goes on.
-    #[error("not done after {after:?}: {finished} of {tasks} tasks are; {busy}")]
+    #[error("not done after {after:?}: {finished} of {tasks} tasks are; {stall}; {busy}")]
     Timeout {
         /// The limit of the wait.
         after: Duration,
@@ -150,6 +151,8 @@ pub enum RunError {
         finished: usize,
         /// All tasks.
         tasks: usize,
+        /// What the run waits for.
+        stall: Stall,
         /// What workers have at the moment.
         busy: String,
     },

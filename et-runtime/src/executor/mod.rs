@@ -33,6 +33,7 @@ mod harts;
 mod host;
 mod ids;
 mod outcome;
+mod phases;
 mod place;
 mod pool;
 #[cfg(feature = "unstable-handshake")]
@@ -41,6 +42,7 @@ pub mod progress;
 mod progress;
 mod resident;
 mod run;
+mod stall;
 mod streams;
 mod trace;
 
@@ -49,6 +51,8 @@ pub use device::DeviceExecutor;
 pub use failure::{RunError, TaskFailure};
 pub use handle::{Run, RunFuture};
 pub use outcome::{Outcome, TaskState};
+pub use phases::{TaskPhases, TraceDetail};
 pub use pool::{CpuPool, PoolConfig};
 pub use run::RunOptions;
+pub use stall::{Stall, StallCause};
 pub use trace::{RunTrace, TaskSpan};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ids::count;
+use super::phases::{self, TraceDetail};
 use crate::graph::{Graph, TaskId};
 
 /// One task of a recorded run.
@@ -150,12 +151,26 @@ impl RunTrace {
     /// # Errors
     /// Those of the writer.
     pub fn write_chrome_json(&self, graph: &Graph, out: &mut dyn Write) -> std::io::Result<()> {
-        self.write(graph, &json!({}), out)
+        self.write_chrome_json_with(graph, TraceDetail::Tasks, out)
+    }
+
+    /// As [`write_chrome_json`](Self::write_chrome_json), with more detail.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome_json_with(
+        &self,
+        graph: &Graph,
+        detail: TraceDetail,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        self.write(graph, detail, &json!({}), out)
     }
 
     pub(super) fn write(
         &self,
         graph: &Graph,
+        detail: TraceDetail,
         other: &Value,
         out: &mut dyn Write,
     ) -> std::io::Result<()> {
@@ -201,6 +216,7 @@ impl RunTrace {
                 id += 1;
             }
         }
+        events.extend(phases::events(self, graph, detail));
         let document = json!({"displayTimeUnit": "ns", "traceEvents": events, "otherData": other});
         serde_json::to_writer(&mut *out, &document)?;
         out.flush()

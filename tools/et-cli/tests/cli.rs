@@ -7,7 +7,7 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use npyz::WriterBuilder;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const DEVICE: &str = "sim:shires=2,dram=1GiB,cpu-access=yes";
 
@@ -83,6 +83,8 @@ fn list_and_info_know_the_simulator() {
     assert_eq!(info["shires"], 2);
     assert_eq!(info["harts"], 128);
     assert_eq!(info["versions"]["device_api"], "2.6.0");
+    assert_eq!(info["versions"]["backend"], concat!("et-hal-sim ", env!("CARGO_PKG_VERSION")));
+    assert_eq!((&info["pci"]["vendor"], &info["pci"]["device"]), (&json!("1e0a"), &json!("eb01")));
     let output = et(&["info"]);
     assert!(text(&output.stdout).contains("shire mask"));
 }
@@ -348,8 +350,15 @@ fn a_graph_reports_for_machines_and_writes_a_profile() {
     assert_eq!(report["tasks"][1]["state"], "complete");
     assert!(report["tasks"][1]["us"].as_f64().unwrap() >= 0.0);
     assert_eq!(report["outputs"][0], path("f.npy").display().to_string());
-    let trace: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    let trace: Value = serde_json::from_slice(&std::fs::read(&profile).unwrap()).unwrap();
     assert_eq!((events(&trace, "X"), events(&trace, "s"), events(&trace, "f")), (4, 4, 4));
+    assert_eq!(events(&trace, "C"), 0);
+    let more = ["--profile", &profile.display().to_string(), "--detail", "overhead"];
+    assert!(et(&[&["graph", &file][..], &more].concat()).status.success());
+    let trace: Value = serde_json::from_slice(&std::fs::read(profile).unwrap()).unwrap();
+    // Each task waits for a worker at least.
+    assert!(events(&trace, "b") >= 4 && events(&trace, "b") == events(&trace, "e"), "{trace}");
+    assert!(events(&trace, "C") > 0, "{trace}");
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use et::executor::{DeviceExecutor, ExecutorConfig, Outcome, Place, Run, RunError, RunOptions};
+use et::executor::{
+    DeviceExecutor, ExecutorConfig, Outcome, Place, Run, RunError, RunOptions, TraceDetail,
+};
 use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task};
 use et::{Device, DeviceBuffer, KernelArgs};
 use indicatif::ProgressBar;
@@ -40,12 +42,34 @@ pub(crate) struct Args {
     /// Where to write when each task ran and where, for ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+    /// What the profile has beside the tasks: also where each one waited, or in addition how many
+    /// wait and how many workers are idle meanwhile.
+    #[arg(long, value_enum, default_value_t, requires = "profile")]
+    detail: Detail,
     /// Writes the graph for Graphviz, to a file or standard output, and does not run it.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     dot: Option<PathBuf>,
     /// Runs of the graph, each with the data that the one before left.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Detail {
+    #[default]
+    Tasks,
+    Phases,
+    Overhead,
+}
+
+impl From<Detail> for TraceDetail {
+    fn from(detail: Detail) -> Self {
+        match detail {
+            Detail::Tasks => Self::Tasks,
+            Detail::Phases => Self::Phases,
+            Detail::Overhead => Self::Overhead,
+        }
+    }
 }
 
 /// A graph and the buffers that its tasks use, in the order of the file.
@@ -88,7 +112,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     drop(executor);
     if let Some(path) = &args.profile {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        outcome.write_chrome_json(&mut BufWriter::new(file))?;
+        outcome.write_chrome_json_with(args.detail.into(), &mut BufWriter::new(file))?;
     }
     let mut written = Vec::new();
     if outcome.is_success() {
