@@ -97,7 +97,7 @@ impl fmt::Debug for Device {
 pub struct VfioHal {
     dma: VfioDma,
     device: Arc<Device>,
-    about: About,
+    about: Box<About>,
     owner: Owner,
     closed: bool,
     #[expect(
@@ -230,7 +230,7 @@ impl VfioHal {
             let address = shared.name.clone();
             return Err(VfioError::NotOurs { address, vendor, device });
         }
-        let about = About::ask(&shared, options)?;
+        let about = Box::new(About::ask(&shared, options)?);
         // Whatever the last owner left behind, the device reaches no memory before all is set up.
         shared.config.set_command(MEMORY, BUS_MASTER)?;
         let interrupts = Interrupts::new(sys, &*shared.transport)?;

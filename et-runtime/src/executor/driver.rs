@@ -427,9 +427,8 @@ impl Pool {
                 let busy = engine.describe();
                 let mut after = After::default();
                 self.engine.leave(engine, |engine| {
-                    let turned = self.last_turn(engine, &mut after);
+                    self.last_turn(engine, &mut after);
                     is_behind = engine.is_queued(run.number);
-                    turned
                 });
                 self.settle(after);
                 busy
