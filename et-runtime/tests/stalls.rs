@@ -60,29 +60,27 @@ fn a_stall_is_named_by_what_holds_the_run_up() {
     builder.add(Task::new(nop).after(held)).unwrap();
     let first = pool.launch(&builder.build().unwrap()).unwrap();
     gate.begun.wait();
-    let found = stall(&first);
-    assert_eq!((found.cause, found.running, found.waiting), (StallCause::Running, 1, 1));
-    assert_eq!(found.task, Some(held));
-    let error = first.wait(Duration::ZERO).unwrap_err().to_string();
-    assert!(error.contains("tasks run and do not end (1 running, 1 waiting)"), "{error}");
-
     // One task fits behind the one that runs, the next ones find no room.
     let second = pool.launch(&nops(1)).unwrap();
-    let found = stall(&second);
-    assert_eq!((found.cause, found.staged), (StallCause::NotBegun, 1), "{found:?}");
+    let of_second = stall(&second);
     let third = pool.launch(&nops(3)).unwrap();
-    let found = stall(&third);
-    assert_eq!((found.cause, found.ready), (StallCause::NoWorker, 3), "{found:?}");
-
     let mut builder = GraphBuilder::new();
     let nop = builder.function(|_| Ok(()));
     builder.add(Task::new(nop).reads(shared.range(0..64))).unwrap();
     let behind = pool.launch(&builder.build().unwrap()).unwrap();
-    let found = stall(&behind);
-    assert_eq!((found.cause, found.waiting), (StallCause::OtherRun, 1), "{found:?}");
-
+    let [of_first, of_third, of_behind] = [&first, &third, &behind].map(stall);
+    let error = first.wait(Duration::ZERO).unwrap_err().to_string();
+    // Before anything fails: the pool does not go while a task waits here.
     gate.end.wait();
     for run in [first, second, third, behind] {
         run.wait(LONG).unwrap().check().unwrap();
     }
+
+    let (cause, task) = (of_first.cause, of_first.task);
+    assert_eq!((cause, of_first.running, of_first.waiting), (StallCause::Running, 1, 1));
+    assert_eq!(task, Some(held));
+    assert!(error.contains("tasks run and do not end (1 running, 1 waiting)"), "{error}");
+    assert_eq!((of_second.cause, of_second.staged), (StallCause::NotBegun, 1));
+    assert_eq!((of_third.cause, of_third.ready), (StallCause::NoWorker, 3));
+    assert_eq!((of_behind.cause, of_behind.waiting), (StallCause::OtherRun, 1));
 }

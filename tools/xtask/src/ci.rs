@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
-use crate::{book, dist, layers, llama, loom, python, sdk, vm, wording};
+use crate::{book, dist, fresh, interface, layers, llama, loom, python, sdk, vm, wording};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -76,6 +76,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("wording", wording::check);
     counts.check("book", book::check);
     counts.check("requirements", requirements::check);
+    counts.check("interface", interface::check);
     counts.try_check("spelling", tools::spelling);
     counts.try_check("dependencies", tools::dependencies);
     counts.try_check("advisories", tools::advisories);
@@ -97,6 +98,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     kernels(&mut counts)?;
     counts.try_check("prefix", sdk::check);
     counts.try_check("dist", dist::check);
+    counts.try_check("fresh", fresh::check);
     counts.try_check("python", python::check);
     counts.try_check("pyright", python::check_types);
     counts.try_check("hosts", python::check_hosts);

@@ -111,7 +111,7 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     let again = folder.path().join("again");
     fs::create_dir(&again)?;
     ensure!(fs::read(&deb)? == fs::read(debian(&again, &built)?)?, "two packages are not the same");
-    let archive = match archive()? {
+    let archive = match archive(&[])? {
         Ok(archive) => archive,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -129,8 +129,9 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     Ok(Done::Checked)
 }
 
-/// A system with nothing but what every Debian has, made once; else says why there is none.
-fn archive() -> anyhow::Result<Result<PathBuf, String>> {
+/// A system with nothing but what every Debian has and `packages`, made once; else says why there is
+/// none.
+pub(crate) fn archive(packages: &[String]) -> anyhow::Result<Result<PathBuf, String>> {
     let is_root = capture(Command::new("id").arg("-u"))?.stdout == b"0\n";
     let may = ["--mount", "--pid", "--fork", "--net", "true"];
     if !is_root || !capture(Command::new("unshare").args(may))?.status.success() {
@@ -139,7 +140,8 @@ fn archive() -> anyhow::Result<Result<PathBuf, String>> {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let Some(home) = home else { bail!("neither XDG_CACHE_HOME nor HOME is set") };
-    let archive = home.join(format!("et-xtask/{SUITE}.tar"));
+    let names = [&[SUITE.to_owned()], packages].concat().join(",");
+    let archive = home.join(format!("et-xtask/{names}.tar"));
     if archive.exists() {
         return Ok(Ok(archive));
     }
@@ -150,7 +152,11 @@ fn archive() -> anyhow::Result<Result<PathBuf, String>> {
     // Named as it is only when it is complete.
     let part = archive.with_extension("part.tar");
     let mut command = Command::new("mmdebstrap");
-    command.args(["--quiet", "--variant=minbase", SUITE]).arg(&part);
+    command.args(["--quiet", "--variant=minbase"]);
+    if !packages.is_empty() {
+        command.arg(format!("--include={}", packages.join(",")));
+    }
+    command.arg(SUITE).arg(&part);
     if !capture(&mut command)?.status.success() {
         return Ok(Err(format!("mmdebstrap cannot make a system of {SUITE}")));
     }

@@ -7,7 +7,9 @@ mod book;
 mod ci;
 mod copy;
 mod dist;
+mod fresh;
 mod generate;
+mod interface;
 mod layers;
 mod llama;
 mod loom;
@@ -72,6 +74,8 @@ enum Command {
     },
     /// Breaks what each requirement that is met asks for, and shows that its test notices.
     Requirements(requirements::Options),
+    /// Compares the public interface of the published crates with their changelogs.
+    Interface(interface::Options),
     /// Writes what the book and the kernels say about cells and mutants.
     Generate,
     /// Installs libraries, headers, packages and the compiler wrapper for programs and kernels.
@@ -96,6 +100,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Builds in a fresh system without network, as the book says.
+    Fresh,
     /// Drives devices through the real kernel's VFIO, in virtual machines.
     Vm(vm::Options),
 }
@@ -121,6 +127,7 @@ fn main() -> anyhow::Result<()> {
         Command::Loom { json } => loom::run(json.as_deref()).map(drop),
         Command::Requirements(options) => requirements::run(&options),
         Command::Generate => generate::run(),
+        Command::Interface(options) => interface::run(&options),
         Command::Sdk(options) => sdk::run(&options),
         Command::Llama(options) => llama::run(&options),
         Command::Wheel { out, check } => {
@@ -138,6 +145,12 @@ fn main() -> anyhow::Result<()> {
         Command::Dist { check: true, .. } => {
             if let Done::Skipped(why) = dist::check()? {
                 println!("dist: skipped, because {why}");
+            }
+            Ok(())
+        }
+        Command::Fresh => {
+            if let Done::Skipped(why) = fresh::check()? {
+                println!("fresh: skipped, because {why}");
             }
             Ok(())
         }
