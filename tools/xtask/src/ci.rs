@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 
 use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
@@ -40,6 +40,15 @@ impl Counts {
         println!("{what}: FAILED: {why}");
         self.failed += 1;
         self.failures.push(format!("{what}: {why}"));
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+        self.reasons.extend(other.reasons);
+        self.evidence.extend(other.evidence);
     }
 
     fn step(&mut self, what: &str, verdict: Verdict) {
@@ -95,23 +104,23 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
         run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
     });
     bare_metal(&mut counts)?;
-    kernels(&mut counts)?;
-    counts.try_check("prefix", sdk::check);
-    counts.try_check("dist", dist::check);
-    counts.try_check("fresh", fresh::check);
-    counts.try_check("python", python::check);
-    counts.try_check("pyright", python::check_types);
-    counts.try_check("hosts", python::check_hosts);
-    counts.try_check("llama", llama::check);
-    counts.check("campaign", || execute(&mut crate::campaign("campaign")));
-    counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
-    let mut models = Vec::new();
-    counts.check("loom", || loom::run(None).map(|names| models = names));
-    for model in models {
-        counts.evidence.note(&format!("loom:{model}"), Verdict::Passed);
+    counts.try_check("kernels", kernels);
+    // Much of what packages and machines do is waiting, and each has its own folder for builds.
+    let others = std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut counts = Counts::default();
+            models(&mut counts);
+            machines(&mut counts);
+            minimum_rust(&mut counts);
+            counts
+        });
+        packages(&mut counts);
+        others.join()
+    });
+    match others {
+        Ok(others) => counts.add(others),
+        Err(_) => counts.fail("models and machines", "panicked"),
     }
-    machines(&mut counts);
-    minimum_rust(&mut counts);
     match requirements::judge(&counts.evidence) {
         Ok(summary) => counts.requirements = summary,
         Err(error) => counts.fail("requirements", &format!("{error:#}")),
@@ -132,6 +141,27 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
 
 fn run_cargo(args: &[&str]) -> anyhow::Result<()> {
     execute(&mut cargo(args))
+}
+
+/// What users install, and programs that use all of it.
+fn packages(counts: &mut Counts) {
+    counts.try_check("prefix", sdk::check);
+    counts.try_check("dist", dist::check);
+    counts.try_check("fresh", fresh::check);
+    counts.try_check("python", python::check);
+    counts.try_check("pyright", python::check_types);
+    counts.try_check("hosts", python::check_hosts);
+    counts.try_check("llama", llama::check);
+    counts.check("campaign", || execute(&mut crate::campaign("campaign")));
+    counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
+}
+
+fn models(counts: &mut Counts) {
+    let mut models = Vec::new();
+    counts.check("loom", || loom::run(None).map(|names| models = names));
+    for model in models {
+        counts.evidence.note(&format!("loom:{model}"), Verdict::Passed);
+    }
 }
 
 /// Each feature of the public crates alone, and none.
@@ -220,21 +250,17 @@ fn bare_metal(counts: &mut Counts) -> anyhow::Result<()> {
 }
 
 /// The committed kernels are what their sources give.
-fn kernels(counts: &mut Counts) -> anyhow::Result<()> {
+fn kernels() -> anyhow::Result<Done> {
     let mut command = Command::new("./rebuild.sh");
     command.arg("--check").current_dir(root().join("testing/kernels"));
     let output = capture(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(77) {
         let why = text.split_once("skipped, because ").map_or("it said so", |(_, why)| why.trim());
-        counts.skip("kernels", why);
-        return Ok(());
+        return Ok(Done::Skipped(why.to_owned()));
     }
-    counts.check("kernels", || match output.status.success() {
-        true => Ok(()),
-        false => bail!("{text}{}", String::from_utf8_lossy(&output.stderr)),
-    });
-    Ok(())
+    ensure!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    Ok(Done::Checked)
 }
 
 /// The virtual machines; every check in them counts.

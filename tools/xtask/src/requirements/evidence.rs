@@ -18,6 +18,10 @@ impl Evidence {
         self.0.push((name.to_owned(), verdict));
     }
 
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// What became of a test, which is named as a whole or by its last parts; `None` if it did not
     /// run. Of several that bear the name all must have passed that ran.
     pub(super) fn of(&self, test: &str) -> Option<&Verdict> {
