@@ -304,8 +304,8 @@ impl LoadError {
     }
 }
 
-/// An error with its causes, in one line; what the errors of the runtime have as [`Debug`](fmt::Debug)
-/// too, because that is what a `main` prints which returns one.
+/// An error with its causes, in one line; the [`Debug`](fmt::Debug) of the runtime's errors too,
+/// because that is what a `main` prints which returns one.
 #[derive(Clone, Copy)]
 pub struct Report<'a>(pub &'a dyn std::error::Error);
 

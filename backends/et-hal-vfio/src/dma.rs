@@ -228,7 +228,7 @@ unsafe impl WriteBuffer for VfioBuffer {
 
 // SAFETY: `place.memory`, or the caller, keeps the memory mapped, and the pool keeps it mapped for
 // the device, until the buffer is dropped; the granules at `place.bus`, or the pages of the import,
-// belong to this buffer alone; `read_buffer` and `write_buffer` return two fields that do not change.
+// belong to this buffer alone; `read_buffer` and `write_buffer` return two fixed fields.
 unsafe impl DmaBuffer for VfioBuffer {
     fn bus_addr(&self) -> BusAddr {
         match &self.home {

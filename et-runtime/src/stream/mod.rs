@@ -297,8 +297,8 @@ impl<H: Hal> Stream<H> {
     /// Launches a kernel.
     ///
     /// # Errors
-    /// [`Error::ShireMask`]; [`Error::ArgumentsTooLarge`]; [`Error::ArgumentsMismatch`]; [`Error::LaunchOption`];
-    /// [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device memory for arguments and
+    /// [`Error::ShireMask`]; [`Error::ArgumentsTooLarge`]; [`Error::ArgumentsMismatch`];
+    /// [`Error::LaunchOption`]; [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device memory for arguments and
     /// exception buffer; [`Error::NeedsReset`] if compute is down; otherwise as
     /// [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's own failure
     /// comes with the event, as [`Error::Launch`].

@@ -2,8 +2,9 @@
 //!
 //! Operations are executed when they start, except that a reduction may have to wait for its
 //! partner. On weak memory they are executed later: loads when they are waited for, or at a moment
-//! that is drawn, or at once if accesses are checked; arithmetic also when an instruction needs its registers; stores are posted like
-//! coherent ones. So an operation that is not waited for leaves its mark.
+//! that is drawn, or at once if accesses are checked; arithmetic also when an instruction needs its
+//! registers; stores are posted like coherent ones. So an operation that is not waited for leaves
+//! its mark.
 
 mod fma;
 mod load;
