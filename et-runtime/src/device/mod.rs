@@ -209,8 +209,8 @@ impl<H: Hal> Device<H> {
     }
 
     /// Lends memory of the caller, whom it belongs to alone, to the device for what `access` says,
-    /// as [`import`](Self::import). [`Pages`](crate::memory::Pages) are memory of whole granules; other
-    /// owners, as a `Vec<f32>`, work as well.
+    /// as [`import`](Self::import). [`Pages`](crate::memory::Pages) are memory of whole granules;
+    /// other owners, as a `Vec<f32>`, work as well.
     ///
     /// # Errors
     /// As [`import`](Self::import).

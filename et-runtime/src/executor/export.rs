@@ -11,9 +11,9 @@ use super::{Outcome, TaskState, TraceDetail};
 use crate::graph::TaskId;
 
 impl Outcome {
-    /// Writes what [`RunTrace::write_chrome_json`](super::RunTrace::write_chrome_json) does, without
-    /// spans if the launch asked for no trace; in addition, under `otherData`, what became of the
-    /// tasks that are not complete, and why.
+    /// Writes what [`RunTrace::write_chrome_json`](super::RunTrace::write_chrome_json) does,
+    /// without spans if the launch asked for no trace; in addition, under `otherData`, what became
+    /// of the tasks that are not complete, and why.
     ///
     /// # Errors
     /// Those of the writer.

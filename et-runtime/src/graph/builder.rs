@@ -93,8 +93,8 @@ impl GraphBuilder {
         self.nodes.is_empty()
     }
 
-    /// Registers a kernel, for any number of tasks. If its file states its arguments, the tasks must
-    /// have as many bytes of them.
+    /// Registers a kernel, for any number of tasks. If its file states its arguments, the tasks
+    /// must have as many bytes of them.
     pub fn kernel(&mut self, kernel: &Kernel) -> FunctionId {
         let id = self.register(Function::Kernel(kernel.clone()));
         if let Some(signature) = kernel.signature() {

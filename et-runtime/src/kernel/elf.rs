@@ -324,7 +324,8 @@ impl KernelImage {
         self.signature.as_ref()
     }
 
-    /// Returns the offsets of code and constants: what the file's segments do not let kernels write.
+    /// Returns the offsets of code and constants: what the file's segments do not let kernels
+    /// write.
     pub(crate) fn read_only(&self) -> &[Range<u64>] {
         &self.read_only
     }

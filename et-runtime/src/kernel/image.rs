@@ -19,8 +19,8 @@ pub(crate) struct Image {
     patience: Duration,
 }
 
-/// How the copy of an image goes; apart from it, so that what waits for the end of the copy does not
-/// keep its memory.
+/// How the copy of an image goes; apart from it, so that what waits for the end of the copy does
+/// not keep its memory.
 #[derive(Debug)]
 struct Copy {
     is_done: AtomicBool,

@@ -298,10 +298,10 @@ impl<H: Hal> Stream<H> {
     ///
     /// # Errors
     /// [`Error::ShireMask`]; [`Error::ArgumentsTooLarge`]; [`Error::ArgumentsMismatch`];
-    /// [`Error::LaunchOption`]; [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device memory for arguments and
-    /// exception buffer; [`Error::NeedsReset`] if compute is down; otherwise as
-    /// [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's own failure
-    /// comes with the event, as [`Error::Launch`].
+    /// [`Error::LaunchOption`]; [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device
+    /// memory for arguments and exception buffer; [`Error::NeedsReset`] if compute is down;
+    /// otherwise as [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's
+    /// own failure comes with the event, as [`Error::Launch`].
     pub fn launch(&self, launch: &Launch) -> Result<Event> {
         self.start(launch)
     }

@@ -129,8 +129,8 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     Ok(Done::Checked)
 }
 
-/// A system with nothing but what every Debian has and `packages`, made once; else says why there is
-/// none.
+/// A system with nothing but what every Debian has and `packages`, made once; else says why there
+/// is none.
 pub(crate) fn archive(packages: &[String]) -> anyhow::Result<Result<PathBuf, String>> {
     let is_root = capture(Command::new("id").arg("-u"))?.stdout == b"0\n";
     let may = ["--mount", "--pid", "--fork", "--net", "true"];

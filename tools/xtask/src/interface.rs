@@ -1,4 +1,5 @@
-//! `cargo xtask interface`: what changed in the public interface, and whether the changelogs say so.
+//! `cargo xtask interface`: what changed in the public interface, and whether the changelogs say
+//! so.
 //!
 //! `tools/xtask/interface` has a listing of each published crate as it was at the last release; as
 //! long as there is none, as it was when the listings were made. What differs from it must be named

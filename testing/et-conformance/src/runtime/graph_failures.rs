@@ -200,8 +200,8 @@ fn an_executor_that_goes_ends_its_runs<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
         });
         drop(going);
         let [complete, cancelled, failed] = receiver.recv_timeout(bench.patience)?;
-        // Some tasks may have been complete by then, or all of them. A launch that takes longer than
-        // the patience of an executor that goes, on a slow machine, is aborted.
+        // Some tasks may have been complete by then, or all of them. A launch that takes longer
+        // than the patience of an executor that goes, on a slow machine, is aborted.
         check_eq!(complete + cancelled + failed, count + 1, "the tasks that ended in {place}");
         check!(failed <= 1, "{failed} tasks failed in {place}");
         works(&bench, &executor(&bench, place)?)?;
