@@ -12,7 +12,8 @@ pub enum PeerPath {
     /// They are one device, whose engine copies by itself:
     /// [`Stream::copy_on_device`](crate::Stream::copy_on_device).
     SameDevice,
-    /// Through memory of the host, in two copies.
+    /// Through memory of the host, in two copies:
+    /// [`Stream::copy_to_peer`](crate::Stream::copy_to_peer).
     Host(NoPeer),
 }
 
