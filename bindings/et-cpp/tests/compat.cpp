@@ -217,6 +217,12 @@ struct AddScalar {
   std::uint64_t n;
 };
 
+struct Fill {
+  std::byte* dst;
+  std::uint64_t value;
+  std::uint64_t n;
+};
+
 void launches() {
   Fixture f;
   const auto kernel = f.load("add_scalar");
@@ -229,18 +235,19 @@ void launches() {
   CHECK(f.download<float>(place, 1000) == std::vector<float>(1000, 301.0F));
   // Arguments that do not fit into a command.
   std::array<std::byte, 3000> large{};
-  const AddScalar args{place, place, -300.0F, 1000};
-  std::memcpy(large.data(), &args, sizeof args);
+  const Fill fill{place, 0, 4000};
+  std::memcpy(large.data(), &fill, sizeof fill);
   rt::KernelLaunchOptions options;
   options.setShireMask(2);
   options.setFlushL3(true);
-  f.launch(kernel, large, options);
-  CHECK(f.download<float>(place, 1000) == ones);
+  f.launch(f.load("memset"), large, options);
+  CHECK(f.download<float>(place, 1000) == std::vector<float>(1000));
   CHECK(f.runtime->retrieveStreamErrors(f.stream).empty());
   // The older form.
+  const AddScalar args{place, place, -300.0F, 1000};
   f.runtime->kernelLaunch(f.stream, kernel, reinterpret_cast<const std::byte*>(&args), sizeof args,
                           std::uint64_t{1}, true, false);
-  CHECK(f.download<float>(place, 1)[0] == -299.0F);
+  CHECK(f.download<float>(place, 1)[0] == -300.0F);
 
   options.setShireMask(4);
   CHECK(!refusal([&] { f.launch(kernel, args, options); }).empty());

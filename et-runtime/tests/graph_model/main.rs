@@ -22,8 +22,8 @@ fn device() -> Device<SimHal> {
 }
 
 fn kernel(device: &Device<SimHal>) -> Kernel {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/kernels/elf/add.elf");
-    device.load_kernel("add", &std::fs::read(file).unwrap()).unwrap()
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/kernels/elf/memset.elf");
+    device.load_kernel("memset", &std::fs::read(file).unwrap()).unwrap()
 }
 
 fn builder() -> (GraphBuilder, FunctionId) {

@@ -72,7 +72,7 @@ fn results_are_also_written_for_programs() {
     let (code, out, _) = program(&["--json", file.to_str().unwrap(), "hal::open"]);
     assert_eq!(code, 0, "{out}");
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(report["passed"], 4);
+    assert_eq!(report["passed"], 5);
     assert_eq!(report["cases"][0]["verdict"], "passed");
     assert!(report["cases"][0]["seconds"].as_f64().unwrap() > 0.0);
     let (code, _, err) = program(&["--json", "/no/such/folder/x.json", "hal::open"]);
