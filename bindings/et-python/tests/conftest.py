@@ -47,6 +47,9 @@ def cache(tmp_path, monkeypatch):
 
 def run_python(code, *, check=True, timeout=60, env=None):
     """Runs a program in a process of its own."""
-    prelude = f"import et, sys\nSIM, KERNELS = {SIM!r}, {str(KERNELS)!r}\n"
+    # Who starts the tests in the background may have Ctrl-C ignored in all that they start.
+    prelude = ("import et, signal, sys\n"
+               "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+               f"SIM, KERNELS = {SIM!r}, {str(KERNELS)!r}\n")
     return subprocess.run([sys.executable, "-c", prelude + textwrap.dedent(code)],
                           capture_output=True, text=True, check=check, timeout=timeout, env=env)
