@@ -111,10 +111,10 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
             let mut counts = Counts::default();
             models(&mut counts);
             machines(&mut counts);
-            minimum_rust(&mut counts);
             counts
         });
         packages(&mut counts);
+        minimum_rust(&mut counts);
         others.join()
     });
     match others {
