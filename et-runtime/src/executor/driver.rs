@@ -10,7 +10,6 @@ use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::Place;
 use super::run::{Route, RunShared};
-use super::stall::Stall;
 use super::{Outcome, RunError, RunOptions};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::graph::{Graph, TaskId, Work};
@@ -436,7 +435,7 @@ impl Pool {
             None => "another thread schedules".into(),
         };
         let (finished, tasks) = (run.finished.load(Ordering::Relaxed), run.graph.len());
-        RunError::Timeout { after, finished, tasks, stall: Stall::of(run, is_behind), busy }
+        RunError::Timeout { after, finished, tasks, stall: run.stall(is_behind), busy }
     }
 
     /// The background thread: schedules where no thread waits and there is something that does not

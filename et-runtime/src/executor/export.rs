@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::trace::{Recorder, micros};
-use super::{Outcome, TaskState, TraceDetail};
-use crate::graph::TaskId;
+use super::phases::{self, TraceDetail};
+use super::trace::{Recorder, RunTrace, micros};
+use super::{Outcome, TaskState};
+use crate::graph::{Graph, TaskId};
 
 impl Outcome {
-    /// Writes what [`RunTrace::write_chrome_json`](super::RunTrace::write_chrome_json) does,
-    /// without spans if the launch asked for no trace; in addition, under `otherData`, what became
-    /// of the tasks that are not complete, and why.
+    /// Writes what [`RunTrace::write_chrome_json`] does, without spans if the launch asked for no
+    /// trace; in addition, under `otherData`, what became of the tasks that are not complete, and
+    /// why.
     ///
     /// # Errors
     /// Those of the writer.
@@ -52,5 +53,84 @@ impl Outcome {
             Some(trace) => trace.write(graph, detail, &other, out),
             None => Recorder::new(0, Duration::ZERO).finish().write(graph, detail, &other, out),
         }
+    }
+}
+
+impl RunTrace {
+    /// Writes Chrome trace events, which Perfetto opens: a track for each worker and an arrow for
+    /// each dependency.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome_json(&self, graph: &Graph, out: &mut dyn Write) -> std::io::Result<()> {
+        self.write_chrome_json_with(graph, TraceDetail::Tasks, out)
+    }
+
+    /// As [`write_chrome_json`](Self::write_chrome_json), with more detail.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome_json_with(
+        &self,
+        graph: &Graph,
+        detail: TraceDetail,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        self.write(graph, detail, &json!({}), out)
+    }
+
+    pub(super) fn write(
+        &self,
+        graph: &Graph,
+        detail: TraceDetail,
+        other: &Value,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        let mut events = vec![
+            json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "task graph"}}),
+        ];
+        let mut of_task = vec![None; graph.len()];
+        let mut workers: Vec<u32> = self.spans().iter().map(|span| span.worker).collect();
+        workers.sort_unstable();
+        workers.dedup();
+        for worker in workers {
+            let name = json!({"name": format!("worker {worker}")});
+            events.push(
+                json!({"ph": "M", "pid": 1, "tid": worker, "name": "thread_name", "args": name}),
+            );
+        }
+        for span in self.spans() {
+            if let Some(place) = of_task.get_mut(span.task.index()) {
+                *place = Some(*span);
+            }
+            let name = graph.name(span.task).map_or_else(|| span.task.to_string(), str::to_owned);
+            events.push(json!({
+                "ph": "X", "pid": 1, "tid": span.worker, "name": name, "cat": "task",
+                "ts": micros(span.start), "dur": micros(span.end.saturating_sub(span.start)),
+                "args": {"task": span.task.index(), "function": graph.function(span.task)},
+            }));
+        }
+        let mut id = 0_u64;
+        for span in self.spans() {
+            for next in graph.successors(span.task) {
+                let Some(to) = of_task[next.index()] else { continue };
+                let arrow = |phase: &str, worker: u32, at: Duration| {
+                    json!({
+                        "ph": phase, "pid": 1, "tid": worker, "id": id, "cat": "dependency",
+                        "name": "dependency", "ts": micros(at),
+                        "args": {"from": span.task.index(), "to": to.task.index()},
+                    })
+                };
+                let from = arrow("s", span.worker, span.end);
+                let mut into = arrow("f", to.worker, to.start.max(span.end));
+                into["bp"] = "e".into();
+                events.extend([from, into]);
+                id += 1;
+            }
+        }
+        events.extend(phases::events(self, graph, detail));
+        let document = json!({"displayTimeUnit": "ns", "traceEvents": events, "otherData": other});
+        serde_json::to_writer(&mut *out, &document)?;
+        out.flush()
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use et_devapi::msg::ops::LaunchStatus;
 
-use super::ids::{RunId, WorkerId};
+use super::ids::{self, RunId, WorkerId};
 use super::progress::Tasks;
+use super::stall::{Stall, StallCause};
 use super::{Outcome, TaskFailure, TaskState};
 use crate::clock::Deadline;
 use crate::error::panic_message;
@@ -137,6 +138,38 @@ impl RunShared {
             reports: Mutex::default(),
             result: OneShot::new(),
         })
+    }
+
+    /// Says why it is not done; `is_behind` if it stands behind another one.
+    pub(super) fn stall(&self, is_behind: bool) -> Stall {
+        let read = |state: &AtomicU8| TaskState::from_u8(state.load(Ordering::Relaxed));
+        let states: Vec<_> = self.states.iter().map(read).collect();
+        let count = |wanted| states.iter().filter(|state| **state == wanted).count();
+        let causes = [
+            (TaskState::Running, StallCause::Running),
+            (TaskState::Delegated, StallCause::Delegated),
+            (TaskState::Staged, StallCause::NotBegun),
+            (TaskState::Ready, StallCause::NoWorker),
+        ];
+        let first = |wanted| {
+            let at = states.iter().position(|state| *state == wanted)?;
+            Some(TaskId::from_index(ids::count(at)))
+        };
+        let mut found = causes.into_iter().filter_map(|(state, why)| Some((first(state)?, why)));
+        let (task, cause) = match found.next() {
+            _ if is_behind => (None, StallCause::OtherRun),
+            Some((task, cause)) => (Some(task), cause),
+            None => (None, StallCause::Scheduler),
+        };
+        Stall {
+            cause,
+            running: count(TaskState::Running),
+            staged: count(TaskState::Staged),
+            delegated: count(TaskState::Delegated),
+            ready: count(TaskState::Ready),
+            waiting: count(TaskState::Waiting),
+            task,
+        }
     }
 
     pub(super) fn state(&self, task: u32) -> TaskState {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::TaskState;
-use super::run::RunShared;
 use crate::graph::TaskId;
 
 /// Where the tasks of a run were when a wait for it ended.
@@ -74,41 +72,5 @@ impl fmt::Display for Stall {
             open = ", ";
         }
         f.write_str(if open == ", " { ")" } else { "" })
-    }
-}
-
-impl Stall {
-    /// Looks at the tasks of a run; `is_behind` if it stands behind another one.
-    pub(super) fn of(run: &RunShared, is_behind: bool) -> Self {
-        let mut counts = [0; 10];
-        let mut first = [None; 10];
-        for index in 0..run.states.len() {
-            let task = TaskId::from_index(super::ids::count(index));
-            let state = run.state(super::ids::count(index)) as usize;
-            counts[state] += 1;
-            first[state].get_or_insert(task);
-        }
-        let causes = [
-            (TaskState::Running, StallCause::Running),
-            (TaskState::Delegated, StallCause::Delegated),
-            (TaskState::Staged, StallCause::NotBegun),
-            (TaskState::Ready, StallCause::NoWorker),
-        ];
-        let found = causes.into_iter().find(|(state, _)| counts[*state as usize] != 0);
-        let (task, cause) = match found {
-            _ if is_behind => (None, StallCause::OtherRun),
-            Some((state, cause)) => (first[state as usize], cause),
-            None => (None, StallCause::Scheduler),
-        };
-        let count = |state: TaskState| counts[state as usize];
-        Self {
-            cause,
-            running: count(TaskState::Running),
-            staged: count(TaskState::Staged),
-            delegated: count(TaskState::Delegated),
-            ready: count(TaskState::Ready),
-            waiting: count(TaskState::Waiting),
-            task,
-        }
     }
 }
