@@ -5,21 +5,22 @@
 //! knows nothing of workers: it offers what is ready to [`Place`]s and takes what they have done.
 //! Tasks are released by counters that only the holder touches.
 
-use std::collections::{HashMap, VecDeque};
+mod exec;
+mod ready;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ids::{RunId, TaskRef, count};
+use self::exec::Exec;
+use self::ready::Queues;
+use super::ids::{RunId, count};
 use super::outcome::Cut;
-use super::place::{Done, Ended, Ending, Offer, Place, Unit};
-use super::progress::Progress;
+use super::place::{Done, Place};
 use super::run::{RunShared, Runs};
-use super::trace::Recorder;
-use super::{Outcome, TaskFailure, TaskSpan, TaskState};
+use super::{Outcome, TaskState};
 use crate::clock::Clock;
-use crate::graph::TaskId;
 use crate::handshake::{Continuations, Patience};
-use crate::sync::{Ordering, lock};
 
 /// Time stamps that share one look at the clock while tasks are short.
 const STAMPS: u32 = 64;
@@ -30,144 +31,6 @@ pub(super) enum Request {
     Cancel(RunId),
     CancelTask(RunId, u32),
     CancelAll,
-}
-
-/// A run that has started.
-struct Exec {
-    run: Arc<RunShared>,
-    progress: Progress,
-    cut: Option<Cut>,
-    /// Some tasks, perhaps ready ones.
-    was_cancelled: bool,
-    failures: Vec<(TaskId, TaskFailure)>,
-    roots: HashMap<u32, u32>,
-    /// If the launch asked for it.
-    recorder: Option<Recorder>,
-}
-
-impl Exec {
-    fn fail(&mut self, task: u32, failure: TaskFailure) {
-        self.failures.push((TaskId::from_index(task), failure));
-        let roots = &mut self.roots;
-        self.progress.fail(&*self.run, task, |next| {
-            roots.insert(next, task);
-        });
-    }
-
-    /// Takes what a worker has said of a task that failed.
-    fn report(&self, task: u32) -> TaskFailure {
-        let mut reports = lock(&self.run.reports);
-        let report = reports.iter().position(|(other, _)| *other == task);
-        let failure = report.map(|at| reports.swap_remove(at).1);
-        failure.unwrap_or_else(|| TaskFailure::Panicked("unknown".into()))
-    }
-}
-
-/// The ready tasks of a place.
-#[derive(Default)]
-struct Ready {
-    /// For any worker, in the order in which they became ready.
-    any: VecDeque<TaskRef>,
-    /// For some workers only: that one finds no room says nothing of the next.
-    choosy: Vec<TaskRef>,
-}
-
-impl Ready {
-    fn len(&self) -> usize {
-        self.any.len() + self.choosy.len()
-    }
-
-    /// Offers what is ready; returns how many tasks find no room, and the slots of runs with tasks
-    /// that could not run.
-    #[inline]
-    fn offer_to<P: Place + ?Sized>(
-        &mut self,
-        place: &mut P,
-        execs: &mut [Option<Exec>],
-        progress: &mut bool,
-    ) -> (usize, Vec<u32>) {
-        let mut failed = Vec::new();
-        while let Some(&task) = self.any.front() {
-            if offer(place, execs, task, false, &mut failed) == Offered::Waits {
-                break;
-            }
-            self.any.pop_front();
-            *progress = true;
-        }
-        let mut next = 0;
-        while let Some(&task) = self.choosy.get(next) {
-            if offer(place, execs, task, true, &mut failed) == Offered::Waits {
-                next += 1;
-            } else {
-                self.choosy.remove(next);
-                *progress = true;
-            }
-        }
-        (self.any.len(), failed)
-    }
-}
-
-/// Offers one task.
-#[inline]
-fn offer<P: Place + ?Sized>(
-    place: &mut P,
-    execs: &mut [Option<Exec>],
-    task: TaskRef,
-    is_choosy: bool,
-    failed: &mut Vec<u32>,
-) -> Offered {
-    let Some(exec) = &mut execs[task.slot as usize] else { return Offered::Gone };
-    let index = task.index;
-    if exec.run.number != task.run || exec.run.state(index) != TaskState::Ready {
-        return Offered::Gone;
-    }
-    let cores = if is_choosy { exec.run.graph.view().core_set(index) } else { None };
-    match place.offer(Unit { run: &exec.run, task, cores }) {
-        Offer::Full => return Offered::Waits,
-        Offer::Taken { worker, is_staged } => {
-            exec.progress.hand_over(&*exec.run, index, is_staged);
-            if let Some(recorder) = &mut exec.recorder {
-                recorder.start(index, worker.0);
-            }
-        }
-        Offer::Whole => exec.progress.take_whole(&*exec.run),
-        Offer::Failed(failure) => {
-            exec.fail(index, *failure);
-            failed.push(task.slot);
-        }
-    }
-    Offered::Gone
-}
-
-/// Ready tasks, by place.
-struct Queues(Vec<Ready>);
-
-impl Queues {
-    #[inline]
-    fn push(&mut self, run: &RunShared, slot: u32, index: u32) {
-        let task = TaskRef { run: run.number, slot, index };
-        let ready = &mut self.0[run.route.place(&run.graph, index)];
-        if run.graph.view().core_set(index).is_some() {
-            ready.choosy.push(task);
-        } else {
-            ready.any.push_back(task);
-        }
-    }
-
-    /// Drops the tasks of a run, which were cancelled when they were ready.
-    fn forget(&mut self, run: RunId) {
-        for ready in &mut self.0 {
-            ready.any.retain(|task| task.run != run);
-            ready.choosy.retain(|task| task.run != run);
-        }
-    }
-}
-
-/// What became of a ready task.
-#[derive(PartialEq)]
-enum Offered {
-    Gone,
-    Waits,
 }
 
 /// Its first place has a type of its own, because most tasks of most graphs go there and because
@@ -206,7 +69,7 @@ impl<F: Place> Engine<F> {
         Self {
             first,
             patience,
-            ready: Queues((0..=others.len()).map(|_| Ready::default()).collect()),
+            ready: Queues::new(1 + others.len()),
             others,
             full_at: 0,
             execs: Vec::new(),
@@ -223,7 +86,7 @@ impl<F: Place> Engine<F> {
 
     /// Returns `true` if tasks are ready that no worker of the first place has got.
     pub(super) fn has_backlog(&self) -> bool {
-        !self.ready.0[0].any.is_empty()
+        self.ready.has_backlog()
     }
 
     pub(super) fn has_callbacks(&self) -> bool {
@@ -279,7 +142,7 @@ impl<F: Place> Engine<F> {
         }
         // A look that finds nothing is short, so that the next one comes soon: what found no room
         // finds none now.
-        if progress || self.ready.0[0].len() != self.full_at {
+        if progress || self.ready.of(0).len() != self.full_at {
             progress |= self.offer_to_first();
         }
         for at in 0..self.others.len() {
@@ -320,7 +183,7 @@ impl<F: Place> Engine<F> {
     }
 
     fn slot_of(&self, number: RunId) -> Option<u32> {
-        let is_it = |exec: &Option<Exec>| exec.as_ref().is_some_and(|e| e.run.number == number);
+        let is_it = |exec: &Option<Exec>| exec.as_ref().is_some_and(|exec| exec.is(number));
         self.execs.iter().position(is_it).map(count)
     }
 
@@ -336,16 +199,7 @@ impl<F: Place> Engine<F> {
     }
 
     fn insert(&mut self, run: Arc<RunShared>) -> u32 {
-        let view = run.graph.view();
-        let exec = Exec {
-            progress: Progress::new((0..count(view.len())).map(|task| view.fan_in(task))),
-            cut: None,
-            was_cancelled: false,
-            failures: Vec::new(),
-            roots: HashMap::new(),
-            recorder: run.options.trace.then(|| Recorder::new(view.len(), run.launched)),
-            run,
-        };
+        let exec = Exec::new(run);
         let slot = self.execs.iter().position(Option::is_none).unwrap_or_else(|| {
             self.execs.push(None);
             self.execs.len() - 1
@@ -360,9 +214,8 @@ impl<F: Place> Engine<F> {
         let number = run.number;
         let slot = self.insert(run);
         let Self { execs, ready, .. } = self;
-        if let Some(Exec { run, progress, .. }) = &mut execs[slot as usize] {
-            let roots = run.graph.view().roots();
-            progress.start(&**run, roots, |task| ready.push(run, slot, task));
+        if let Some(exec) = &mut execs[slot as usize] {
+            exec.start(|run, task| ready.push(run, slot, task));
         }
         for at in (0..self.early.len()).rev() {
             if self.early[at].0 == number {
@@ -378,57 +231,24 @@ impl<F: Place> Engine<F> {
         let mut over = Vec::new();
         for task in done.complete.drain(..) {
             let exec = execs[task.slot as usize].as_mut();
-            let Some(exec) = exec.filter(|exec| exec.run.number == task.run) else { continue };
-            if let Some(recorder) = &mut exec.recorder {
-                recorder.end(task.index);
-            }
-            let Exec { run, progress, .. } = exec;
-            progress.take_back();
-            progress.succeed(&**run, task.index, |next| ready.push(run, task.slot, next));
-            if progress.is_over() {
-                over.push(task.slot);
-            }
-        }
-        for Ending { task, how, span } in done.ended.drain(..) {
-            let exec = &mut execs[task.slot as usize];
-            let Some(exec) = exec.as_mut().filter(|exec| exec.run.number == task.run) else {
-                continue;
-            };
-            let index = task.index;
-            if exec.progress.is_whole() {
-                if exec.run.state(index).is_final() {
-                    // It depends on one that failed.
-                    continue;
-                }
-            } else {
-                exec.progress.take_back();
-                if let Some(recorder) = &mut exec.recorder {
-                    recorder.end(index);
-                }
-            }
-            if let (Some(recorder), Some(span)) = (&mut exec.recorder, span) {
-                let (task, worker) = (TaskId::from_index(index), span.worker.0);
-                recorder.span(TaskSpan { task, worker, start: span.start, end: span.end });
-            }
-            match how {
-                Ended::Complete => {
-                    let Exec { run, progress, .. } = exec;
-                    progress.succeed(&**run, index, |next| ready.push(run, task.slot, next));
-                }
-                Ended::Failed(failure) => exec.fail(index, *failure),
-                Ended::Reported => {
-                    let failure = exec.report(index);
-                    exec.fail(index, failure);
-                }
-                Ended::NotRun => exec.progress.skip(&*exec.run, index),
-            }
+            let Some(exec) = exec.filter(|exec| exec.is(task.run)) else { continue };
+            exec.complete(task.index, |run, next| ready.push(run, task.slot, next));
             if exec.progress.is_over() {
                 over.push(task.slot);
             }
         }
+        for ending in done.ended.drain(..) {
+            let slot = ending.task.slot;
+            let exec = execs[slot as usize].as_mut();
+            let Some(exec) = exec.filter(|exec| exec.is(ending.task.run)) else { continue };
+            exec.end(ending, |run, next| ready.push(run, slot, next));
+            if exec.progress.is_over() {
+                over.push(slot);
+            }
+        }
         for task in done.started.drain(..) {
             let exec = execs[task.slot as usize].as_ref();
-            if let Some(exec) = exec.filter(|exec| exec.run.number == task.run)
+            if let Some(exec) = exec.filter(|exec| exec.is(task.run))
                 && exec.run.state(task.index) < TaskState::Running
             {
                 exec.run.set_state(task.index, TaskState::Running);
@@ -443,9 +263,9 @@ impl<F: Place> Engine<F> {
         let mut progress = false;
         loop {
             let Self { first, execs, ready, .. } = self;
-            let (waiting, failed) = ready.0[0].offer_to(first, execs, &mut progress);
+            let (waiting, failed) = ready.of(0).offer_to(first, execs, &mut progress);
             self.conclude(&failed);
-            self.full_at = self.ready.0[0].len();
+            self.full_at = self.ready.of(0).len();
             if !self.first.settle(waiting) {
                 return progress;
             }
@@ -456,7 +276,7 @@ impl<F: Place> Engine<F> {
         let mut progress = false;
         let Self { others, execs, ready, .. } = self;
         let place = &mut *others[at - 1];
-        let (waiting, failed) = ready.0[at].offer_to(place, execs, &mut progress);
+        let (waiting, failed) = ready.of(at).offer_to(place, execs, &mut progress);
         place.settle(waiting);
         self.conclude(&failed);
         progress
@@ -471,26 +291,17 @@ impl<F: Place> Engine<F> {
     }
 
     fn cancel_task(&mut self, slot: u32, task: u32) {
-        let Some(Exec { run, progress, roots, was_cancelled, .. }) = &mut self.execs[slot as usize]
-        else {
-            return;
-        };
-        *was_cancelled = true;
-        progress.cancel_task(&**run, task, |next| {
-            roots.insert(next, task);
-        });
+        if let Some(exec) = &mut self.execs[slot as usize] {
+            exec.cancel_task(task);
+        }
     }
 
     /// Ends a run before its time: what has not started is cancelled.
     fn cut(&mut self, slot: u32, cut: Cut) {
         let Some(exec) = &mut self.execs[slot as usize] else { return };
-        if exec.cut.is_some() && !matches!(cut, Cut::Deadline(_)) {
+        if !exec.cut(cut) {
             return;
         }
-        exec.cut = Some(cut);
-        exec.was_cancelled = true;
-        exec.run.is_cancelled.store(true, Ordering::Relaxed);
-        exec.progress.cut(&*exec.run);
         let number = exec.run.number;
         self.first.abort(number, cut);
         for place in &mut self.others {
@@ -557,18 +368,9 @@ impl<F: Place> Engine<F> {
         if exec.was_cancelled {
             self.ready.forget(exec.run.number);
         }
-        let Exec { run, cut, failures, roots, recorder, .. } = exec;
-        self.early.retain(|(number, _)| *number != run.number);
-        let outcome = Outcome {
-            graph: run.graph.clone(),
-            states: (0..count(run.states.len())).map(|task| run.state(task)).collect(),
-            failures,
-            roots,
-            cut,
-            elapsed: self.clock.now().saturating_sub(run.launched),
-            place: run.route.name(&run.graph),
-            trace: recorder.map(Recorder::finish),
-        };
+        self.early.retain(|(number, _)| *number != exec.run.number);
+        let run = Arc::clone(&exec.run);
+        let outcome = exec.into_outcome(self.clock.now());
         if let Some(callbacks) = run.result.set(Arc::new(outcome), |parker| parker.unpark())
             && !callbacks.is_empty()
         {
@@ -595,10 +397,10 @@ impl<F: Place> Engine<F> {
         if parts.is_empty() {
             parts.push("nothing is running".into());
         }
-        let waiting = |ready: &Ready| ready.any.len() + ready.choosy.len();
+        let (for_worker, for_device) = self.ready.waiting();
         for (number, what) in [
-            (waiting(&self.ready.0[0]), "tasks wait for a worker"),
-            (self.ready.0.iter().skip(1).map(waiting).sum(), "tasks wait for the device"),
+            (for_worker, "tasks wait for a worker"),
+            (for_device, "tasks wait for the device"),
             (self.queue.len(), "graphs wait for others whose buffers they use"),
         ] {
             if number != 0 {

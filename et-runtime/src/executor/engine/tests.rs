@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::executor::RunOptions;
-use crate::executor::ids::WorkerId;
+use crate::executor::TaskFailure;
+use crate::executor::ids::{TaskRef, WorkerId};
+use crate::executor::place::{Ended, Ending, Offer, Unit};
 use crate::executor::run::Route;
-use crate::graph::{Graph, GraphBuilder, Task};
+use crate::graph::{Graph, GraphBuilder, Task, TaskId};
 
 #[derive(Debug, Default)]
 struct ManualClock(Mutex<Duration>);
