@@ -8,7 +8,7 @@ mod imp {
         AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use std::thread::{yield_now as give_way, yield_now};
+    pub(crate) use std::thread::{self, yield_now as give_way, yield_now};
 }
 
 #[cfg(loom)]
@@ -18,7 +18,7 @@ mod imp {
     };
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     // A model has to be told that others must go on, or it explores a loop that never ends.
-    pub(crate) use loom::thread::{yield_now as relax, yield_now};
+    pub(crate) use loom::thread::{self, yield_now as relax, yield_now};
 
     /// Nothing: loom takes a yield for a promise that what was seen before it is not seen again,
     /// and old values are what the models are about.
@@ -32,12 +32,12 @@ mod imp {
         AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use shuttle::thread::{yield_now as give_way, yield_now};
+    pub(crate) use shuttle::thread::{self, yield_now as give_way, yield_now};
 }
 
 pub(crate) use imp::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering,
-    fence, give_way, relax, yield_now,
+    fence, give_way, relax, thread, yield_now,
 };
 // Reference counts order nothing here but their own end, and the models' kind has no weak ones.
 pub(crate) use std::sync::Arc;
@@ -62,9 +62,10 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
 }
 
 /// Waits for a notification, at most for `timeout`; it may end without either.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
+    _: &'a Mutex<T>,
     guard: MutexGuard<'a, T>,
     timeout: Duration,
 ) -> MutexGuard<'a, T> {
@@ -74,13 +75,20 @@ pub(crate) fn wait_timeout<'a, T>(
     }
 }
 
-/// As above. In a model an endless timeout never passes, and every other passes at once, since the
-/// models' kind of this never wakes up by itself.
-#[cfg(loom)]
+/// As above. In a model a nap passes at once, and what is longer never, so that it cannot hide that
+/// a thread was not woken.
+#[cfg(any(loom, shuttle))]
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
+    mutex: &'a Mutex<T>,
     guard: MutexGuard<'a, T>,
     timeout: Duration,
 ) -> MutexGuard<'a, T> {
-    if timeout == Duration::MAX { wait(condvar, guard) } else { guard }
+    if timeout >= Duration::from_secs(1) {
+        return wait(condvar, guard);
+    }
+    drop(guard);
+    // Or a thread that naps might do nothing else.
+    give_way();
+    lock(mutex)
 }

@@ -9,7 +9,6 @@ pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy}
 
 use std::fmt;
 use std::ops::DerefMut;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use et_devapi::msg::ops::{Body, Command, FirmwareType, FirmwareVersionStatus, Version};
@@ -31,7 +30,7 @@ use crate::memory::{DeviceBuffer, HostBuffer, ImportError, MemoryStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::{Stream, StreamOptions};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, lock, thread};
 use crate::{Error, LoadError, OpenError, Result};
 
 fn not_imported<O, E: et_hal::Error>(refused: ImportError<O, E>) -> ImportError<O, Error> {
@@ -54,7 +53,7 @@ fn not_imported<O, E: et_hal::Error>(refused: ImportError<O, E>) -> ImportError<
 /// [`reset`](Device::reset), [`Error::Stale`].
 pub struct Device<H: Hal> {
     link: Arc<Link<H>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
     version: Version,
     default_stream: Stream<H>,
     /// Opened when it is first used.
@@ -93,7 +92,7 @@ impl<H: Hal> Device<H> {
             Drain::Caller => None,
             Drain::Thread => {
                 let link = Arc::clone(&link);
-                let builder = std::thread::Builder::new().name("et-drain".into());
+                let builder = thread::Builder::new().name("et-drain".into());
                 let spawned = builder.spawn(move || link.run_background());
                 Some(spawned.map_err(|error| Error::Hal {
                     op: "starting the drain thread",

@@ -25,6 +25,8 @@ use crate::sync::{Arc, AtomicBool, Ordering, lock};
 const BATCHES: usize = 64;
 /// Longest sleep on the notification; one that got lost costs this much.
 const TICK: Duration = Duration::from_millis(20);
+/// Between two looks at what is left of a device that is lost.
+const NAP: Duration = Duration::from_millis(1);
 /// Looks at the queue between two looks at the clock while spinning.
 const SPINS: u32 = 64;
 
@@ -85,10 +87,14 @@ impl<H: Hal> Link<H> {
         let now = self.now();
         let mut core = lock(&self.core);
         let result = change(&mut core, now);
-        core.pump(now, &mut MailboxSink(&self.mailbox));
+        core.pump(now, &mut MailboxSink(&*self.mailbox));
         let must_kick = std::mem::take(&mut core.output.kick);
         note(&self.has_backlog, core.has_backlog());
         note(&self.wants_context, core.wants_more_contexts());
+        if !core.output.ended.is_empty() {
+            // Under the lock, so that who finds the end in the state machine finds this too.
+            self.delivering.fetch_add(1, Ordering::SeqCst);
+        }
         if !core.output.is_empty() {
             std::mem::swap(&mut core.output, output);
         }
@@ -110,6 +116,7 @@ impl<H: Hal> Link<H> {
         for (load, error) in output.finished.drain(..) {
             load.finish(error, &mut tell);
         }
+        let has_results = !output.ended.is_empty();
         for Ended { operation, timeline, error } in output.ended.drain(..) {
             self.profiler.operation_done(&operation, timeline, error.as_ref());
             let outcome = error.map_or(Ok(timeline), Err);
@@ -121,6 +128,14 @@ impl<H: Hal> Link<H> {
             if let Some(operation) = Arc::into_inner(operation) {
                 self.list(operation);
             }
+        }
+        // SeqCst on both sides: either this thread sees the latecomer, or it sees the result.
+        if has_results
+            && self.delivering.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.has_latecomers.load(Ordering::SeqCst)
+        {
+            self.has_latecomers.store(false, Ordering::SeqCst);
+            output.wake.append(&mut lock(&self.latecomers));
         }
         for parker in output.wake.drain(..) {
             tell(&parker);
@@ -328,6 +343,8 @@ impl<H: Hal> Source for Link<H> {
     fn sleep(&self, seen: Ticket, timeout: Duration) {
         if let Err(error) = self.mailbox.wait(seen, timeout).map(drop) {
             self.lose(&Error::hal("waiting for the device")(error));
+            // No one can sleep there any more, and what is left ends soon, without the device.
+            Parker::new().park_timeout(timeout.min(NAP));
         }
     }
 

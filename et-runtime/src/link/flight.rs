@@ -38,6 +38,11 @@ impl<T> Flights<T> {
         Some(self.tag_of(index))
     }
 
+    /// Returns the number of free slots.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// Puts a command in flight under [`next_tag`](Self::next_tag).
     ///
     /// Gives the payload back if all slots are in use.

@@ -106,7 +106,7 @@ enum Errand {
 pub(crate) struct Link<H: Hal> {
     // These two go first when all is dropped: the backend stops the device before its DMA memory
     // goes.
-    mailbox: H::Mailbox,
+    mailbox: Arc<H::Mailbox>,
     pub(crate) hal: Arc<H>,
     pub(crate) layout: Layout,
     pub(crate) config: Config,
@@ -122,6 +122,11 @@ pub(crate) struct Link<H: Hal> {
     has_backlog: AtomicBool,
     /// Launches may need one more context.
     wants_context: AtomicBool,
+    /// Threads that set the results of operations that have ended.
+    delivering: AtomicU32,
+    /// Who waits until there is none.
+    latecomers: Mutex<Vec<Arc<Parker>>>,
+    has_latecomers: AtomicBool,
     background: Arc<Parker>,
     is_closed: AtomicBool,
     /// Commands submitted, modulo 2³².
@@ -147,6 +152,7 @@ impl<H: Hal> Link<H> {
         errors: ErrorLists,
     ) -> Result<Self> {
         let (base, len) = (layout.host_managed.base, layout.host_managed.len);
+        let mailbox = Arc::new(mailbox);
         let memory = DeviceMemory::new(base, len, hal.watch_memory(base, len))?;
         let shape = Shape {
             queues: layout.ops_mailbox.submission.count.into(),
@@ -155,18 +161,21 @@ impl<H: Hal> Link<H> {
             contexts: CONTEXTS,
         };
         Ok(Self {
+            staging: Staging::new(config.staging_bytes, Arc::downgrade(&mailbox)),
             mailbox,
             hal,
             layout,
             profiler: Profiler::new(Arc::clone(&memory), Arc::clone(&config.clock)),
             memory,
-            staging: Staging::new(config.staging_bytes),
             core: Mutex::new(Core::new(shape)),
             waiters: Waiters::new(Tools::new()),
             errands: Mutex::default(),
             has_errands: AtomicBool::new(false),
             has_backlog: AtomicBool::new(false),
             wants_context: AtomicBool::new(true),
+            delivering: AtomicU32::new(0),
+            latecomers: Mutex::default(),
+            has_latecomers: AtomicBool::new(false),
             background: Arc::new(Parker::new()),
             is_closed: AtomicBool::new(false),
             submitted: AtomicU32::new(0),
@@ -368,15 +377,16 @@ impl<H: Hal> Link<H> {
 
     /// The device cannot be used any more: everything ends with `error`.
     pub(crate) fn lose(&self, error: &Error) {
-        if self.enter(|core, now| core.lose(error, now)) {
-            match error {
-                // The caller's own doing.
-                Error::Closed | Error::Stale => tracing::debug!(%error, "device given up"),
-                error => {
-                    tracing::error!(%error, "device lost");
-                    self.report(DeviceError::Device(error.clone()));
-                    self.tell(&self.background);
-                }
+        if !self.enter(|core, now| core.lose(error, now)) {
+            return;
+        }
+        match error {
+            // The caller's own doing.
+            Error::Closed | Error::Stale => tracing::debug!(%error, "device given up"),
+            error => {
+                tracing::error!(%error, "device lost");
+                self.report(DeviceError::Device(error.clone()));
+                self.tell(&self.background);
             }
         }
         self.staging.close(error);
@@ -385,7 +395,9 @@ impl<H: Hal> Link<H> {
 
     /// Frees what was kept from a device that could still reach it. To be called after a reset.
     pub(crate) fn end_quarantine(&self) {
-        drop(lock(&self.core).end_quarantine());
+        let kept = lock(&self.core).end_quarantine();
+        // Without the lock: memory of the caller may be among it.
+        drop(kept);
     }
 
     /// Ends the background thread.

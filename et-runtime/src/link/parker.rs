@@ -50,7 +50,7 @@ impl Parker {
     pub fn park_timeout(&self, timeout: Duration) {
         let mut state = lock(&self.state);
         if !state.is_given {
-            state = wait_timeout(&self.given, state, timeout);
+            state = wait_timeout(&self.given, &self.state, state, timeout);
         }
         state.is_given = false;
     }

@@ -202,27 +202,40 @@ impl<H: Hal> Link<H> {
         Err(error)
     }
 
+    /// Returns `true` if all that has ended in the state machine has its result; `parker` is told
+    /// if not, and there may be callers before it that wait for the same.
+    fn is_delivered(&self, parker: &Arc<Parker>) -> bool {
+        if self.is_all_delivered() {
+            return true;
+        }
+        let mut latecomers = lock(&self.latecomers);
+        if !latecomers.iter().any(|other| Arc::ptr_eq(other, parker)) {
+            latecomers.push(Arc::clone(parker));
+        }
+        self.has_latecomers.store(true, Ordering::SeqCst);
+        drop(latecomers);
+        self.is_all_delivered()
+    }
+
+    fn is_all_delivered(&self) -> bool {
+        self.delivering.load(Ordering::SeqCst) == 0
+    }
+
     /// Waits until all operations of a stream have ended, or of all streams; `false` if the
     /// deadline comes first.
     pub(crate) fn wait_idle(&self, stream: Option<StreamKey>, deadline: Deadline) -> bool {
-        let is_idle = || {
-            let core = lock(&self.core);
-            stream.map_or_else(|| core.is_quiet(), |stream| core.is_idle(stream))
-        };
         if deadline.limit() == Duration::ZERO {
             self.poll();
-            return is_idle();
+            return lock(&self.core).is_idle(stream) && self.is_all_delivered();
         }
         let parker = Arc::new(Parker::new());
-        let is_busy = self.enter(|core, _| match stream {
-            Some(stream) => core.when_idle(stream, &parker),
-            None => core.when_quiet(&parker),
-        });
-        if !is_busy {
-            return true;
-        }
-        let is_done = self.wait(&parker, &mut || is_idle(), &|| self.left(deadline));
+        self.enter(|core, _| core.when_idle(stream, &parker));
+        let mut is_over = || !lock(&self.core).waits(stream, &parker) && self.is_delivered(&parker);
+        let is_done = self.wait(&parker, &mut is_over, &|| self.left(deadline));
         self.enter(|core, _| core.leave(stream, &parker));
+        if self.has_latecomers.load(Ordering::SeqCst) {
+            lock(&self.latecomers).retain(|other| !Arc::ptr_eq(other, &parker));
+        }
         is_done
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 
-use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, Hal};
+use std::sync::Weak;
 
-use crate::link::Parker;
+use et_hal::{BusAddr, DeviceAccess, Dma, DmaBuffer, Hal, Mailbox};
+
+use crate::link::{Parker, Whereabouts};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 
@@ -53,6 +55,8 @@ impl Kind {
 pub(crate) struct Staging<H: Hal> {
     state: Mutex<State<H>>,
     limit_bytes: usize,
+    /// Where those in line may sleep. It ends before the memory does.
+    mailbox: Weak<H::Mailbox>,
 }
 
 struct State<H: Hal> {
@@ -81,7 +85,7 @@ enum Grant<H: Hal> {
 }
 
 impl<H: Hal> Staging<H> {
-    pub(crate) fn new(limit_bytes: usize) -> Arc<Self> {
+    pub(crate) fn new(limit_bytes: usize, mailbox: Weak<H::Mailbox>) -> Arc<Self> {
         let state = State {
             chunks: std::array::from_fn(|_| Vec::new()),
             mapped_bytes: 0,
@@ -90,7 +94,7 @@ impl<H: Hal> Staging<H> {
             next_number: 0,
             closed: None,
         };
-        Arc::new(Self { state: Mutex::new(state), limit_bytes })
+        Arc::new(Self { state: Mutex::new(state), limit_bytes, mailbox })
     }
 
     /// Largest chunk in bytes.
@@ -130,7 +134,7 @@ impl<H: Hal> Staging<H> {
         state.next_number += 1;
         let parker = Arc::clone(parker);
         state.line.push_back(Waiter { number, kind, parker, grant: None });
-        state.serve(self.limit_bytes);
+        self.serve(state);
         Place { pool: Arc::clone(self), number, kind, is_over: false }
     }
 
@@ -143,7 +147,7 @@ impl<H: Hal> Staging<H> {
                     let mut state = lock(&self.state);
                     state.mapped_bytes -= kind.size();
                     state.used_bytes -= kind.size();
-                    state.serve(self.limit_bytes);
+                    self.serve(state);
                     return Err(Error::hal("allocating staging memory")(error));
                 }
             },
@@ -158,21 +162,30 @@ impl<H: Hal> Staging<H> {
             Grant::Chunk(buffer) => state.chunks[kind.index()].push(buffer),
             Grant::Room => state.mapped_bytes -= kind.size(),
         }
-        state.serve(self.limit_bytes);
+        self.serve(state);
+    }
+
+    /// Serves the line, as far as there is something.
+    fn serve(&self, mut state: MutexGuard<'_, State<H>>) {
+        let served = state.serve(self.limit_bytes);
+        drop(state);
+        self.tell(&served);
     }
 
     /// Lets everyone in line go on, who will see that the device is lost.
     pub(crate) fn close(&self, error: &Error) {
         let mut state = lock(&self.state);
         state.closed.get_or_insert_with(|| error.clone());
-        tell_all(&state);
+        let all: Vec<_> = state.line.iter().map(|waiter| Arc::clone(&waiter.parker)).collect();
+        drop(state);
+        self.tell(&all);
     }
-}
 
-fn tell_all<H: Hal>(state: &MutexGuard<'_, State<H>>) {
-    for waiter in &state.line {
-        // One that sleeps at the mailbox looks again soon enough.
-        waiter.parker.unpark();
+    fn tell(&self, parkers: &[Arc<Parker>]) {
+        let is_abroad = parkers.iter().filter(|it| it.call() == Whereabouts::Abroad).count() != 0;
+        if is_abroad && let Some(mailbox) = self.mailbox.upgrade() {
+            mailbox.wake();
+        }
     }
 }
 
@@ -208,15 +221,18 @@ impl<H: Hal> State<H> {
         }
     }
 
-    /// Serves the line, as far as there is something.
-    fn serve(&mut self, limit: usize) {
+    /// Serves the line, as far as there is something; returns whom to tell.
+    #[must_use]
+    fn serve(&mut self, limit: usize) -> Vec<Arc<Parker>> {
+        let mut served = Vec::new();
         while let Some(at) = self.line.iter().position(|waiter| waiter.grant.is_none()) {
             let kind = self.line[at].kind;
-            let Some(grant) = self.grant(kind, limit) else { return };
+            let Some(grant) = self.grant(kind, limit) else { break };
             let waiter = &mut self.line[at];
             waiter.grant = Some(grant);
-            waiter.parker.unpark();
+            served.push(Arc::clone(&waiter.parker));
         }
+        served
     }
 }
 

@@ -6,7 +6,11 @@
 //! directory of their own; `cargo xtask loom` does that last.
 
 #[cfg(shuttle)]
+mod card;
+#[cfg(shuttle)]
 mod check;
 
 #[cfg(shuttle)]
-pub use check::{chance, check};
+pub use card::{Card, Desk, DeskMailbox};
+#[cfg(shuttle)]
+pub use check::{below, chance, check};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::copy::{seed as seeded, sync};
 use crate::shell::{capture, cargo, root, write_json};
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
     models: Vec<Model>,
     mutants: Vec<Mutant>,
@@ -35,20 +35,21 @@ struct Seed {
     file: String,
     find: String,
     replace: String,
-    /// Test program of `et-loom`.
+    /// Test program of `et-loom` or `et-shuttle`.
     test: String,
     /// The model that must catch it.
     model: String,
 }
 
 /// What the models are built from.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "Cargo.lock",
     "Cargo.toml",
     "et-hal",
     "et-isa",
     "et-devapi",
     "et-runtime",
+    "backends/et-hal-mock",
     "testing/et-loom",
     "testing/et-shuttle",
     "rustfmt.toml",
@@ -56,39 +57,43 @@ const SOURCES: [&str; 9] = [
 
 /// Returns the names of the models that held.
 pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<Vec<String>> {
-    let target = root().join("target-loom");
     // All builds are of one copy. Artifacts of a second workspace would bear the same names, and
     // cargo would take those of the last mutant for fresh.
+    let target = root().join("target-loom");
     let copy = target.join("sources");
-    restore(&copy)?;
-    let mut models = all_of("loom", &copy, &target)?;
-
-    let seeds = std::fs::read_to_string(root().join("testing/et-loom/mutants.json"))?;
-    let seeds: Vec<Seed> = serde_json::from_str(&seeds).context("reading mutants.json")?;
-    let mut mutants = Vec::new();
-    for seed in &seeds {
-        ensure!(
-            models.iter().any(|model| model.name == seed.model),
-            "mutant \"{}\" names model {}, which did not run",
-            seed.name,
-            seed.model
-        );
-        let killed = is_killed(seed, &copy, &target)?;
-        println!(
-            "mutant {:<58} {}",
-            seed.name,
-            if killed { "killed by " } else { "SURVIVED " }.to_owned() + &seed.model
-        );
-        mutants.push(Mutant { name: seed.name.clone(), killed, by: seed.model.clone() });
-    }
-    // The last mutant is in the copy still.
-    restore(&copy)?;
-    models.extend(all_of("shuttle", &copy, &target.join("shuttle"))?);
+    let mut report = Report::default();
+    report.add("loom", &copy, &target)?;
+    report.add("shuttle", &copy, &target.join("shuttle"))?;
+    let Report { models, mutants } = &report;
     let survivors = mutants.iter().filter(|mutant| !mutant.killed).count();
     let names = models.iter().map(|model| model.name.clone()).collect();
-    write_json(json, &Report { models, mutants })?;
+    write_json(json, &report)?;
     ensure!(survivors == 0, "{survivors} mutants survived");
     Ok(names)
+}
+
+impl Report {
+    /// Runs the models of `et-loom` or `et-shuttle`, and then its mutants.
+    fn add(&mut self, tool: &str, copy: &Path, target: &Path) -> anyhow::Result<()> {
+        // The last mutant may be in the copy still.
+        restore(copy)?;
+        let models = all_of(tool, copy, target)?;
+        let seeds = root().join(format!("testing/et-{tool}/mutants.json"));
+        let seeds = std::fs::read_to_string(&seeds).with_context(|| seeds.display().to_string())?;
+        let seeds: Vec<Seed> = serde_json::from_str(&seeds).context("reading mutants.json")?;
+        for Seed { name, model, .. } in &seeds {
+            let has_run = models.iter().any(|its| its.name == *model);
+            ensure!(has_run, "mutant \"{name}\" names model {model}, which did not run");
+        }
+        for seed in seeds {
+            let killed = is_killed(&seed, tool, copy, target)?;
+            let verdict = if killed { "killed by" } else { "SURVIVED" };
+            println!("mutant {:<58} {verdict} {}", seed.name, seed.model);
+            self.mutants.push(Mutant { name: seed.name, killed, by: seed.model });
+        }
+        self.models.extend(models);
+        Ok(())
+    }
 }
 
 /// Runs the models of `et-loom` or `et-shuttle`.
@@ -135,14 +140,14 @@ fn models(text: &str) -> Vec<Model> {
 }
 
 /// Seeds one bug into a copy of the sources and runs its model.
-fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
+fn is_killed(seed: &Seed, tool: &str, copy: &Path, target: &Path) -> anyhow::Result<bool> {
     restore(copy)?;
     seeded(&copy.join(&seed.file), &seed.find, &seed.replace)
         .with_context(|| format!("mutant \"{}\"", seed.name))?;
 
     let mut command = cargo(&["test"]);
     command.current_dir(copy);
-    tests(&mut command, "loom", target).args(["--no-run", "--test", &seed.test]);
+    tests(&mut command, tool, target).args(["--no-run", "--test", &seed.test]);
     let built = capture(&mut command)?;
     // A mutant that does not compile proves nothing.
     ensure!(
@@ -156,7 +161,7 @@ fn is_killed(seed: &Seed, copy: &Path, target: &Path) -> anyhow::Result<bool> {
     command.arg("test").current_dir(copy);
     // It must be the named model that fails, so no other runs.
     command.env("ET_LOOM_MODEL", &seed.model);
-    tests(&mut command, "loom", target).args(["--test", &seed.test, "--", "--nocapture"]);
+    tests(&mut command, tool, target).args(["--test", &seed.test, "--", "--nocapture"]);
     let output = capture(&mut command)?;
     // 124 is the time limit: a model that does not end has caught nothing.
     Ok(!output.status.success() && output.status.code() != Some(124))
@@ -170,9 +175,9 @@ fn restore(copy: &Path) -> anyhow::Result<()> {
     let manifest = std::fs::read_to_string(copy.join("Cargo.toml"))?;
     let (before, rest) = manifest.split_once("members = [").context("no members in Cargo.toml")?;
     let (_, after) = rest.split_once(']').context("no end of members")?;
-    let members = r#"members = ["et-hal", "et-isa", "et-devapi", "et-runtime", "testing/et-*"]"#;
+    let members = "members = [\"et-*\", \"backends/*\", \"testing/et-*\"]";
     std::fs::write(copy.join("Cargo.toml"), format!("{before}{members}{after}"))?;
-    for package in ["et-isa", "et-devapi", "et-runtime"] {
+    for package in ["et-isa", "et-devapi", "et-runtime", "backends/et-hal-mock"] {
         // Tests of the crates themselves are not built, so neither is what only they need.
         let path = copy.join(package).join("Cargo.toml");
         let manifest = std::fs::read_to_string(&path)?;

@@ -113,6 +113,7 @@ impl<C: Load> Core<C> {
                 self.rouse();
             }
         }
+        (0..self.queues.len()).for_each(|queue| self.resume_if_empty(queue, now));
         self.advance(stream);
         self.end_if_done(slot, now);
         outcome
@@ -187,11 +188,30 @@ impl<C: Load> Core<C> {
     ///
     /// A kernel may be answered after the abort that ended it.
     pub(super) fn resume_if_empty(&mut self, queue: usize, now: Duration) {
+        if self.queues[queue].in_flight == 0 {
+            self.resume(queue, now);
+            self.end_barriers(queue);
+        }
+    }
+
+    /// What barriers were kept for has ended, if there is nothing in the queue.
+    fn end_barriers(&mut self, queue: usize) {
         let place = &mut self.queues[queue];
-        let Abort::Answered(operation) = place.abort else { return };
-        if place.in_flight != 0 {
+        let is_empty = place.abort == Abort::None && place.again.is_empty();
+        if !is_empty || !std::mem::take(&mut place.keeps_barriers) {
             return;
         }
+        for stream in self.streams.keys() {
+            if let Some(lane) = self.streams.get_mut(stream).filter(|lane| lane.queue == queue) {
+                lane.keeps_barrier = false;
+                self.advance(stream);
+            }
+        }
+    }
+
+    fn resume(&mut self, queue: usize, now: Duration) {
+        let place = &mut self.queues[queue];
+        let Abort::Answered(operation) = place.abort else { return };
         place.abort = Abort::None;
         place.again.sort_unstable_by_key(|sent| sent.sequence);
         let end = std::mem::take(&mut place.overtaken);
@@ -223,7 +243,9 @@ impl<C: Load> Core<C> {
         if let Some(op) = sent.op.and_then(|op| self.ops.get(op))
             && let Some(lane) = self.streams.get_mut(op.stream)
         {
-            lane.needs_barrier |= sent.after != 0;
+            // What follows from an answer may be in another queue, where it had no order to keep.
+            lane.keeps_barrier |= sent.after != 0 && lane.queue == sent.queue as usize;
+            self.queues[lane.queue].keeps_barriers |= lane.keeps_barrier;
         }
     }
 

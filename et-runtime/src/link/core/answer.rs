@@ -289,7 +289,6 @@ impl<C: Load> Core<C> {
             if let Some(lane) = self.streams.get_mut(stream) {
                 lane.is_listed = false;
                 lane.granted = None;
-                self.output.wake.append(&mut lane.waiters);
             }
         }
         for slot in self.ops.keys() {
@@ -303,7 +302,7 @@ impl<C: Load> Core<C> {
         for stream in self.streams.keys() {
             self.forget_if_over(stream);
         }
-        self.output.wake.append(&mut self.waiters);
+        self.tell_if_quiet();
         self.rouse();
         true
     }

@@ -18,37 +18,39 @@ impl<C: Load> Core<C> {
         self.ops.is_empty() && self.orphans == 0 && self.held == 0
     }
 
-    /// Has `parker` unparked when the link is quiet; `false` if it is.
-    pub(crate) fn when_quiet(&mut self, parker: &Arc<Parker>) -> bool {
-        let is_busy = !self.is_quiet();
-        if is_busy {
-            self.waiters.push(Arc::clone(parker));
-        }
-        is_busy
-    }
-
-    /// Returns `true` if all operations of a stream have ended.
-    pub(crate) fn is_idle(&self, stream: StreamKey) -> bool {
+    /// Returns `true` if all operations of a stream have ended; without one, if the link is quiet.
+    pub(crate) fn is_idle(&self, stream: Option<StreamKey>) -> bool {
+        let Some(stream) = stream else { return self.is_quiet() };
         self.streams.get(stream.0).is_none_or(|lane| lane.ops == 0)
     }
 
-    /// Has `parker` unparked when a stream is idle; `false` if it is.
-    pub(crate) fn when_idle(&mut self, stream: StreamKey, parker: &Arc<Parker>) -> bool {
-        let Some(lane) = self.streams.get_mut(stream.0).filter(|lane| lane.ops != 0) else {
-            return false;
-        };
-        lane.waiters.push(Arc::clone(parker));
-        true
+    /// Has `parker` unparked as soon as that [is so](Self::is_idle) for once, unless it is.
+    pub(crate) fn when_idle(&mut self, stream: Option<StreamKey>, parker: &Arc<Parker>) {
+        if !self.is_idle(stream)
+            && let Some(waiters) = self.waiters_of(stream)
+        {
+            waiters.push(Arc::clone(parker));
+        }
+    }
+
+    /// Returns `true` if a parker still waits for that. Others may submit meanwhile, so that it is
+    /// not idle any more when the thread looks.
+    pub(crate) fn waits(&mut self, stream: Option<StreamKey>, parker: &Arc<Parker>) -> bool {
+        let waiters = self.waiters_of(stream);
+        waiters.is_some_and(|waiters| waiters.iter().any(|other| Arc::ptr_eq(other, parker)))
     }
 
     /// Forgets a parker.
     pub(crate) fn leave(&mut self, stream: Option<StreamKey>, parker: &Arc<Parker>) {
-        let waiters = match stream {
+        if let Some(waiters) = self.waiters_of(stream) {
+            waiters.retain(|other| !Arc::ptr_eq(other, parker));
+        }
+    }
+
+    fn waiters_of(&mut self, stream: Option<StreamKey>) -> Option<&mut Vec<Arc<Parker>>> {
+        match stream {
             Some(stream) => self.streams.get_mut(stream.0).map(|lane| &mut lane.waiters),
             None => Some(&mut self.waiters),
-        };
-        if let Some(waiters) = waiters {
-            waiters.retain(|other| !Arc::ptr_eq(other, parker));
         }
     }
 
@@ -87,7 +89,7 @@ impl<C: Load> Core<C> {
         let (stream, has_started, is_barred) = (op.stream, op.has_started, op.is_barred);
         let Some(lane) = self.streams.get(stream) else { return true };
         let is_first = matches!(lane.entries.front(), Some(Entry::Op(slot)) if *slot == key.slot);
-        let has_nothing_before = !lane.needs_barrier && lane.outstanding == 0;
+        let has_nothing_before = !lane.is_barred() && lane.outstanding == 0;
         is_first && if has_started { !is_barred } else { has_nothing_before }
     }
 

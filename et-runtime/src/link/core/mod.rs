@@ -247,8 +247,11 @@ struct Lane<T> {
     outstanding: u32,
     /// Operations that have not ended.
     ops: u32,
-    /// The next command must not overtake what is in the queue, although the stream itself is idle.
-    needs_barrier: bool,
+    /// Waits for what is in the same queue and has not ended: the next command must not overtake
+    /// it, although the stream itself is idle.
+    barred_by: Vec<u64>,
+    /// The same, for what is sent again after an abort; until the queue is empty.
+    keeps_barrier: bool,
     has_handle: bool,
     /// It is in its queue's list of streams with something to send.
     is_listed: bool,
@@ -258,6 +261,13 @@ struct Lane<T> {
     waiters: Vec<Arc<Parker>>,
     /// When something of it was last sent or answered.
     progress: Duration,
+}
+
+impl<T> Lane<T> {
+    /// Returns `true` if its next command needs a barrier, although the stream is idle.
+    fn is_barred(&self) -> bool {
+        self.keeps_barrier || !self.barred_by.is_empty()
+    }
 }
 
 struct Queue<C> {
@@ -274,6 +284,8 @@ struct Queue<C> {
     abort: Abort,
     /// Something in it is to be aborted as soon as that harms no other.
     has_patient: bool,
+    /// Some streams [keep a barrier](Lane::keeps_barrier).
+    keeps_barriers: bool,
     /// While it is aborted: what was sent before this one is overtaken, see
     /// [`note_executed`](Core::note_executed).
     overtaken: u64,
@@ -375,6 +387,7 @@ impl<C: Load> Core<C> {
             is_high_busy: false,
             abort: Abort::None,
             has_patient: false,
+            keeps_barriers: false,
             overtaken: 0,
         };
         Self {
@@ -382,7 +395,11 @@ impl<C: Load> Core<C> {
             streams: Slab::new(),
             queues: (0..shape.queues.max(1)).map(queue).collect(),
             high_queues: shape.high_queues,
-            flights: Flights::new(shape.in_flight),
+            // One beside for each high-priority queue: what ends a command that does not end, or asks
+            // whether the device is still there, must not wait for that.
+            flights: Flights::new(
+                shape.in_flight.saturating_add(u16::try_from(shape.high_queues).unwrap_or(0)),
+            ),
             contexts: Contexts {
                 free: Vec::new(),
                 made: 0,
@@ -432,7 +449,8 @@ impl<C: Load> Core<C> {
             entries: VecDeque::new(),
             outstanding: 0,
             ops: 0,
-            needs_barrier: false,
+            barred_by: Vec::new(),
+            keeps_barrier: false,
             has_handle: true,
             is_listed: false,
             priority,
@@ -578,13 +596,15 @@ impl<C: Load> Core<C> {
             return;
         };
         // What it waits for is in the same queue, where a barrier is enough.
-        if mine.queue == its.queue && mine.entries.is_empty() && is_sent {
+        let wait = if mine.queue == its.queue && mine.entries.is_empty() && is_sent {
+            self.next_wait += 1;
             if let Some(lane) = self.streams.get_mut(stream.0) {
-                lane.needs_barrier = true;
+                lane.barred_by.push(self.next_wait);
             }
-            return;
-        }
-        let wait = self.add_wait(stream);
+            self.next_wait
+        } else {
+            self.add_wait(stream)
+        };
         if let Some(op) = self.find(on) {
             op.dependents.push((stream.0, wait));
         }
@@ -611,6 +631,7 @@ impl<C: Load> Core<C> {
         if let Some(at) = lane.entries.iter().position(is_it) {
             lane.entries.remove(at);
         }
+        lane.barred_by.retain(|other| *other != wait);
         lane.progress = now;
         self.advance(stream);
         self.forget_if_over(stream);

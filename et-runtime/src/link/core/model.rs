@@ -6,15 +6,15 @@
 //! machine is asked what it would do; at the end everything that was accepted must have ended
 //! exactly once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod device;
 
-use et_devapi::msg::ops::{
-    AbortStatus, Body, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
-};
-use et_devapi::msg::{CommandFlags, Tag};
-use et_hal::QueueId;
+use std::collections::BTreeSet;
+
+use et_devapi::msg::Tag;
+use et_devapi::msg::ops::{Body, DmaStatus, EchoStatus, LaunchStatus};
 use proptest::prelude::*;
 
+use self::device::{Device, Moment};
 use super::*;
 
 const QUEUES: usize = 2;
@@ -26,7 +26,7 @@ const PRIORITIES: [Priority; STREAMS] =
     [Priority::Normal, Priority::High, Priority::Low, Priority::Normal];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Copy,
     Launch,
     Abort,
@@ -36,10 +36,10 @@ enum Kind {
 
 /// A command of the model; it knows what it belongs to, for the checks.
 #[derive(Debug)]
-struct Model {
-    kind: Kind,
-    op: u64,
-    context: Option<u32>,
+pub(super) struct Model {
+    pub(super) kind: Kind,
+    pub(super) op: u64,
+    pub(super) context: Option<u32>,
 }
 
 impl Load for Model {
@@ -204,161 +204,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A command the device has.
-#[derive(Clone, Debug)]
-struct Job {
-    tag: Tag,
-    kind: Kind,
-    op: u64,
-    barrier: bool,
-    running: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
-    Start,
-    End,
-}
-
-#[derive(Default)]
-struct Device {
-    rings: [VecDeque<Job>; QUEUES],
-    high: [VecDeque<Job>; QUEUES],
-    /// Taken from the ring and not answered.
-    jobs: [Vec<Job>; QUEUES],
-    answers: VecDeque<(Tag, Body)>,
-    answered: Vec<(Tag, Body)>,
-    gone: bool,
-    /// Starts and ends of commands, by operation.
-    log: Vec<(u64, Moment)>,
-    /// Commands that were executed to their end, by operation.
-    complete: BTreeMap<u64, u32>,
-}
-
-impl Sink<Model> for Device {
-    fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut Model) -> Pushed {
-        assert!(!self.gone, "sent to a device that is lost");
-        let (ring, room) = match queue {
-            QueueId::Submission(queue) => (&mut self.rings[usize::from(queue)], RING),
-            QueueId::HighPriority(queue) => (&mut self.high[usize::from(queue)], 1),
-        };
-        if ring.len() >= room {
-            return Pushed::Full;
-        }
-        assert!(load.kind != Kind::Launch || load.context.is_some(), "a launch without a context");
-        ring.push_back(Job {
-            tag,
-            kind: load.kind,
-            op: load.op,
-            barrier: flags.contains(CommandFlags::BARRIER),
-            running: false,
-        });
-        Pushed::Accepted
-    }
-}
-
-const fn times(execute: u64) -> Times {
-    Times { start: 1, wait: 1, execute }
-}
-
-impl Device {
-    fn answer(&mut self, job: &Job, complete: bool, aborted: bool) {
-        if job.running && job.op != 0 {
-            self.log.push((job.op, Moment::End));
-        }
-        if complete && !aborted {
-            *self.complete.entry(job.op).or_default() += 1;
-        }
-        let tag = job.tag;
-        let completion = match job.kind {
-            Kind::Abort => Body::Abort { status: AbortStatus::Success },
-            Kind::Ping | Kind::Own => Body::Echo { start: 1, status: EchoStatus::Success },
-            Kind::Copy => {
-                let status = match (aborted, complete) {
-                    (true, _) => DmaStatus::HostAborted,
-                    (_, true) => DmaStatus::Complete,
-                    _ => DmaStatus::InvalidAddress,
-                };
-                Body::DmaWrite { times: times(1), status }
-            }
-            Kind::Launch => {
-                let (status, error) = match (aborted, complete) {
-                    (true, _) => (LaunchStatus::HostAborted, Some(LaunchError::default())),
-                    (_, true) => (LaunchStatus::KernelCompleted, None),
-                    _ => (LaunchStatus::Exception, Some(LaunchError::default())),
-                };
-                Body::Launch { times: times(job.running.into()), status, error }
-            }
-        };
-        self.answers.push_back((tag, completion));
-    }
-
-    /// Takes all of a ring, as firmware does, and the abort before it.
-    fn take(&mut self, queue: usize) {
-        if self.gone {
-            return;
-        }
-        if let Some(high) = self.high[queue].pop_front() {
-            if high.kind == Kind::Abort {
-                let jobs = std::mem::take(&mut self.jobs[queue]);
-                for job in jobs {
-                    self.answer(&job, false, true);
-                }
-            }
-            self.answer(&high, true, false);
-            return;
-        }
-        let ring = std::mem::take(&mut self.rings[queue]);
-        self.jobs[queue].extend(ring);
-        self.start();
-    }
-
-    /// Starts what can start: in order in each queue, one kernel at a time.
-    fn start(&mut self) {
-        for queue in 0..QUEUES {
-            for at in 0..self.jobs[queue].len() {
-                let job = &self.jobs[queue][at];
-                if job.running {
-                    continue;
-                }
-                let is_kernel_on =
-                    self.jobs.iter().flatten().any(|job| job.kind == Kind::Launch && job.running);
-                if (job.barrier && at != 0) || (job.kind == Kind::Launch && is_kernel_on) {
-                    break;
-                }
-                let op = job.op;
-                self.jobs[queue][at].running = true;
-                if op != 0 {
-                    self.log.push((op, Moment::Start));
-                }
-            }
-        }
-    }
-
-    fn reset_compute(&mut self) {
-        if !self.gone {
-            for jobs in &mut self.jobs {
-                jobs.retain(|job| job.kind != Kind::Launch || !job.running);
-            }
-            self.start();
-        }
-    }
-
-    fn finish(&mut self, which: usize, fail: bool) {
-        let running: Vec<(usize, usize)> = (0..QUEUES)
-            .flat_map(|queue| (0..self.jobs[queue].len()).map(move |at| (queue, at)))
-            .filter(|&(queue, at)| self.jobs[queue][at].running)
-            .collect();
-        if self.gone || running.is_empty() {
-            return;
-        }
-        let (queue, at) = running[which % running.len()];
-        let job = self.jobs[queue].remove(at);
-        self.answer(&job, !fail, false);
-        self.start();
-    }
-}
-
 /// What the program knows of an operation.
 struct Known {
     key: OpKey,
@@ -389,6 +234,8 @@ struct World {
     /// Launches were given up while the device had them.
     has_hung: bool,
     ended: BTreeSet<u64>,
+    /// The background thread sleeps.
+    is_asleep: bool,
 }
 
 impl World {
@@ -415,6 +262,7 @@ impl World {
             depends: Vec::new(),
             has_hung: false,
             ended: BTreeSet::new(),
+            is_asleep: false,
         }
     }
 
@@ -671,6 +519,12 @@ impl World {
         }
         self.core.pump(self.now, &mut self.device);
         let output = std::mem::take(&mut self.core.output);
+        self.is_asleep &= !output.rouse;
+        // What waits on the host for something outside is no reason to be awake.
+        let has_nothing = self.is_lost() || self.core.in_flight() == 0 && self.core.interest == 0;
+        assert!(!self.is_asleep || has_nothing, "the background thread sleeps");
+        self.is_asleep = self.core.sleep();
+        assert!(!self.is_asleep || has_nothing, "the background thread goes to sleep");
         for (load, error) in output.finished {
             assert!(load.context.is_none() || error.is_some(), "a context is lost");
             self.own_done += usize::from(load.kind == Kind::Own);
@@ -736,6 +590,10 @@ impl World {
             assert_eq!(self.core.contexts.free.len(), self.core.contexts.made, "contexts");
             assert!(self.core.contexts.made + self.core.lost >= CONTEXTS, "contexts are gone");
             assert!(self.core.contexts.starved.is_empty());
+            for stream in self.core.streams.keys() {
+                let is_barred = self.core.streams.get(stream).is_some_and(Lane::is_barred);
+                assert!(!is_barred, "stream {stream} waits for what has ended");
+            }
         }
         assert_eq!((self.core.unsent, self.core.held, self.core.orphans), (0, 0, 0));
         for queue in &self.core.queues {

@@ -140,7 +140,7 @@ impl<C: Load> Core<C> {
         let waits = if op.has_started {
             command.is_behind && op.active != 0
         } else {
-            lane.needs_barrier || lane.outstanding != 0
+            lane.is_barred() || lane.outstanding != 0
         };
         let mut flags = command.flags;
         if waits {
@@ -176,7 +176,8 @@ impl<C: Load> Core<C> {
             op.sent.get_or_insert(now);
         }
         if let Some(lane) = self.streams.get_mut(stream) {
-            lane.needs_barrier = false;
+            lane.barred_by.clear();
+            lane.keeps_barrier = false;
             lane.progress = now;
             lane.is_listed = false;
         }
@@ -202,6 +203,12 @@ impl<C: Load> Core<C> {
         Sent { op, queue, role, sequence: self.sequence, after, flags, load }
     }
 
+    /// Returns `true` if there is a tag for a command of a normal queue.
+    fn has_tag(&self) -> bool {
+        let high = self.queues.iter().take(self.high_queues);
+        self.flights.free() > high.filter(|queue| !queue.is_high_busy).count()
+    }
+
     /// Gives a message to the sink and puts it in flight.
     fn push(
         &mut self,
@@ -209,7 +216,10 @@ impl<C: Load> Core<C> {
         now: Duration,
         sink: &mut impl Sink<C>,
     ) -> Result<(), (Stop, Option<Sent<C>>)> {
-        let Some(tag) = self.flights.next_tag() else { return Err((Stop::NoRoom, Some(sent))) };
+        let is_normal = matches!(sent.role, Role::Normal | Role::Lost);
+        let Some(tag) = self.flights.next_tag().filter(|_| !is_normal || self.has_tag()) else {
+            return Err((Stop::NoRoom, Some(sent)));
+        };
         let number = u8::try_from(sent.queue).unwrap_or(u8::MAX);
         let id = match sent.role {
             Role::Normal | Role::Lost => QueueId::Submission(number),
@@ -319,7 +329,8 @@ impl<C: Load> Core<C> {
         // A queue that has a kernel or a barrier before the ping may take as long as it likes. The
         // high-priority queue answers always, although only that it does not know the command.
         let is_blocked = |queue: usize| {
-            self.is_paused(queue)
+            !self.has_tag()
+                || self.is_paused(queue)
                 || self.flights.iter().any(|sent| {
                     sent.queue as usize == queue
                         && sent.role == Role::Normal

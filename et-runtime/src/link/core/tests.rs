@@ -1,6 +1,12 @@
 //! What random programs have found, and what they would find seldom.
 
-use super::model::{Step, run};
+use std::time::Duration;
+
+use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::QueueId;
+
+use super::model::{Kind, Model, Step, run};
+use super::{Command, Core, Harm, Load, Priority, Pushed, Shape, Sink};
 
 const fn submit(stream: usize, copies: u8, launch: bool) -> Step {
     Step::Submit { stream, copies, launch }
@@ -111,4 +117,43 @@ fn a_barrier_outlives_the_operation_that_had_it() {
         abort(3),
         submit(0, 0, false),
     ]);
+}
+
+/// Has room for everything, and answers nothing.
+#[derive(Default)]
+struct Deaf(Vec<(QueueId, Kind)>);
+
+impl Sink<Model> for Deaf {
+    fn push(&mut self, queue: QueueId, _: Tag, _: CommandFlags, load: &mut Model) -> Pushed {
+        self.0.push((queue, load.kind));
+        Pushed::Accepted
+    }
+}
+
+/// One command in flight is all that is allowed, and it is a kernel that takes as long as it likes.
+#[test]
+fn a_kernel_that_has_the_only_tag_can_be_aborted_and_is_not_taken_for_silence() {
+    let shape = Shape { queues: 2, high_queues: 2, in_flight: 1, contexts: 1 };
+    let (mut core, mut deaf) = (Core::new(shape), Deaf::default());
+    core.context_made();
+    core.context_back(0);
+    let stream = core.open_stream(Priority::Normal).0;
+    let mut submit = |core: &mut Core<Model>, load| {
+        let operation = core.begin(stream, "test", Duration::ZERO).unwrap();
+        core.append(operation.key, Command::new(load)).unwrap();
+        core.close(operation.key, Ok(()), Duration::ZERO);
+        core.pump(Duration::ZERO, &mut deaf);
+        operation.key
+    };
+    let kernel = submit(&mut core, Model { kind: Kind::Launch, op: 1, context: None });
+    submit(&mut core, Model::ping());
+    assert_eq!(deaf.0, [(QueueId::Submission(0), Kind::Launch)], "one at a time");
+
+    let limit = Duration::from_secs(1);
+    assert!(!core.watch(limit, limit));
+    core.pump(limit, &mut deaf);
+    assert!(matches!(deaf.0[1..], [(QueueId::HighPriority(_), Kind::Ping)]), "{:?}", deaf.0);
+    assert!(core.abort(kernel, Harm::Accept, limit).unwrap());
+    core.pump(limit, &mut deaf);
+    assert!(deaf.0[2..].iter().all(|(_, kind)| *kind == Kind::Abort), "{:?}", deaf.0);
 }

@@ -1,0 +1,168 @@
+//! The device of the random programs: rings of few places, one kernel at a time, answers whenever it
+//! likes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use et_devapi::msg::ops::{
+    AbortStatus, Body, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
+};
+use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::QueueId;
+
+use super::{Kind, Model, QUEUES, RING};
+use crate::link::core::{Pushed, Sink};
+
+/// A command the device has.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    tag: Tag,
+    kind: Kind,
+    op: u64,
+    barrier: bool,
+    running: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    Start,
+    End,
+}
+
+#[derive(Default)]
+pub(super) struct Device {
+    rings: [VecDeque<Job>; QUEUES],
+    high: [VecDeque<Job>; QUEUES],
+    /// Taken from the ring and not answered.
+    jobs: [Vec<Job>; QUEUES],
+    pub(super) answers: VecDeque<(Tag, Body)>,
+    pub(super) answered: Vec<(Tag, Body)>,
+    pub(super) gone: bool,
+    /// Starts and ends of commands, by operation.
+    pub(super) log: Vec<(u64, Moment)>,
+    /// Commands that were executed to their end, by operation.
+    pub(super) complete: BTreeMap<u64, u32>,
+}
+
+impl Sink<Model> for Device {
+    fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut Model) -> Pushed {
+        assert!(!self.gone, "sent to a device that is lost");
+        let (ring, room) = match queue {
+            QueueId::Submission(queue) => (&mut self.rings[usize::from(queue)], RING),
+            QueueId::HighPriority(queue) => (&mut self.high[usize::from(queue)], 1),
+        };
+        if ring.len() >= room {
+            return Pushed::Full;
+        }
+        assert!(load.kind != Kind::Launch || load.context.is_some(), "a launch without a context");
+        ring.push_back(Job {
+            tag,
+            kind: load.kind,
+            op: load.op,
+            barrier: flags.contains(CommandFlags::BARRIER),
+            running: false,
+        });
+        Pushed::Accepted
+    }
+}
+
+const fn times(execute: u64) -> Times {
+    Times { start: 1, wait: 1, execute }
+}
+
+impl Device {
+    fn answer(&mut self, job: &Job, complete: bool, aborted: bool) {
+        if job.running && job.op != 0 {
+            self.log.push((job.op, Moment::End));
+        }
+        if complete && !aborted {
+            *self.complete.entry(job.op).or_default() += 1;
+        }
+        let tag = job.tag;
+        let completion = match job.kind {
+            Kind::Abort => Body::Abort { status: AbortStatus::Success },
+            Kind::Ping | Kind::Own => Body::Echo { start: 1, status: EchoStatus::Success },
+            Kind::Copy => {
+                let status = match (aborted, complete) {
+                    (true, _) => DmaStatus::HostAborted,
+                    (_, true) => DmaStatus::Complete,
+                    _ => DmaStatus::InvalidAddress,
+                };
+                Body::DmaWrite { times: times(1), status }
+            }
+            Kind::Launch => {
+                let (status, error) = match (aborted, complete) {
+                    (true, _) => (LaunchStatus::HostAborted, Some(LaunchError::default())),
+                    (_, true) => (LaunchStatus::KernelCompleted, None),
+                    _ => (LaunchStatus::Exception, Some(LaunchError::default())),
+                };
+                Body::Launch { times: times(job.running.into()), status, error }
+            }
+        };
+        self.answers.push_back((tag, completion));
+    }
+
+    /// Takes all of a ring, as firmware does, and the abort before it.
+    pub(super) fn take(&mut self, queue: usize) {
+        if self.gone {
+            return;
+        }
+        if let Some(high) = self.high[queue].pop_front() {
+            if high.kind == Kind::Abort {
+                let jobs = std::mem::take(&mut self.jobs[queue]);
+                for job in jobs {
+                    self.answer(&job, false, true);
+                }
+            }
+            self.answer(&high, true, false);
+            return;
+        }
+        let ring = std::mem::take(&mut self.rings[queue]);
+        self.jobs[queue].extend(ring);
+        self.start();
+    }
+
+    /// Starts what can start: in order in each queue, one kernel at a time.
+    fn start(&mut self) {
+        for queue in 0..QUEUES {
+            for at in 0..self.jobs[queue].len() {
+                let job = &self.jobs[queue][at];
+                if job.running {
+                    continue;
+                }
+                let is_kernel_on =
+                    self.jobs.iter().flatten().any(|job| job.kind == Kind::Launch && job.running);
+                if (job.barrier && at != 0) || (job.kind == Kind::Launch && is_kernel_on) {
+                    break;
+                }
+                let op = job.op;
+                self.jobs[queue][at].running = true;
+                if op != 0 {
+                    self.log.push((op, Moment::Start));
+                }
+            }
+        }
+    }
+
+    pub(super) fn reset_compute(&mut self) {
+        if !self.gone {
+            for jobs in &mut self.jobs {
+                jobs.retain(|job| job.kind != Kind::Launch || !job.running);
+            }
+            self.start();
+        }
+    }
+
+    pub(super) fn finish(&mut self, which: usize, fail: bool) {
+        let running: Vec<(usize, usize)> = (0..QUEUES)
+            .flat_map(|queue| (0..self.jobs[queue].len()).map(move |at| (queue, at)))
+            .filter(|&(queue, at)| self.jobs[queue][at].running)
+            .collect();
+        if self.gone || running.is_empty() {
+            return;
+        }
+        let (queue, at) = running[which % running.len()];
+        let job = self.jobs[queue].remove(at);
+        self.answer(&job, !fail, false);
+        self.start();
+    }
+}
