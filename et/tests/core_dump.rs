@@ -8,9 +8,11 @@ use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
-use common::{LONG, elf, load, open};
-use et::core_dump::{CoreFile, CoreFileError, DumpedRegion};
-use et::{AnyHal, Device, DeviceBuffer, Launch, LaunchFailure};
+use common::{LONG, elf, load, open, open_with};
+use et::core_dump::{CoreFile, CoreFileError, CoreWriteError, DumpedRegion};
+use et::{
+    AnyHal, Config, Device, DeviceBuffer, DeviceError, Drain, Launch, LaunchFailure, StreamError,
+};
 
 const DEVICE: &str = "shires=2,dram=1GiB";
 
@@ -106,6 +108,91 @@ fn memory_is_kept_for_dumpable_launches_only_and_freed_with_their_report() {
     assert!(is_kept());
     drop(report);
     assert!(!is_kept());
+}
+
+#[test]
+fn the_core_that_a_launch_asks_for_is_there_when_its_event_fails() {
+    const LARGE: usize = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    for drain in [Drain::Thread, Drain::Caller] {
+        let device = open_with(DEVICE, Config::new().drain(drain));
+        let kernel = load(&device, "trap_load");
+        let path = folder.path().join(format!("{drain:?}.core"));
+        let fails = |launch: Launch| {
+            let buffer = filled(&device, &vec![7; LARGE]);
+            let launch = launch.u64(70).keep(&buffer).stack_bytes(8192).core_dump(&path);
+            (fail(&device, &launch), buffer.addr().as_u64())
+        };
+        let (failure, buffer) = fails(Launch::new(&kernel));
+        let core = std::fs::read(&path).unwrap();
+        let summary = failure.core_file().unwrap();
+        assert_eq!((summary.bytes, summary.harts), (core.len() as u64, 1));
+        assert!(summary.regions.iter().all(|region| region.error.is_none()), "{summary:?}");
+        assert!(memory(&core, buffer, LARGE).unwrap().iter().all(|byte| *byte == 7));
+        let read = CoreFile::read(Cursor::new(&core)).unwrap();
+        assert_eq!(read.failure.contexts, failure.contexts);
+        region(&summary.regions, "stack of hart 70");
+        // What was kept for the file goes with it, and nothing went wrong that is not told.
+        let is_kept = || device.memory_stats().used_bytes >= LARGE as u64;
+        assert!(!is_kept());
+        let (report, _) = fails(Launch::new(&kernel).dumpable());
+        assert!(is_kept());
+        drop(report);
+        assert!(!is_kept() && device.take_errors().is_empty());
+        std::fs::remove_file(&path).unwrap();
+        let good = Launch::new(&load(&device, "task_nop")).core_dump(&path);
+        device.default_stream().launch(&good).unwrap().wait(LONG).unwrap();
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_core_that_a_launch_asks_for_in_vain_is_listed_beside_the_failure() {
+    let device = open(DEVICE);
+    let kernel = load(&device, "trap_load");
+    let (send, heard) = std::sync::mpsc::channel();
+    device.on_error(move |error| send.send(error.clone()).unwrap());
+    let stream = device.stream();
+    for (path, kind) in [
+        ("/does/not/exist", std::io::ErrorKind::NotFound),
+        ("/dev/full", std::io::ErrorKind::StorageFull),
+    ] {
+        let event = stream.launch(&Launch::new(&kernel).core_dump(path)).unwrap();
+        let error = event.wait(LONG).unwrap_err();
+        let failure = error.launch_failure().unwrap();
+        assert!(!failure.contexts.is_empty() && failure.core_file().is_none(), "{failure}");
+        let DeviceError::Stream { stream: of, error } = heard.recv_timeout(LONG).unwrap() else {
+            panic!("it is of a stream")
+        };
+        assert_eq!(of, stream.id());
+        for error in [error].into_iter().chain(stream.take_errors().errors) {
+            let StreamError::NotDumped { operation, path: at, error, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!((*operation, &**at), (event.id(), Path::new(path)));
+            let CoreWriteError::File(error) = error else { panic!("{error}") };
+            assert_eq!(error.kind(), kind);
+        }
+        assert!(stream.take_errors().is_empty());
+    }
+}
+
+#[test]
+fn closing_the_device_waits_for_the_cores_that_were_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = open(DEVICE);
+    let kernel = load(&device, "trap_load");
+    let buffer = filled(&device, &[7; 4 << 20]);
+    let paths: Vec<_> = (0..5).map(|n| folder.path().join(n.to_string())).collect();
+    for path in &paths {
+        let launch = Launch::new(&kernel).keep(&buffer).core_dump(path);
+        drop(device.stream().launch(&launch).unwrap());
+    }
+    device.close();
+    for path in &paths {
+        let core = CoreFile::read(std::fs::File::open(path).unwrap()).unwrap();
+        assert!(core.regions.iter().all(|region| region.error.is_none()), "{:?}", core.regions);
+    }
 }
 
 #[test]

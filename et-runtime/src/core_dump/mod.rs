@@ -26,8 +26,10 @@ use serde_json::json;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::elf::{ProcessInfo, ThreadStatus, Writer};
+use crate::error::debug_as_report;
 use crate::kernel::{Cause, ExceptionKind, HartContext, KernelImage, LaunchFailure};
 use crate::memory::DeviceSlice;
+use crate::sync::Arc;
 use crate::{Error, Stream};
 
 pub use read::{CoreFile, CoreFileError, CoreRegion};
@@ -89,6 +91,30 @@ pub struct CoreSummary {
     /// The regions, in the order of their addresses.
     pub regions: Vec<DumpedRegion>,
 }
+
+/// Why a core file that a [launch asked for](crate::Launch::core_dump) is not there, or not whole.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoreWriteError {
+    /// It could not be written; what is there is no core file.
+    #[error("the file cannot be written")]
+    File(#[source] Arc<io::Error>),
+    /// It is there, without a region or without the end of one, as
+    /// [its own list](CoreFile::regions) says.
+    #[error("{region} cannot be read")]
+    Region {
+        /// What the region is.
+        region: String,
+        /// Why.
+        #[source]
+        error: Error,
+    },
+    /// The device was closed before.
+    #[error("the device is closed")]
+    Closed,
+}
+
+debug_as_report!(CoreWriteError);
 
 /// Where the content of a region comes from.
 enum Content {

@@ -1,8 +1,11 @@
 //! What a launch was given, as far as a core dump needs it.
 
+use std::path::Path;
+
 use et_devapi::abi::compute_hart_index;
 use et_hal::DeviceAddr;
 
+use super::CoreSummary;
 use crate::memory::DeviceSlice;
 use crate::sync::Arc;
 use crate::trace::Trace;
@@ -20,6 +23,12 @@ pub(crate) struct Scene {
     pub(crate) args_bytes: Vec<u8>,
     /// The memory of the launch, if it is to be kept. See [`Launch::dumpable`](crate::Launch).
     pub(crate) kept: Option<Kept>,
+    /// It is kept until the report is dropped, and not only until the core file is written.
+    pub(crate) is_dumpable: bool,
+    /// Where the launch wants its core file.
+    pub(crate) core_path: Option<Arc<Path>>,
+    /// What was written there.
+    pub(crate) core: Option<Arc<CoreSummary>>,
     /// What firmware said meanwhile, for the report alone.
     pub(crate) firmware: Trace,
     pub(crate) firmware_error: Option<Arc<str>>,

@@ -522,6 +522,7 @@ impl<H: Hal> Device<H> {
         }
         link.run_errands();
         link.close();
+        link.join_writer();
         if let Some(thread) = thread
             && thread.join().is_err()
         {

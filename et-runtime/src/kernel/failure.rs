@@ -8,7 +8,7 @@ use et_devapi::msg::ops::{LaunchError, LaunchStatus};
 
 use super::exception::{ExceptionKind, decode_near};
 use super::{CodeLine, HartContext, Location, Program};
-use crate::core_dump::Scene;
+use crate::core_dump::{CoreSummary, Scene};
 use crate::memory::DeviceMemory;
 use crate::trace::{Text, Trace};
 
@@ -70,6 +70,22 @@ impl LaunchFailure {
     pub(crate) fn without_firmware(mut self, why: &dyn fmt::Display) -> Self {
         Arc::make_mut(&mut self.scene).firmware_error = Some(why.to_string().into());
         self
+    }
+
+    /// Notes what the core file has, and lets go of memory that was kept for it alone.
+    pub(crate) fn core_written(&mut self, summary: Option<CoreSummary>) {
+        let scene = Arc::make_mut(&mut self.scene);
+        scene.core = summary.map(Arc::new);
+        if !scene.is_dumpable {
+            scene.kept = None;
+        }
+    }
+
+    /// Returns what is in the core file that the launch [asked for](super::Launch::core_dump);
+    /// `None` if it asked for none, or it could not be written.
+    #[must_use]
+    pub fn core_file(&self) -> Option<&CoreSummary> {
+        self.scene.core.as_deref()
     }
 
     /// Returns what firmware has traced since the launch began, by the device's clock, in the

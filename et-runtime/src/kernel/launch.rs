@@ -1,5 +1,7 @@
 //! What is launched, with what, and how.
 
+use std::path::{Path, PathBuf};
+
 use et_devapi::abi::{
     HARTS_PER_SHIRE, MASTER_SHIRE, STACK_UNIT, compute_hart_index, harts_in_mask,
 };
@@ -8,6 +10,7 @@ use et_hal::DeviceAddr;
 
 use super::{Kernel, KernelArgs};
 use crate::memory::DeviceSlice;
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// Longest argument block in bytes; what does not fit into the launch message is copied first.
@@ -43,6 +46,7 @@ pub struct Launch {
     pub(crate) stack_bytes: Option<u64>,
     pub(crate) trace: Option<UserTrace>,
     pub(crate) is_dumpable: bool,
+    pub(crate) core_path: Option<Arc<Path>>,
 }
 
 impl Launch {
@@ -57,6 +61,7 @@ impl Launch {
             stack_bytes: None,
             trace: None,
             is_dumpable: false,
+            core_path: None,
         }
     }
 
@@ -144,6 +149,32 @@ impl Launch {
     /// [`stack_bytes`](Self::stack_bytes) has its own.
     pub fn dumpable(mut self) -> Self {
         self.is_dumpable = true;
+        self
+    }
+
+    /// If the launch fails, the runtime writes a [core file](crate::core_dump) to `path`, in place
+    /// of what may be there, with all that [`dumpable`](Self::dumpable) keeps. The launch ends when
+    /// the file is written, so that it is there when the event has failed; what is behind the
+    /// launch in its stream does not wait for that, and may have changed buffers. The memory is
+    /// then free again, unless the launch is dumpable too.
+    ///
+    /// [`LaunchFailure::core_file`](super::LaunchFailure::core_file) says what is in the file. What
+    /// is not is listed as [`StreamError::NotDumped`](crate::StreamError); each copy from the device
+    /// has [`Config::command_timeout`](crate::Config::command_timeout). Files of several launches
+    /// are written one after the other; those to one path replace each other.
+    ///
+    /// ```no_run
+    /// # // Runs in the tests of core files, which have a kernel that fails.
+    /// # fn f<H: et_hal::Hal>(stream: &et_runtime::Stream<H>, kernel: &et_runtime::Kernel,
+    /// # ) -> et_runtime::Result<()> {
+    /// use et_runtime::Launch;
+    /// let launch = Launch::new(kernel).stack_bytes(8192).core_dump("failed.core");
+    /// stream.launch(&launch)?.wait(std::time::Duration::from_secs(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn core_dump(mut self, path: impl Into<PathBuf>) -> Self {
+        self.core_path = Some(path.into().into());
         self
     }
 

@@ -121,10 +121,10 @@ impl<H: Hal> Link<H> {
                         let queue = core.quietest();
                         core.follow(op, queue, command, now);
                     }),
-                    Err(error) => self.enter(|core, now| {
-                        core.context_gone();
-                        core.release(op, Err(error), now);
-                    }),
+                    Err(failure) => {
+                        self.enter(|core, _| core.context_gone());
+                        self.conclude(*failure, op);
+                    }
                 }
             }
             Then::Diagnose(diagnosis) => {
@@ -146,10 +146,7 @@ impl<H: Hal> Link<H> {
                             let queue = core.quietest();
                             core.follow(op, queue, command, now);
                         }),
-                        Err(failure) => {
-                            let error = failed(failure);
-                            self.enter(|core, now| core.release(op, Err(error), now));
-                        }
+                        Err(failure) => self.conclude(failure, op),
                     },
                 }
                 if let Some(context) = context {
@@ -157,8 +154,8 @@ impl<H: Hal> Link<H> {
                 }
             }
             Then::Testify(testimony) => {
-                let error = failed(self.heard(*testimony, is_good));
-                self.enter(|core, now| core.release(op, Err(error), now));
+                let failure = self.heard(*testimony, is_good);
+                self.conclude(failure, op);
             }
             Then::Refill { context, pattern } => {
                 if let Pattern::Own(buffer) = pattern {
@@ -178,23 +175,21 @@ impl<H: Hal> Link<H> {
     }
 
     /// The command that fetches the exception buffer of a failed launch; its operation ends when it
-    /// is here.
+    /// is here. The report without, if that cannot be.
     fn diagnosis(
         &self,
         launched: Launched,
         failure: LaunchFailure,
         instead: Option<Error>,
         since: u64,
-    ) -> Result<Command<Box<Load<H>>>> {
+    ) -> Result<Command<Box<Load<H>>>, Box<LaunchFailure>> {
         let spare = lock(&self.reports).pop();
         let made = spare
             .map_or_else(|| self.host_buffer(EXCEPTION_BUFFER_BYTES, DeviceAccess::ReadWrite), Ok);
         let (buffer, context) = match (made, &launched.context) {
             (Ok(buffer), Some(context)) => (buffer, context),
-            (Err(error), _) => {
-                return Err(Error::Launch(Arc::new(failure.without_contexts(&error))));
-            }
-            (Ok(_), None) => return Err(Error::Launch(Arc::new(failure))),
+            (Err(error), _) => return Err(failure.without_contexts(&error).into()),
+            (Ok(_), None) => return Err(failure.into()),
         };
         let wire = Wire::DmaRead(Nodes::One(context.read_node(&buffer)));
         let diagnosis = Diagnosis { launched, buffer, failure, instead, since };
@@ -327,7 +322,7 @@ impl<H: Hal> Link<H> {
 }
 
 /// Makes the error of a launch, and logs it: the operation may have no one who asks.
-fn failed(failure: LaunchFailure) -> Error {
+pub(super) fn failed(failure: LaunchFailure) -> Error {
     let (kernel, harts) = (failure.kernel(), failure.contexts.len());
     tracing::debug!(kernel, harts, status = %failure.status, why = %failure, "launch failed");
     Error::Launch(Arc::new(failure))

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 use crate::Error;
+use crate::core_dump::CoreWriteError;
 use crate::error::debug_as_report;
 use crate::sync::{Arc, Mutex, lock};
 
@@ -37,6 +39,20 @@ pub enum StreamError {
         name: &'static str,
         /// The message of the panic.
         message: String,
+    },
+    /// A launch failed, and its [core file](crate::Launch::core_dump) is not there or not whole.
+    /// The failure itself comes with the event.
+    #[error("operation {operation} ({name}) has no complete core file at {}", path.display())]
+    NotDumped {
+        /// The operation.
+        operation: u64,
+        /// What it was.
+        name: &'static str,
+        /// Where the file was to be.
+        path: Arc<Path>,
+        /// Why.
+        #[source]
+        error: CoreWriteError,
     },
 }
 

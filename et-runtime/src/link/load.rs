@@ -1,5 +1,7 @@
 //! A command on its way: what to send, and what belongs to it until the answer.
 
+use std::path::Path;
+
 use et_devapi::msg::ops::{
     self, Body, DmaReadNode, DmaStatus, DmaWriteNode, LaunchError, LaunchPayload, LaunchStatus,
 };
@@ -166,6 +168,8 @@ pub(crate) struct Launched {
     pub(crate) stack: Option<StackArea>,
     /// If it fails, its memory is kept for a core dump.
     pub(crate) is_dumpable: bool,
+    /// If it fails, a core file is written here.
+    pub(crate) core_path: Option<Arc<Path>>,
 }
 
 impl Launched {
@@ -179,7 +183,8 @@ impl Launched {
         let failure = LaunchFailure::new(&self.kernel.program, status, error);
         let Wire::Launch(wire) = wire else { return failure };
         let LaunchWire { launch, payload } = &**wire;
-        let kept = self.is_dumpable.then(|| Kept {
+        let keeps = self.is_dumpable || self.core_path.is_some();
+        let kept = keeps.then(|| Kept {
             code: self.kernel.code.clone(),
             uses: self.uses.clone(),
             stack: self.stack.clone(),
@@ -190,6 +195,8 @@ impl Launched {
             args: launch.args.map_or(0, DeviceAddr::as_u64),
             args_bytes: payload.arguments().to_vec(),
             kept,
+            is_dumpable: self.is_dumpable,
+            core_path: self.core_path.clone(),
             ..Scene::default()
         })
     }

@@ -16,12 +16,14 @@
 //! | `errors.rs` | what failed without anyone hearing of it |
 //! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
+//! | `cores.rs` | the thread that writes core files |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
 //! | `background.rs` | the thread that drains when nothing else does |
 
 mod answer;
 mod background;
 pub(crate) mod core;
+mod cores;
 mod driver;
 mod errors;
 mod flight;
@@ -141,6 +143,7 @@ pub(crate) struct Link<H: Hal> {
     reports: Mutex<Vec<HostBuffer<H>>>,
     /// Host buffer for traces of firmware.
     messages: Mutex<Option<Arc<Lease<H>>>>,
+    cores: cores::Cores,
 }
 
 impl<H: Hal> Link<H> {
@@ -185,6 +188,7 @@ impl<H: Hal> Link<H> {
             pattern: Mutex::new(None),
             reports: Mutex::new(Vec::new()),
             messages: Mutex::new(None),
+            cores: cores::Cores::default(),
             config,
         })
     }

@@ -103,7 +103,11 @@ impl<H: Hal> Stream<H> {
             uses,
             stack: stacks,
             is_dumpable: launch.is_dumpable,
+            core_path: launch.core_path.clone(),
         };
+        if launch.core_path.is_some() {
+            link.start_writer()?;
+        }
         let then = Then::Launch(launched);
         let load = Load::new(Wire::Launch(Box::new(wire)), then);
         let fresh = link.fresh_context(self.inner.key)?;

@@ -9,6 +9,7 @@ use et_hal::ResetScope;
 
 use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict};
 use crate::Error;
+use crate::link::OpName;
 
 /// What an answer was about.
 pub(crate) enum Answer<C> {
@@ -226,6 +227,11 @@ impl<C: Load> Core<C> {
             }
             None => self.tell_if_quiet(),
         }
+    }
+
+    /// Returns what messages say of a held operation; `None` for a command of no operation.
+    pub(crate) fn name_of(&self, held: &HeldOp) -> Option<OpName> {
+        Some(self.ops.get(held.0?)?.operation.name())
     }
 
     /// Lets another command take the place of a held one.

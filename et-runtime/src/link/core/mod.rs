@@ -45,11 +45,8 @@ use super::operation::{OpKey, Operation};
 use crate::timeline::Timeline;
 use crate::{Error, Result};
 
-#[cfg(test)]
-use self::answer::HeldOp;
-
 pub(crate) use abort::Harm;
-pub(crate) use answer::{Answer, Held};
+pub(crate) use answer::{Answer, Held, HeldOp};
 pub use ready::Priority;
 use ready::Ready;
 
