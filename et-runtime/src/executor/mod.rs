@@ -40,6 +40,7 @@ mod pool;
 pub mod progress;
 #[cfg(not(feature = "unstable-handshake"))]
 mod progress;
+mod record;
 mod resident;
 mod run;
 mod stall;
@@ -53,6 +54,7 @@ pub use handle::{Run, RunFuture};
 pub use outcome::{Outcome, TaskState};
 pub use phases::{TaskPhases, TraceDetail};
 pub use pool::{CpuPool, PoolConfig};
+pub use record::{RecordError, RegionRecord, TaskRecord};
 pub use run::RunOptions;
 pub use stall::{Stall, StallCause};
 pub use trace::{RunTrace, TaskSpan};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{RunError, RunTrace, TaskFailure};
+use super::{RunError, RunTrace, TaskFailure, TaskRecord};
 use crate::graph::{Graph, TaskId};
 
 /// Where a task is. It only goes forward, in the order given here.
@@ -57,6 +57,13 @@ impl TaskState {
     }
 }
 
+impl TaskState {
+    /// Returns the state that is displayed so.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        (0..=9).map(Self::from_u8).find(|state| state.to_string() == name)
+    }
+}
+
 impl fmt::Display for TaskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -94,6 +101,7 @@ pub struct Outcome {
     pub(super) elapsed: Duration,
     pub(super) place: &'static str,
     pub(super) trace: Option<RunTrace>,
+    pub(super) records: Vec<TaskRecord>,
 }
 
 impl Outcome {
@@ -150,6 +158,14 @@ impl Outcome {
     #[must_use]
     pub fn trace(&self) -> Option<&RunTrace> {
         self.trace.as_ref()
+    }
+
+    /// Returns what tasks that were to be [recorded](crate::graph::Task::recorded) got and left, in
+    /// the order of the tasks: also of tasks that failed, were stopped at a deadline, or were not
+    /// run.
+    #[must_use]
+    pub fn records(&self) -> &[TaskRecord] {
+        &self.records
     }
 
     /// Returns the graph, as it was launched.

@@ -6,12 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::check::{check_copy, check_extra, check_regions};
+use super::copies::Copies;
 use super::hazard::{Edges, Hazards};
+use super::record::Recorded;
 use super::shape::{Accesses, Ends, Function, Kinds, Node, Reason};
 use super::span::{NONE, to_u32};
 use super::task::{Declared, Extra, Stage};
 use super::{
-    Access, CoreSet, FunctionId, GraphError, HostData, Region, Task, TaskContext, TaskError, TaskId,
+    Access, CoreSet, FunctionId, GraphError, HostData, Task, TaskContext, TaskError, TaskId,
 };
 use crate::kernel::{Kernel, MAX_ARGS};
 use crate::memory::{DeviceMemory, DeviceSlice};
@@ -47,6 +49,7 @@ pub struct GraphBuilder {
     pub(super) core_numbers: HashMap<CoreSet, u32>,
     pub(super) core_of: Vec<u32>,
     pub(super) shires: Vec<u64>,
+    pub(super) recorded: Vec<Recorded>,
     pub(super) memory: Option<Arc<DeviceMemory>>,
     pub(super) kinds: Kinds,
     pub(super) hazards: Hazards,
@@ -143,10 +146,11 @@ impl GraphBuilder {
     /// added then.
     pub fn add(&mut self, task: Task) -> Result<TaskId, GraphError> {
         let Task { function, args, mut declared, after, extra, .. } = task;
-        let extra = extra.map(|extra| *extra);
-        let stages = extra.as_ref().map_or(&[][..], |extra| &extra.stages);
-        let copies_in = stages.iter().filter(|stage| stage.is_in).count();
-        let id = self.next_id(copies_in, 1 + stages.len() - copies_in)?;
+        let mut extra = extra.map(|extra| *extra);
+        let copies = extra.as_mut().map_or_else(Copies::default, |extra| {
+            Copies::new(std::mem::take(&mut extra.stages), extra.is_recorded, &mut declared)
+        });
+        let id = self.next_id(copies.before.len(), 1 + copies.after.len())?;
         self.check_function(id, function, args.len())?;
         if let Some(&unknown) = after.iter().find(|task| task.index() >= self.len()) {
             return Err(self.unknown(unknown));
@@ -154,46 +158,34 @@ impl GraphBuilder {
         if let Some(extra) = &extra {
             check_extra(id, extra)?;
         }
+        copies.all().try_for_each(|copy| check_copy(id, &copy.data, &copy.slice))?;
         check_regions(id, &declared)?;
         let buffers = declared.iter().filter_map(|declared| declared.region.device());
-        let memory = self.check_memory(
-            id,
-            function,
-            buffers.chain(stages.iter().map(|stage| &stage.slice)),
-        )?;
+        let copied = copies.all().map(|copy| &copy.slice);
+        let memory = self.check_memory(id, function, buffers.chain(copied))?;
         let words = self.words.len() + args.len().div_ceil(8);
         GraphError::check_count("words of arguments", words, MAX)?;
-        let accesses = self.accesses.spans.len() + declared.len() + 3 * stages.len();
+        let accesses = self.accesses.spans.len() + declared.len() + 2 * copies.all().count();
         GraphError::check_count("declared regions", accesses, MAX)?;
 
         // Nothing after this is refused for what it is.
         if self.memory.is_none() {
             self.memory = memory.map(Arc::clone);
         }
-        for Stage { data, slice, .. } in stages.iter().filter(|stage| stage.is_in) {
-            self.push_copy(data, slice, true)?;
-            declared.push(Declared::new(slice, Access::Read));
+        for Stage { data, slice, is_in } in &copies.before {
+            self.push_copy(data, slice, *is_in)?;
         }
-        for Stage { slice, .. } in stages.iter().filter(|stage| !stage.is_in) {
-            let is_write = |declared: &Declared| {
-                declared.access.writes()
-                    && declared.region.device().is_some_and(|other| other.overlaps(slice))
-            };
-            if !declared.iter().any(is_write) {
-                declared.push(Declared::new(slice, Access::Write));
-            }
-        }
-        let copies = id.0 - to_u32(copies_in)..id.0;
-        for before in copies.chain(after.into_iter().map(|task| task.0)) {
+        let before = id.0 - to_u32(copies.before.len())..id.0;
+        for before in before.chain(after.into_iter().map(|task| task.0)) {
             self.edges.push(before, id.0, Reason::EXPLICIT);
         }
         self.push(function.0, args.as_bytes(), &declared)?;
-        for Stage { data, slice, .. } in stages.iter().filter(|stage| !stage.is_in) {
-            self.edges.push(id.0, id.0 + 1, Reason::EXPLICIT);
-            self.push_copy(data, slice, false)?;
+        for Stage { data, slice, is_in } in &copies.after {
+            self.edges.push(id.0, to_u32(self.len()), Reason::EXPLICIT);
+            self.push_copy(data, slice, *is_in)?;
         }
         if let Some(extra) = extra {
-            self.set_extra(id, extra);
+            self.set_extra(id, &copies, extra);
         }
         Ok(id)
     }
@@ -361,7 +353,10 @@ impl GraphBuilder {
         }
     }
 
-    fn set_extra(&mut self, task: TaskId, extra: Extra) {
+    fn set_extra(&mut self, task: TaskId, copies: &Copies, extra: Extra) {
+        if extra.is_recorded {
+            self.recorded.push(copies.recorded(task.0));
+        }
         if let Some(name) = extra.name {
             self.names.push((task.0, name));
         }
@@ -377,12 +372,6 @@ impl GraphBuilder {
             self.shires.resize(task.index(), 0);
             self.shires.push(mask);
         }
-    }
-}
-
-impl Declared {
-    fn new(region: impl Into<Region>, access: Access) -> Self {
-        Self { region: region.into(), access, word: None }
     }
 }
 

@@ -34,6 +34,7 @@ impl GraphBuilder {
             core_sets: self.core_sets,
             core_of: self.core_of,
             shires: self.shires,
+            recorded: self.recorded,
             memory: self.memory,
             kinds: self.kinds,
             is_forward,

@@ -40,6 +40,7 @@
 
 mod builder;
 mod check;
+mod copies;
 mod core_set;
 mod error;
 mod export;
@@ -52,6 +53,7 @@ mod intervals;
 mod order;
 mod patch;
 mod query;
+mod record;
 mod region;
 mod shape;
 mod span;
@@ -67,4 +69,5 @@ pub use region::{Access, HostData, Region, Resource};
 pub use shape::Graph;
 pub use task::Task;
 
+pub(crate) use record::{Recorded, RecordedRegion};
 pub(crate) use shape::Work;

@@ -187,6 +187,7 @@ impl Shape {
         self.core_sets.shrink_to_fit();
         self.core_of.shrink_to_fit();
         self.shires.shrink_to_fit();
+        self.recorded.shrink_to_fit();
     }
 }
 

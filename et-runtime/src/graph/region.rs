@@ -142,7 +142,7 @@ impl Access {
         !matches!(self, Self::Read)
     }
 
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::footprint::Footprint;
 use super::function::HostFunction;
+use super::record::Recorded;
 use super::span::{NONE, Span};
 use super::{Access, CoreSet, HostData, Region};
 use crate::kernel::Kernel;
@@ -144,6 +145,8 @@ pub(super) struct Shape {
     pub(super) core_of: Vec<u32>,
     /// Shire mask of each task, or 0; ends with the last task that has one.
     pub(super) shires: Vec<u64>,
+    /// Tasks that are recorded.
+    pub(super) recorded: Vec<Recorded>,
     pub(super) memory: Option<Arc<DeviceMemory>>,
     pub(super) kinds: Kinds,
     /// Whether every edge leads to a later task.
@@ -235,6 +238,8 @@ impl Graph {
             + shape.core_sets.iter().map(CoreSet::heap_bytes).sum::<usize>()
             + bytes(&shape.core_of)
             + bytes(&shape.shires)
+            + bytes(&shape.recorded)
+            + shape.recorded.iter().map(|recorded| bytes(&recorded.regions)).sum::<usize>()
             + bytes(&places.keep)
             + bytes(&places.spans)
             + bytes(&places.span_space)
@@ -317,6 +322,11 @@ impl<'a> View<'a> {
     /// Returns the shires the task asked for.
     pub(crate) fn shires(self, task: u32) -> Option<u64> {
         self.shape.shires.get(task as usize).copied().filter(|&mask| mask != 0)
+    }
+
+    /// Returns the tasks that are recorded, and by which copies.
+    pub(crate) fn recorded(self) -> &'a [Recorded] {
+        &self.shape.recorded
     }
 
     /// Returns the memory that all buffers and kernels of the graph are in; `None` if it has

@@ -29,6 +29,7 @@ pub(super) struct Extra {
     pub(super) cores: Option<CoreSet>,
     pub(super) shires: Option<u64>,
     pub(super) stages: Vec<Stage>,
+    pub(super) is_recorded: bool,
 }
 
 /// A region with its use.
@@ -38,6 +39,12 @@ pub(super) struct Declared {
     pub(super) access: Access,
     /// Word of the arguments that holds the region's address.
     pub(super) word: Option<u32>,
+}
+
+impl Declared {
+    pub(super) fn new(region: impl Into<Region>, access: Access) -> Self {
+        Self { region: region.into(), access, word: None }
+    }
 }
 
 /// A copy that comes with a task.
@@ -178,6 +185,20 @@ impl Task {
     /// Runs the kernel on these shires only, where tasks become launches.
     pub fn shires(mut self, mask: u64) -> Self {
         self.extra().shires = Some(mask);
+        self
+    }
+
+    /// Records the task, for debugging: its arguments, each region of device memory that it reads
+    /// as it is before the task, and each that it writes as it is after it.
+    /// [`Outcome::records`](crate::executor::Outcome::records) has them.
+    ///
+    /// Copies from the device do that, which are tasks of their own, before and after this one. So
+    /// the task runs where it would without, but the place
+    /// [`Resident`](crate::executor::Place::Resident) does not take such graphs; launches of the
+    /// graph follow one another; and host memory of the size of the regions is kept with it. Host
+    /// data and [`Resource`](super::Resource)s are not recorded.
+    pub fn recorded(mut self) -> Self {
+        self.extra().is_recorded = true;
         self
     }
 

@@ -324,6 +324,37 @@ fn a_graph_computes_the_same_with_caches() {
 }
 
 #[test]
+fn a_graph_records_the_tasks_that_are_asked_for() {
+    let (_folder, path) = formula();
+    let (file, records) = (path("graph.json").display().to_string(), path("records"));
+    let folder = records.display().to_string();
+    let graph = |options: &[&str]| et(&[&["graph", &file, "--record", &folder], options].concat());
+    let files = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    let output = graph(&["--record-task", "f"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let [name] = &files(&records)[..] else { panic!("{:?}", files(&records)) };
+    assert!(name.ends_with("-f"), "{name}");
+    let record = records.join(name);
+    assert_eq!(files(&record), ["0.before", "1.before", "2.after", "record.json"]);
+    let f = std::fs::read(path("f.npy")).unwrap();
+    assert!(f.ends_with(&std::fs::read(record.join("2.after")).unwrap()));
+    let index: Value =
+        serde_json::from_slice(&std::fs::read(record.join("record.json")).unwrap()).unwrap();
+    assert_eq!((&index["function"], &index["state"]), (&"mul".into(), &"complete".into()));
+
+    std::fs::remove_dir_all(&records).unwrap();
+    assert!(graph(&["--place", "cores"]).status.success());
+    assert_eq!(files(&records).len(), 4);
+    let unknown = graph(&["--record-task", "g"]);
+    assert!(text(&unknown.stderr).contains("no task \"g\""), "{}", text(&unknown.stderr));
+}
+
+#[test]
 fn a_graph_is_drawn_without_being_run() {
     let (_folder, path) = formula();
     let (file, dot) = (path("graph.json").display().to_string(), path("graph.dot"));

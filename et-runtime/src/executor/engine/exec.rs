@@ -8,6 +8,7 @@ use crate::executor::ids::{RunId, count};
 use crate::executor::outcome::Cut;
 use crate::executor::place::{Ended, Ending};
 use crate::executor::progress::Progress;
+use crate::executor::record::TaskRecord;
 use crate::executor::run::RunShared;
 use crate::executor::trace::Recorder;
 use crate::executor::{Outcome, TaskFailure, TaskSpan};
@@ -145,6 +146,7 @@ impl Exec {
             elapsed: now.saturating_sub(run.launched),
             place: run.route.name(&run.graph),
             trace: recorder.map(Recorder::finish),
+            records: TaskRecord::of(&run),
         }
     }
 }

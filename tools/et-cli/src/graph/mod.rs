@@ -46,6 +46,13 @@ pub(crate) struct Args {
     /// wait and how many workers are idle meanwhile.
     #[arg(long, value_enum, default_value_t, requires = "profile")]
     detail: Detail,
+    /// Folder for records of tasks in the last run, one folder each: arguments, what their buffers
+    /// had before the task, and after it. Such a graph does not run at the place resident.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "dot")]
+    record: Option<PathBuf>,
+    /// Names of the tasks to record; all tasks by default.
+    #[arg(long, value_name = "NAME", requires = "record")]
+    record_task: Vec<String>,
     /// Writes the graph for Graphviz, to a file or standard output, and does not run it.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     dot: Option<PathBuf>,
@@ -84,8 +91,10 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         options = options.deadline(Duration::try_from_secs_f64(seconds).context("bad deadline")?);
     }
     let mut spec = Spec::read(&args.file)?;
+    let recorded = recorded(args, &spec)?;
     let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
-    let built = build(&device, &spec).with_context(|| format!("in {}", args.file.display()))?;
+    let built =
+        build(&device, &spec, &recorded).with_context(|| format!("in {}", args.file.display()))?;
     if let Some(path) = &args.dot {
         device.close();
         return write_dot(&built.graph, path, format);
@@ -114,6 +123,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
         outcome.write_chrome_json_with(args.detail.into(), &mut BufWriter::new(file))?;
     }
+    if let Some(folder) = &args.record {
+        save_records(&outcome, folder, format)?;
+    }
     let mut written = Vec::new();
     if outcome.is_success() {
         let outputs = spec.outputs.iter().map(|(buffer, _)| built.buffers[*buffer].len_bytes());
@@ -132,8 +144,38 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     report.print(args.profile.as_deref(), format)
 }
 
+/// Which tasks are to be recorded, in the order of the file.
+fn recorded(args: &Args, spec: &Spec) -> anyhow::Result<Vec<bool>> {
+    let named = |name: &String| spec.tasks.iter().any(|task| task.name.as_ref() == Some(name));
+    if let Some(unknown) = args.record_task.iter().find(|name| !named(name)) {
+        anyhow::bail!("--record-task: no task \"{unknown}\"");
+    }
+    let is_recorded = |task: &spec::Task| {
+        let is_named = task.name.as_ref().is_some_and(|name| args.record_task.contains(name));
+        args.record.is_some() && (args.record_task.is_empty() || is_named)
+    };
+    Ok(spec.tasks.iter().map(is_recorded).collect())
+}
+
+/// Writes the records of a run, each to a folder that has the number of the task, and its name as
+/// far as file names can have it.
+fn save_records(outcome: &Outcome, folder: &Path, format: Format) -> anyhow::Result<()> {
+    for record in outcome.records() {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let name = record.name.as_deref().unwrap_or(&record.function);
+        let name = name.replace(|letter| !is_plain(letter), "_");
+        let path = folder.join(format!("{}-{name}", record.task));
+        record.save(&path).with_context(|| format!("writing {}", path.display()))?;
+    }
+    if format == Format::Text {
+        let (count, path) = (outcome.records().len(), folder.display());
+        eprintln!("{count} tasks recorded in {path}");
+    }
+    Ok(())
+}
+
 /// Loads the kernels, makes the buffers and adds the tasks.
-fn build(device: &Device, spec: &Spec) -> anyhow::Result<Built> {
+fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Built> {
     let mut builder = GraphBuilder::new();
     let kernels = spec.kernels.iter().map(|(name, elf)| {
         let kernel = device.load_kernel(name, elf);
@@ -147,7 +189,7 @@ fn build(device: &Device, spec: &Spec) -> anyhow::Result<Built> {
     let buffers = buffers.collect::<anyhow::Result<Vec<_>>>()?;
 
     let mut ids = Vec::new();
-    for task in &spec.tasks {
+    for (task, is_recorded) in spec.tasks.iter().zip(recorded) {
         let described = describe(task, &buffers).and_then(|(args, declared)| {
             let mut described = Task::new(kernels[task.kernel]).args(args);
             for (access, slice) in declared {
@@ -165,6 +207,9 @@ fn build(device: &Device, spec: &Spec) -> anyhow::Result<Built> {
             }
             if let Some(mask) = task.shires {
                 described = described.shires(mask);
+            }
+            if *is_recorded {
+                described = described.recorded();
             }
             Ok(builder.add(described)?)
         });
