@@ -8,7 +8,7 @@ use et_devapi::msg::ops::{DmaStatus, Version};
 use et_hal::{DeviceAccess, DeviceAddr, ErrorKind, ResetScope, Resource};
 
 use crate::kernel::{ElfError, LaunchFailure};
-use crate::memory::AllocError;
+use crate::memory::{AllocError, UsageError};
 
 /// Result of the runtime's functions.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -113,6 +113,9 @@ pub enum Error {
         /// What the buffer was allocated for.
         access: DeviceAccess,
     },
+    /// A buffer of the device is not for this. See [`Device::alloc_with`](crate::Device::alloc_with).
+    #[error(transparent)]
+    Usage(Box<UsageError>),
     /// The buffer belongs to another device, or to the time before a reset.
     #[error("the buffer belongs to another device")]
     ForeignBuffer,
@@ -395,7 +398,7 @@ impl Error {
             }
             Self::OutOfRange { .. } => ErrorKind::OutOfBounds,
             Self::Misaligned { .. } => ErrorKind::Misaligned,
-            Self::Access { .. } => ErrorKind::Permission,
+            Self::Access { .. } | Self::Usage(_) => ErrorKind::Permission,
             Self::ArgumentsTooLarge { .. } => ErrorKind::TooLarge,
             Self::KernelInUse { .. } => ErrorKind::Busy,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
@@ -442,6 +445,8 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
+    use crate::graph::Access;
+    use crate::memory::User;
 
     /// One of each variant, the kind it must have, and what its message must name.
     fn all() -> Vec<(Error, ErrorKind, &'static str)> {
@@ -451,7 +456,8 @@ mod tests {
         let why: Arc<str> = "seen".into();
         let scope = ResetScope::Compute;
         let timeout = Error::Timeout { op: "read", after: Duration::from_secs(1) };
-        let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0 };
+        let holders = Vec::new();
+        let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0, holders };
         let version = Version { major: 3, minor: 0, patch: 0 };
         let elf =
             |name: &str| LoadError::Elf { name: name.into(), source: ElfError::NotElf.into() };
@@ -492,6 +498,19 @@ mod tests {
                 ErrorKind::Permission,
                 "copy to x",
             ),
+            (
+                Error::Usage(Box::new(UsageError {
+                    op: "fill",
+                    tag: Some("weights".into()),
+                    address: addr,
+                    len_bytes: 8,
+                    user: User::Host,
+                    wanted: Access::Write,
+                    allowed: Some(Access::Read),
+                })),
+                ErrorKind::Permission,
+                "fill needs write access to \"weights\", 8 bytes at",
+            ),
             (Error::Overlap { src: addr, dst: addr, len: 5 }, ErrorKind::Invalid, "5 bytes"),
             (Error::LengthMismatch { from: 6, to: 7 }, ErrorKind::Invalid, "6 bytes"),
             (Error::ForeignBuffer, ErrorKind::Invalid, "buffer"),
@@ -530,7 +549,8 @@ mod tests {
 
     #[test]
     fn a_main_that_returns_an_error_prints_its_causes() {
-        let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0 };
+        let holders = Vec::new();
+        let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0, holders };
         let message = memory.to_string();
         let name = "add".into();
         let error = Error::Load(LoadError::Device { name, source: Box::new(memory.into()) });

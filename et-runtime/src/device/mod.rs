@@ -26,7 +26,7 @@ use crate::kernel::{
 use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
 use crate::management::Management;
-use crate::memory::{DeviceBuffer, HostBuffer, ImportError, MemoryStats};
+use crate::memory::{BufferOptions, DeviceBuffer, HostBuffer, ImportError, MemoryStats, TagStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::{Stream, StreamOptions};
@@ -148,10 +148,28 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// As [`alloc`](Device::alloc).
     pub fn alloc_aligned(&self, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {
+        self.alloc_with(len_bytes, &BufferOptions::new().align(align))
+    }
+
+    /// Allocates device memory for a use: what launches, tasks, copies and fills are not allowed to
+    /// do with it is refused with [`Error::Usage`] before anything is sent. That is checked by the
+    /// host; a kernel that writes to what it may only read is found by a device that
+    /// [checks memory](et_hal::Hal::watch_memory).
+    ///
+    /// # Errors
+    /// As [`alloc`](Device::alloc).
+    pub fn alloc_with(&self, len_bytes: u64, options: &BufferOptions) -> Result<DeviceBuffer> {
         if let Some(error) = self.link.refusal() {
             return Err(error);
         }
-        self.link.memory.alloc(len_bytes, align)
+        self.link.memory.alloc_with(len_bytes, options)
+    }
+
+    /// Returns the memory of buffers that have a [tag](BufferOptions::tag), by tag, most bytes
+    /// first. Kernels that are loaded have the tag `kernels`.
+    #[must_use]
+    pub fn memory_by_tag(&self) -> Vec<TagStats> {
+        self.link.memory.by_tag()
     }
 
     /// Returns how much device memory is used and free.
@@ -326,7 +344,8 @@ impl<H: Hal> Device<H> {
             return Ok((image, event));
         }
         let align = layout.align_bytes().max(4096);
-        let code = self.alloc_aligned(layout.span_bytes(), align)?;
+        let options = BufferOptions::new().align(align).tag("kernels");
+        let code = self.alloc_with(layout.span_bytes(), &options)?;
         for part in layout.read_only() {
             let addr = DeviceAddr::new(code.addr().as_u64() + part.start);
             self.link.memory.read_only(addr, part.end - part.start);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::check::{check_copy, check_extra, check_regions};
+use super::check::{check_extra, check_regions, check_stage, check_usage};
 use super::copies::Copies;
 use super::hazard::{Edges, Hazards};
 use super::record::Recorded;
@@ -16,7 +16,7 @@ use super::{
     Access, CoreSet, FunctionId, GraphError, HostData, Task, TaskContext, TaskError, TaskId,
 };
 use crate::kernel::{Kernel, MAX_ARGS};
-use crate::memory::{DeviceMemory, DeviceSlice};
+use crate::memory::{DeviceMemory, DeviceSlice, User};
 
 /// Most of anything: indices are 32 bits, and one value means "none".
 pub(super) const MAX: u32 = u32::MAX - 1;
@@ -142,8 +142,8 @@ impl GraphBuilder {
     /// [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
     /// [`KernelOfAnotherDevice`](GraphError::KernelOfAnotherDevice),
     /// [`CopyLength`](GraphError::CopyLength), [`EmptyCoreSet`](GraphError::EmptyCoreSet),
-    /// [`EmptyShireMask`](GraphError::EmptyShireMask), [`TooMany`](GraphError::TooMany); nothing is
-    /// added then.
+    /// [`EmptyShireMask`](GraphError::EmptyShireMask), [`Usage`](GraphError::Usage),
+    /// [`TooMany`](GraphError::TooMany); nothing is added then.
     pub fn add(&mut self, task: Task) -> Result<TaskId, GraphError> {
         let Task { function, args, mut declared, after, extra, .. } = task;
         let mut extra = extra.map(|extra| *extra);
@@ -158,8 +158,14 @@ impl GraphBuilder {
         if let Some(extra) = &extra {
             check_extra(id, extra)?;
         }
-        copies.all().try_for_each(|copy| check_copy(id, &copy.data, &copy.slice))?;
+        copies.all().try_for_each(|copy| check_stage(id, copy))?;
         check_regions(id, &declared)?;
+        if matches!(self.known_function(function)?, Function::Kernel(_)) {
+            for Declared { region, access, .. } in &declared {
+                let Some(slice) = region.device() else { continue };
+                check_usage(id, User::Kernels, slice, *access)?;
+            }
+        }
         let buffers = declared.iter().filter_map(|declared| declared.region.device());
         let copied = copies.all().map(|copy| &copy.slice);
         let memory = self.check_memory(id, function, buffers.chain(copied))?;
@@ -207,7 +213,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// [`GraphError::CopyLength`], [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
-    /// [`TooMany`](GraphError::TooMany).
+    /// [`Usage`](GraphError::Usage), [`TooMany`](GraphError::TooMany).
     pub fn copy_in(
         &mut self,
         from: &HostData,
@@ -253,7 +259,7 @@ impl GraphBuilder {
         is_in: bool,
     ) -> Result<TaskId, GraphError> {
         let id = self.next_id(0, 1)?;
-        check_copy(id, data, slice)?;
+        check_stage(id, &Stage { is_in, data: data.clone(), slice: slice.clone() })?;
         let no_function = FunctionId(NONE);
         let memory = self.check_memory(id, no_function, [slice].into_iter())?.map(Arc::clone);
         GraphError::check_count("declared regions", self.accesses.spans.len() + 2, MAX)?;

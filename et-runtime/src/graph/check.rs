@@ -1,8 +1,8 @@
 //! What is refused of a task, whatever the graph is.
 
-use super::task::{Declared, Extra};
-use super::{CoreSet, GraphError, HostData, TaskId};
-use crate::memory::DeviceSlice;
+use super::task::{Declared, Extra, Stage};
+use super::{Access, CoreSet, GraphError, HostData, TaskId};
+use crate::memory::{DeviceSlice, User};
 
 pub(super) fn check_extra(task: TaskId, extra: &Extra) -> Result<(), GraphError> {
     if extra.cores.as_ref().is_some_and(CoreSet::is_empty) {
@@ -21,6 +21,29 @@ pub(super) fn check_copy(
 ) -> Result<(), GraphError> {
     let (host, device) = (data.len() as u64, slice.len_bytes());
     if host == device { Ok(()) } else { Err(GraphError::CopyLength { task, host, device }) }
+}
+
+/// The same, and that the host may use the device's side.
+pub(super) fn check_stage(task: TaskId, stage: &Stage) -> Result<(), GraphError> {
+    check_copy(task, &stage.data, &stage.slice)?;
+    let access = if stage.is_in { Access::Write } else { Access::Read };
+    check_usage(task, User::Host, &stage.slice, access)
+}
+
+/// Checks that `user` may use a region as a task does.
+pub(super) fn check_usage(
+    task: TaskId,
+    user: User,
+    slice: &DeviceSlice,
+    access: Access,
+) -> Result<(), GraphError> {
+    let op = match user {
+        User::Kernels => "a kernel",
+        User::Host => "a copy",
+    };
+    slice
+        .check_usage(user, access, op)
+        .map_err(|error| GraphError::Usage { task, error: Box::new(error) })
 }
 
 pub(super) fn check_regions(task: TaskId, declared: &[Declared]) -> Result<(), GraphError> {

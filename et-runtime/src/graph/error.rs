@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::{FunctionId, TaskId};
+use crate::memory::UsageError;
 
 /// A description of a graph that cannot be right, or a patch that does not fit.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -142,6 +143,16 @@ pub enum GraphError {
     EmptyShireMask {
         /// The task it would have become.
         task: TaskId,
+    },
+    /// A buffer is not for what a task does with it. See
+    /// [`Device::alloc_with`](crate::Device::alloc_with).
+    #[error("{task} may not use a buffer that it declares")]
+    Usage {
+        /// The task.
+        task: TaskId,
+        /// What it wants, and what is allowed.
+        #[source]
+        error: Box<UsageError>,
     },
     /// More than the storage can count.
     #[error("{count} {what} are more than the {max} that a graph can hold")]

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::shape::{Ends, Function, Places};
+use super::check::check_usage;
+use super::shape::{Ends, Function, Places, Work};
 use super::span::{NONE, Span, to_u32};
 use super::{Graph, GraphError, HostData, Region, TaskId};
 use crate::kernel::KernelArgs;
-use crate::memory::DeviceSlice;
+use crate::memory::{DeviceSlice, User};
 
 impl Graph {
     /// Begins a patch: the same tasks and edges, with other arguments, buffers or data.
@@ -59,7 +60,7 @@ impl Patch {
     /// [`AddressMismatch`](GraphError::AddressMismatch);
     /// [`RebindLength`](GraphError::RebindLength), [`RebindUnused`](GraphError::RebindUnused),
     /// [`RebindSplits`](GraphError::RebindSplits), [`RebindOverlaps`](GraphError::RebindOverlaps),
-    /// [`RebindToAnotherDevice`](GraphError::RebindToAnotherDevice);
+    /// [`RebindToAnotherDevice`](GraphError::RebindToAnotherDevice), [`Usage`](GraphError::Usage);
     /// [`NotACopy`](GraphError::NotACopy), [`CopyLength`](GraphError::CopyLength),
     /// [`DataInUse`](GraphError::DataInUse).
     pub fn build(self) -> Result<Graph, GraphError> {
@@ -225,6 +226,7 @@ impl Moves {
             return Err(GraphError::RebindUnused { old: self.moves[unused].0.clone() });
         }
         check_overlaps(graph, places, &groups)?;
+        self.check_usage(graph, &groups, places)?;
         for Ends { device, .. } in copies {
             let Range { start, end } = bounds(device);
             if let Some(number) = self.find(Span { start, end })? {
@@ -234,6 +236,32 @@ impl Moves {
             }
         }
         self.move_words(graph, words, places, &groups);
+        Ok(())
+    }
+
+    /// Checks that what moved may be used where it is now.
+    fn check_usage(
+        &self,
+        graph: &Graph,
+        groups: &[usize],
+        places: &Places,
+    ) -> Result<(), GraphError> {
+        let accesses = &graph.shape.accesses;
+        for task in graph.tasks() {
+            let user = match graph.view().work(task.0) {
+                Work::Host(_) => continue,
+                Work::Kernel(_) => User::Kernels,
+                Work::CopyIn { .. } | Work::CopyOut { .. } => User::Host,
+            };
+            for at in graph.view().access_range(task.0) {
+                let span = accesses.spans[at] as usize;
+                let Some(number) = groups[span].checked_sub(1) else { continue };
+                let (new, Span { start, end }) = (&self.moves[number].1, places.spans[span]);
+                let base = new.addr().as_u64();
+                let part = new.slice(start - base..end - base).expect("moved into it");
+                check_usage(task, user, &part, accesses.access(at))?;
+            }
+        }
         Ok(())
     }
 

@@ -142,6 +142,11 @@ impl Access {
         !matches!(self, Self::Read)
     }
 
+    /// Returns `true` if who has this access may use it so.
+    pub(crate) const fn permits(self, wanted: Self) -> bool {
+        (self.reads() || !wanted.reads()) && (self.writes() || !wanted.writes())
+    }
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

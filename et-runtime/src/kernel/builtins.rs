@@ -1,6 +1,7 @@
 //! Kernels that the runtime brings along.
 
 use super::{Kernel, Launch, Module};
+use crate::graph::Access;
 use crate::memory::DeviceSlice;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -86,7 +87,7 @@ impl Builtins {
         if len != 0 && from.overlaps(&to) {
             return Err(Error::Overlap { src: from.addr(), dst: to.addr(), len });
         }
-        Ok(Launch::new(&self.kernel("copy")?).buffer(to).u64(len).buffer(from))
+        Ok(Launch::new(&self.kernel("copy")?).output(to).u64(len).input(from))
     }
 
     /// Prepares a fill of device memory, as [`Stream::fill_pattern`](crate::Stream::fill_pattern)
@@ -100,7 +101,9 @@ impl Builtins {
         let len = to.len_bytes();
         let pattern = pattern.repeat(16 / pattern.len());
         let args = super::KernelArgs::new().addr(to.addr()).u64(len).bytes(&pattern, 1);
-        Ok(Launch::new(&self.kernel("fill")?).args(args).keep(to))
+        let mut launch = Launch::new(&self.kernel("fill")?).args(args).keep(to);
+        launch.declared.push((0, Access::Write));
+        Ok(launch)
     }
 }
 

@@ -9,6 +9,7 @@ use et_devapi::msg::ops::{MAX_LAUNCH_PAYLOAD, StackConfig, TraceConfig};
 use et_hal::DeviceAddr;
 
 use super::{Kernel, KernelArgs};
+use crate::graph::Access;
 use crate::memory::DeviceSlice;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -41,6 +42,8 @@ pub struct Launch {
     pub(crate) kernel: Kernel,
     pub(crate) args: KernelArgs,
     pub(crate) uses: Vec<DeviceSlice>,
+    /// Which of these it uses how, as far as that was said.
+    pub(crate) declared: Vec<(usize, Access)>,
     pub(crate) shire_mask: Option<u64>,
     pub(crate) flush_l3: bool,
     pub(crate) stack_bytes: Option<u64>,
@@ -56,6 +59,7 @@ impl Launch {
             kernel: kernel.clone(),
             args: KernelArgs::new(),
             uses: Vec::new(),
+            declared: Vec::new(),
             shire_mask: None,
             flush_l3: false,
             stack_bytes: None,
@@ -72,6 +76,27 @@ impl Launch {
         self.args = self.args.addr(slice.addr());
         self.uses.push(slice);
         self
+    }
+
+    fn declare(mut self, buffer: DeviceSlice, access: Access) -> Self {
+        self.declared.push((self.uses.len(), access));
+        self.buffer(buffer)
+    }
+
+    /// Adds a buffer as [`buffer`](Self::buffer) does, and says that the kernel reads it only. A
+    /// buffer that kernels may not [use so](crate::Device::alloc_with) is refused by the launch.
+    pub fn input(self, buffer: impl Into<DeviceSlice>) -> Self {
+        self.declare(buffer.into(), Access::Read)
+    }
+
+    /// The same, for a buffer that the kernel writes only.
+    pub fn output(self, buffer: impl Into<DeviceSlice>) -> Self {
+        self.declare(buffer.into(), Access::Write)
+    }
+
+    /// The same, for a buffer that the kernel reads and writes.
+    pub fn in_out(self, buffer: impl Into<DeviceSlice>) -> Self {
+        self.declare(buffer.into(), Access::Update)
     }
 
     /// Adds a scalar to the arguments, at its natural alignment, as C does.

@@ -11,6 +11,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use et_hal::DeviceAddr;
 use thiserror::Error;
 
+use super::usage::{TagStats, list};
+
 /// Unit of all sizes and the least alignment, in bytes: a cache line of the device.
 pub(super) const GRANULE_BYTES: u64 = 64;
 /// More granules do not fit the 32-bit positions; the last value marks "none".
@@ -47,7 +49,8 @@ pub enum AllocError {
     },
     /// No free block is large enough at this alignment.
     #[error(
-        "out of device memory: {asked} bytes aligned to {align} do not fit; {free} bytes are free, the largest block has {largest}"
+        "out of device memory: {asked} bytes aligned to {align} do not fit; {free} bytes are free, the largest block has {largest}{}",
+        list(holders)
     )]
     OutOfMemory {
         /// Bytes asked for.
@@ -58,6 +61,8 @@ pub enum AllocError {
         free: u64,
         /// Bytes of the largest free block, whatever its alignment.
         largest: u64,
+        /// Who has the memory, as far as buffers have tags: most bytes first.
+        holders: Vec<TagStats>,
     },
     /// No live allocation starts at the address.
     #[error("no allocation starts at {addr}")]
@@ -245,6 +250,7 @@ impl Allocator {
                 align,
                 free: bytes(self.total - self.used),
                 largest: bytes(self.largest_free()),
+                holders: Vec::new(),
             });
         };
         let start = self.carve(node, pad, len);

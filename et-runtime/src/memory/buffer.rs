@@ -1,5 +1,6 @@
 //! Buffers in device memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::time::Duration;
@@ -7,9 +8,11 @@ use std::time::Duration;
 use et_hal::{DeviceAddr, MemoryWatch, WatchedBuffer};
 
 use super::allocator::Block;
+use super::usage::{BufferOptions, Limits, TagStats, Usage, UsageError, User};
 use super::watched::Watched;
 use super::{AllocError, Allocator, MemoryStats};
 use crate::clock::Clock;
+use crate::graph::Access;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 
@@ -20,6 +23,8 @@ pub(crate) struct DeviceMemory {
 
 struct Books {
     allocator: Allocator,
+    /// Bytes and number of live buffers.
+    tags: BTreeMap<Arc<str>, (u64, u64)>,
     /// Present if the device checks what kernels access.
     watched: Option<Watched>,
     /// Present while the profiler records.
@@ -62,6 +67,17 @@ impl Books {
         }
     }
 
+    fn by_tag(&self) -> Vec<TagStats> {
+        let stats = |(tag, (used_bytes, buffers)): (&Arc<str>, &(u64, u64))| TagStats {
+            tag: Arc::clone(tag),
+            used_bytes: *used_bytes,
+            buffers: *buffers,
+        };
+        let mut tags: Vec<_> = self.tags.iter().map(stats).collect();
+        tags.sort_by_key(|stats| std::cmp::Reverse(stats.used_bytes));
+        tags
+    }
+
     fn note(&mut self) {
         let hidden = self.watched.as_ref().map_or(0, |watched| watched.hidden_bytes);
         let used_bytes = self.allocator.used_bytes() - hidden;
@@ -88,20 +104,50 @@ impl DeviceMemory {
         watch: Option<Box<dyn MemoryWatch>>,
     ) -> Result<Arc<Self>, AllocError> {
         let watched = watch.map(|watch| Watched::new(watch, len_bytes));
-        let books = Books { allocator: Allocator::new(base, len_bytes)?, watched, log: None };
+        let books = Books {
+            allocator: Allocator::new(base, len_bytes)?,
+            watched,
+            log: None,
+            tags: BTreeMap::new(),
+        };
         Ok(Arc::new(Self { books: Mutex::new(books) }))
     }
 
     pub(crate) fn alloc(self: &Arc<Self>, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {
+        self.alloc_with(len_bytes, &BufferOptions::new().align(align))
+    }
+
+    pub(crate) fn alloc_with(
+        self: &Arc<Self>,
+        len_bytes: u64,
+        options: &BufferOptions,
+    ) -> Result<DeviceBuffer> {
+        let BufferOptions { align, usage, tag } = options;
         let mut books = self.lock();
-        let block = books.alloc(len_bytes, align)?;
+        let block = match books.alloc(len_bytes, *align) {
+            Err(AllocError::OutOfMemory { asked, align, free, largest, .. }) => {
+                let holders = books.by_tag();
+                return Err(AllocError::OutOfMemory { asked, align, free, largest, holders }.into());
+            }
+            made => made?,
+        };
         books.note();
+        if let Some(tag) = tag {
+            let (bytes, buffers) = books.tags.entry(Arc::clone(tag)).or_default();
+            (*bytes, *buffers) = (*bytes + len_bytes, *buffers + 1);
+        }
+        if let (Some(watched), Access::Read) = (&books.watched, usage.kernels) {
+            watched.watch.read_only(block.addr, len_bytes);
+        }
         drop(books);
         let allocation = Allocation {
             memory: Arc::clone(self),
             addr: block.addr,
             len_bytes,
             block_bytes: block.len_bytes,
+            usage: *usage,
+            tag: tag.clone(),
+            limits: Limits::default(),
         };
         Ok(DeviceBuffer { allocation: Arc::new(allocation) })
     }
@@ -113,6 +159,11 @@ impl DeviceMemory {
             None => allocator.stats(),
             Some(watched) => watched.stats(allocator),
         }
+    }
+
+    /// Returns the memory of each tag, most bytes first.
+    pub(crate) fn by_tag(&self) -> Vec<TagStats> {
+        self.lock().by_tag()
     }
 
     /// Tells whoever checks kernels that they may not write a part of a buffer.
@@ -160,6 +211,9 @@ struct Allocation {
     len_bytes: u64,
     /// What the allocator gave; never less.
     block_bytes: u64,
+    usage: Usage,
+    tag: Option<Arc<str>>,
+    limits: Limits,
 }
 
 impl Drop for Allocation {
@@ -167,6 +221,14 @@ impl Drop for Allocation {
         let mut books = self.memory.lock();
         let freed = books.free(self.addr, self.block_bytes);
         books.note();
+        if let Some(tag) = &self.tag
+            && let Some((bytes, buffers)) = books.tags.get_mut(tag)
+        {
+            (*bytes, *buffers) = (*bytes - self.len_bytes, *buffers - 1);
+            if *buffers == 0 {
+                books.tags.remove(tag);
+            }
+        }
         drop(books);
         debug_assert!(freed.is_ok(), "a live allocation is known to its allocator");
     }
@@ -191,6 +253,19 @@ impl DeviceBuffer {
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.allocation.len_bytes
+    }
+
+    /// Returns the tag that it was allocated with.
+    #[must_use]
+    pub fn tag(&self) -> Option<&str> {
+        self.allocation.tag.as_deref()
+    }
+
+    /// Returns what `user` may do with the buffer; `None` for nothing. Kernels may do less with
+    /// parts of it that were [limited](DeviceSlice::limit).
+    #[must_use]
+    pub fn access(&self, user: User) -> Option<Access> {
+        self.allocation.usage.of(user)
     }
 
     /// Returns a part of the buffer, by bytes.
@@ -273,6 +348,52 @@ impl DeviceSlice {
                 Err(Error::OutOfRange { offset, len, buffer: self.len_bytes })
             }
         }
+    }
+
+    /// Lets kernels use this part of its buffer for `access` only, whatever slice names it; an
+    /// earlier limit of a part inside it is replaced. Launches that say what they do with a buffer
+    /// ([`Launch::input`](crate::Launch::input), or the kernel's [`Signature`]) are held to it, and
+    /// tasks when they are added to a graph.
+    ///
+    /// [`Signature`]: crate::kernel::Signature
+    pub fn limit(&self, access: Access) {
+        let range = self.offset..self.offset + self.len_bytes;
+        if range.is_empty() {
+            return;
+        }
+        self.allocation.limits.add(range, access);
+    }
+
+    /// Returns `true` if any use is allowed.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.allocation.usage == Usage::ANY && self.allocation.limits.are_none()
+    }
+
+    /// Checks that the part may be used so.
+    pub(crate) fn check_usage(
+        &self,
+        user: User,
+        wanted: Access,
+        op: &'static str,
+    ) -> Result<(), UsageError> {
+        if self.len_bytes == 0 {
+            return Ok(());
+        }
+        let Allocation { usage, limits, tag, .. } = &*self.allocation;
+        let mut allowed = usage.of(user);
+        let mut is_allowed = allowed.is_some_and(|allowed| allowed.permits(wanted));
+        let range = self.offset..self.offset + self.len_bytes;
+        if is_allowed
+            && user == User::Kernels
+            && let Some(limit) = limits.against(&range, wanted)
+        {
+            (allowed, is_allowed) = (Some(limit), false);
+        }
+        if is_allowed {
+            return Ok(());
+        }
+        let (address, len_bytes, tag) = (self.addr(), self.len_bytes, tag.clone());
+        Err(UsageError { op, tag, address, len_bytes, user, wanted, allowed })
     }
 
     /// Tells buffers apart, for as long as something keeps them alive.

@@ -4,6 +4,7 @@ mod allocator;
 mod buffer;
 mod host;
 mod staging;
+mod usage;
 mod watched;
 
 pub use allocator::{AllocError, MemoryStats};
@@ -12,6 +13,7 @@ pub use et_hal::{Bounce, ImportError, Pages};
 pub(crate) use allocator::Allocator;
 pub use buffer::{DeviceBuffer, DeviceSlice, MemorySample};
 pub use host::HostBuffer;
+pub use usage::{BufferOptions, TagStats, UsageError, User};
 
 pub(crate) use buffer::DeviceMemory;
 pub(crate) use host::Lease;

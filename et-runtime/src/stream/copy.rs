@@ -5,14 +5,21 @@ use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::{ListedCopy, Stream};
 use crate::event::{Event, Transfer};
+use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{Devices, Keep, Link, Load, Nodes, Submission, Wire};
-use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging};
+use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging, User};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
 const TO_DEVICE: &str = "copy from host buffer";
 const TO_HOST: &str = "copy to host buffer";
+
+/// Checks that the host may use a part of a buffer so.
+pub(super) fn check_host(slice: &DeviceSlice, wanted: Access, op: &'static str) -> Result<()> {
+    slice.check_usage(User::Host, wanted, op).map_err(|error| Error::Usage(Box::new(error)))
+}
+
 /// Chunks that one copy within the device holds at a time.
 const GROUP: usize = 8;
 
@@ -39,7 +46,8 @@ impl<H: Hal> Link<H> {
         if from.len() as u64 != to.len_bytes() {
             return Err(Error::LengthMismatch { from: from.len() as u64, to: to.len_bytes() });
         }
-        self.check_slice(to)
+        self.check_slice(to)?;
+        check_host(to, Access::Write, "copy to the device")
     }
 
     fn check_bounce(&self, from: &DeviceSlice, to: &DeviceSlice) -> Result<()> {
@@ -50,6 +58,8 @@ impl<H: Hal> Link<H> {
         // First whose they are: addresses of other devices mean nothing here.
         self.check_slice(from)?;
         self.check_slice(to)?;
+        check_host(from, Access::Read, "copy on device")?;
+        check_host(to, Access::Write, "copy on device")?;
         if len != 0 && from.overlaps(to) {
             return Err(Error::Overlap { src: from.addr(), dst: to.addr(), len });
         }
@@ -201,6 +211,7 @@ impl<H: Hal> Stream<H> {
         const NAME: &str = "fill";
         let link = self.link();
         link.check_slice(to)?;
+        check_host(to, Access::Write, NAME)?;
         let len = usize::try_from(to.len_bytes()).unwrap_or(usize::MAX);
         if len == 0 {
             return self.submit(NAME, None);
@@ -246,7 +257,7 @@ impl<H: Hal> Stream<H> {
     ) -> Result<Transfer<H>> {
         let link = self.link();
         from.check_access(DeviceAccess::Read, TO_DEVICE)?;
-        let end = link.check_direct(from.len_bytes(), copies, |host, device| {
+        let end = link.check_direct(from.len_bytes(), copies, Access::Write, |host, device| {
             Error::LengthMismatch { from: host, to: device }
         })?;
         from.sync_for_device(link.hal.dma(), 0..end)?;
@@ -281,7 +292,7 @@ impl<H: Hal> Stream<H> {
     ) -> Result<(usize, Arc<Lease<H>>)> {
         let link = self.link();
         to.check_access(DeviceAccess::Write, TO_HOST)?;
-        let end = link.check_direct(to.len_bytes(), copies, |host, device| {
+        let end = link.check_direct(to.len_bytes(), copies, Access::Read, |host, device| {
             Error::LengthMismatch { from: device, to: host }
         })?;
         // What the host has written and not handed over would come out over what the device writes.

@@ -8,10 +8,11 @@ use et_devapi::msg::ops::DmaReadNode;
 use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
-use super::copy::advance;
+use super::copy::{advance, check_host};
 use super::list::{Pieces, within};
 use crate::clock::Deadline;
 use crate::event::Transfer;
+use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{Arrival, Devices, Keep, Load, Nodes, OneShot, Submission, Wire, take_arrival};
 use crate::memory::{Chunk, DeviceSlice, Lease, Staging};
@@ -33,6 +34,7 @@ impl<H: Hal> Stream<H> {
             return Err(Error::LengthMismatch { from: from.len_bytes(), to: into.len() as u64 });
         }
         self.link().check_slice(from)?;
+        check_host(from, Access::Read, "read")?;
         let hal = &self.link().hal;
         let mut rest = into;
         self.download_to(&from.into(), pieces::<H>(from), timeout, &mut |chunk, pieces| {

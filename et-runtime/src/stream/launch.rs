@@ -7,10 +7,11 @@ use et_hal::Hal;
 use super::Stream;
 use crate::core_dump::StackArea;
 use crate::event::{Event, Transfer};
-use crate::kernel::{Launch, MAX_ARGS, StackPlan};
+use crate::graph::Access;
+use crate::kernel::{ArrayAccess, Launch, MAX_ARGS, ParameterKind, StackPlan};
 use crate::link::core::Command;
 use crate::link::{Fresh, LaunchWire, Launched, Load, Submission, Then, Wire};
-use crate::memory::{DeviceSlice, HostBuffer};
+use crate::memory::{DeviceSlice, HostBuffer, UsageError, User};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
@@ -149,6 +150,7 @@ impl<H: Hal> Stream<H> {
             let signature = signature.to_string();
             return Err(Error::ArgumentsMismatch { kernel, found: len, expected, signature });
         }
+        check_usage(launch).map_err(|error| Error::Usage(Box::new(error)))?;
         let message = ops::Launch {
             entry: launch.kernel.inner.entry,
             args: None,
@@ -164,4 +166,34 @@ impl<H: Hal> Stream<H> {
         let len = bytes.len().next_multiple_of(8) as u64;
         Ok(self.link().memory.alloc(len, 64)?.whole())
     }
+}
+
+/// Checks what a launch, or its kernel, says that it does with buffers.
+fn check_usage(launch: &Launch) -> Result<(), UsageError> {
+    if launch.uses.iter().all(DeviceSlice::is_unlimited) {
+        return Ok(());
+    }
+    for (used, access) in &launch.declared {
+        launch.uses[*used].check_usage(User::Kernels, *access, NAME)?;
+    }
+    let signature = launch.kernel.inner.signature.as_ref();
+    let bytes = launch.args.as_bytes();
+    for parameter in signature.map_or(&[][..], |signature| signature.parameters()) {
+        let ParameterKind::Array { access, .. } = parameter.kind else { continue };
+        let address = bytes.get(parameter.offset..).and_then(|rest| rest.first_chunk());
+        let Some(address) = address.map(|word| u64::from_le_bytes(*word)) else { continue };
+        let is_here = |slice: &&DeviceSlice| {
+            let start = slice.addr().as_u64();
+            (start..start + slice.len_bytes()).contains(&address)
+        };
+        if let Some(slice) = launch.uses.iter().find(is_here) {
+            let access = match access {
+                ArrayAccess::In => Access::Read,
+                ArrayAccess::Out => Access::Write,
+                ArrayAccess::InOut => Access::Update,
+            };
+            slice.check_usage(User::Kernels, access, NAME)?;
+        }
+    }
+    Ok(())
 }

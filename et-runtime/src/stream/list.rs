@@ -6,7 +6,8 @@ use et_devapi::msg::ops::DmaWriteNode;
 use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
-use super::copy::advance;
+use super::copy::{advance, check_host};
+use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{Devices, Keep, Link, Load, Nodes, Submission, Wire};
 use crate::memory::{Chunk, DeviceSlice, Staging};
@@ -89,11 +90,14 @@ impl<H: Hal> Link<H> {
         &self,
         host: usize,
         copies: &[(usize, DeviceSlice)],
+        wanted: Access,
         too_short: impl Fn(u64, u64) -> Error,
     ) -> Result<usize> {
         let mut end = 0;
         for (offset, device) in copies {
             self.check_slice(device)?;
+            let op = if wanted.writes() { "copy from host buffer" } else { "copy to host buffer" };
+            check_host(device, wanted, op)?;
             let len = device.len_bytes();
             let room = host.checked_sub(*offset).map(|room| room as u64);
             if room.is_none_or(|room| len > room) {
@@ -129,6 +133,7 @@ impl<H: Hal> Stream<H> {
                 });
             }
             link.check_slice(from)?;
+            check_host(from, Access::Read, "read list")?;
         }
         let devices: Devices = copies.iter().map(|(from, _)| from).collect();
         let groups = link.groups(copies.iter().map(|(from, into)| (from.addr(), into.len())));

@@ -9,8 +9,9 @@ use et_devapi::msg::ops::{DmaReadNode, DmaWriteNode};
 use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
-use super::copy::advance;
+use super::copy::{advance, check_host};
 use crate::event::Event;
+use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{
     Arrival, Driver, Keep, Link, Load, Nodes, OneShot, OpKey, Submission, Wire, take_arrival,
@@ -170,6 +171,8 @@ impl<H: Hal> Stream<H> {
         }
         source.check_slice(from)?;
         target.check_slice(to)?;
+        check_host(from, Access::Read, NAME).map_err(Error::at_source)?;
+        check_host(to, Access::Write, NAME)?;
         let is_same = source.address() == target.address();
         if is_same || from.len_bytes() == 0 {
             let before = self.barrier().map_err(Error::at_source)?;

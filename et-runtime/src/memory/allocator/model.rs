@@ -149,7 +149,8 @@ fn alloc(
             prop_assert!(!rounded.is_some_and(|len| model.has_room(len, align)), "{}", error);
             let free = model.len_bytes - model.used();
             let largest = model.largest();
-            let expected = AllocError::OutOfMemory { asked: len_bytes, align, free, largest };
+            let (asked, holders) = (len_bytes, Vec::new());
+            let expected = AllocError::OutOfMemory { asked, align, free, largest, holders };
             prop_assert_eq!(error, expected);
         }
     }
