@@ -71,7 +71,9 @@ pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
 pub use link::{Counters, DeviceError, DeviceErrors, Priority, StreamError, StreamErrors};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
-pub use profile::{ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record};
+pub use profile::{
+    Call, ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record,
+};
 pub use properties::{
     AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, FormFactor, Properties,
 };

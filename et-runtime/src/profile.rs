@@ -1,20 +1,22 @@
 //! A record of what happened, for profilers.
 
+mod calls;
 mod clock;
 mod fit;
 mod harts;
 mod write;
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use crate::Error;
 use crate::clock::Clock;
 use crate::link::Operation;
 use crate::memory::{DeviceMemory, MemorySample};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
 use crate::timeline::Timeline;
 
+pub use calls::Call;
+pub(crate) use calls::Returned;
 pub use clock::DeviceSpan;
 pub use fit::ClockFit;
 pub use write::{ProfileFormat, ProfileWriter};
@@ -55,11 +57,13 @@ impl Record {
 /// Records the operations of a device while switched on, and how much of its memory is in use.
 ///
 /// What was recorded is kept until [`stop`](Self::stop) or [`drain`](Self::drain) takes it, up to
-/// 65 536 operations for each thread that completes some. Runs of any length are recorded by
+/// 65 536 operations, and as many calls, for each thread that has some. Runs of any length are recorded by
 /// draining every now and then, into a [`ProfileWriter`].
 #[derive(Debug)]
 pub struct Profiler {
     on: AtomicBool,
+    /// Calls are recorded, too.
+    has_calls: AtomicBool,
     shards: [Shard; SHARDS],
     dropped: AtomicU64,
     memory: Arc<DeviceMemory>,
@@ -69,27 +73,16 @@ pub struct Profiler {
 /// On a cache line of its own, as the next one is another thread's.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<Vec<Record>>);
-
-/// Returns the recorder of this thread.
-fn shard() -> usize {
-    static NEXT: std::sync::LazyLock<AtomicUsize> =
-        std::sync::LazyLock::new(|| AtomicUsize::new(0));
-    thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
-    MINE.with(|mine| {
-        mine.get().unwrap_or_else(|| {
-            // Relaxed: any number will do.
-            let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            mine.set(Some(shard));
-            shard
-        })
-    })
+struct Shard {
+    records: Mutex<Vec<Record>>,
+    calls: Mutex<Vec<Call>>,
 }
 
 impl Profiler {
     pub(crate) fn new(memory: Arc<DeviceMemory>, clock: Arc<dyn Clock>) -> Self {
         Self {
             on: AtomicBool::new(false),
+            has_calls: AtomicBool::new(false),
             shards: std::array::from_fn(|_| Shard::default()),
             dropped: AtomicU64::new(0),
             memory,
@@ -97,8 +90,9 @@ impl Profiler {
         }
     }
 
-    /// Starts recording.
+    /// Starts recording operations and memory; [calls](Self::start_with_calls) are not.
     pub fn start(&self) {
+        self.has_calls.store(false, Ordering::Release);
         self.on.store(true, Ordering::Release);
         self.memory.start_log(Arc::clone(&self.clock));
     }
@@ -106,6 +100,7 @@ impl Profiler {
     /// Stops recording and returns what was recorded, in the order of completion.
     pub fn stop(&self) -> Profile {
         self.on.store(false, Ordering::Release);
+        self.has_calls.store(false, Ordering::Release);
         let profile = self.drain();
         self.memory.stop_log();
         profile
@@ -113,13 +108,20 @@ impl Profiler {
 
     /// Takes what was recorded so far, in the order of completion, and goes on.
     pub fn drain(&self) -> Profile {
-        let mut records = Vec::new();
-        for Shard(shard) in &self.shards {
-            records.append(&mut lock(shard));
+        let (mut records, mut calls) = (Vec::new(), Vec::new());
+        for shard in &self.shards {
+            records.append(&mut lock(&shard.records));
+            calls.append(&mut lock(&shard.calls));
         }
-        records.sort_by_key(|record| record.timeline.completed);
+        records.sort_by_key(|record: &Record| record.timeline.completed);
+        calls.sort_by_key(|call: &Call| (call.start, std::cmp::Reverse(call.end)));
         let (memory, missing) = self.memory.take_log();
-        Profile { records, memory, dropped: self.dropped.swap(0, Ordering::Relaxed) + missing }
+        Profile {
+            records,
+            calls,
+            memory,
+            dropped: self.dropped.swap(0, Ordering::Relaxed) + missing,
+        }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -145,8 +147,8 @@ impl Profiler {
             failed: error.is_some(),
             error: error.map(|error| error.to_string().into()),
         };
-        let Some(Shard(shard)) = self.shards.get(shard()) else { return };
-        let mut records = lock(shard);
+        let Some(shard) = self.shards.get(calls::shard()) else { return };
+        let mut records = lock(&shard.records);
         if records.len() < SHARD_LIMIT {
             records.push(record);
         } else {
@@ -160,10 +162,12 @@ impl Profiler {
 pub struct Profile {
     /// The operations, in the order of completion.
     pub records: Vec<Record>,
+    /// Calls of the interface, in the order in which they began, if they were recorded.
+    pub calls: Vec<Call>,
     /// How much device memory was in use: at the start, and after each change.
     pub memory: Vec<MemorySample>,
-    /// Operations, and changes of the memory in use, that were not kept because there were too
-    /// many.
+    /// Operations, calls, and changes of the memory in use, that were not kept because there were
+    /// too many.
     pub dropped: u64,
 }
 

@@ -176,3 +176,80 @@ fn failures_say_why() {
         assert!(written(&profile, format).contains("load access fault"), "{format:?}");
     }
 }
+
+#[test]
+fn calls_are_recorded_with_their_threads_and_operations_if_that_is_asked_for() {
+    let device = open(DEVICE);
+    let stream = device.default_stream();
+    let nop = Launch::new(&load(&device, "task_nop"));
+    let buffer = device.alloc(64).unwrap();
+    device.profiler().start();
+    stream.launch(&nop).unwrap().wait(LONG).unwrap();
+    assert_eq!(device.profiler().stop().calls, []);
+
+    device.profiler().start_with_calls();
+    let launch = stream.launch(&nop).unwrap();
+    launch.wait(LONG).unwrap();
+    stream.copy_to_device(&[0u8; 3], &buffer).unwrap_err();
+    let other = device.stream();
+    let fill = std::thread::scope(|scope| {
+        let work = || {
+            let fill = other.fill(&buffer, 1).unwrap();
+            other.synchronize(LONG).unwrap();
+            fill.id()
+        };
+        std::thread::Builder::new().name("filler".into()).spawn_scoped(scope, work).unwrap().join()
+    });
+    let mut host = device.host_buffer(64).unwrap();
+    host.copy_in(0, &[1u8; 64]).unwrap();
+    let upload = stream.upload(host, &buffer).unwrap();
+    let upload_id = upload.event().id();
+    upload.wait(LONG).unwrap();
+    let profile = device.profiler().stop();
+
+    let here = profile.calls[0].thread;
+    let about = |call: &et::Call| (call.name, call.stream, call.operation, call.failed);
+    let of = |is_here: bool| {
+        let calls = profile.calls.iter().filter(move |call| (call.thread == here) == is_here);
+        calls.map(about).collect::<Vec<_>>()
+    };
+    let (main, second) = (Some(stream.id()), Some(other.id()));
+    assert_eq!(
+        of(true),
+        [
+            ("launch", main, Some(launch.id()), false),
+            ("wait", main, Some(launch.id()), false),
+            ("copy_to_device", main, None, true),
+            ("upload", main, Some(upload_id), false),
+            ("wait", main, Some(upload_id), false),
+        ]
+    );
+    let fill = Some(fill.unwrap());
+    assert_eq!(of(false), [("fill", second, fill, false), ("synchronize", second, None, false)]);
+    let names = profile.calls.iter().filter(|call| call.thread != here);
+    assert!(names.into_iter().all(|call| call.thread_name.as_deref() == Some("filler")));
+    // Each operation began within its call, and had ended when the wait for it did.
+    for record in &profile.records {
+        let its = || profile.calls.iter().filter(|call| call.operation == Some(record.id));
+        let made = its().next().unwrap();
+        assert!(made.start <= record.timeline.queued && record.timeline.queued <= made.end);
+        if let Some(wait) = its().find(|call| call.name == "wait") {
+            assert!(wait.start >= made.end && wait.end >= record.timeline.completed);
+        }
+    }
+
+    let chrome: Value = serde_json::from_str(&written(&profile, ProfileFormat::Chrome)).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    let slices = events.iter().filter(|event| event["cat"] == "call");
+    let slices: Vec<_> = slices.map(|event| event["name"].as_str().unwrap()).collect();
+    let names: Vec<_> = profile.calls.iter().map(|call| call.name).collect();
+    assert_eq!(slices, names);
+    let threads = events.iter().filter(|event| event["name"] == "thread_name");
+    let threads: Vec<_> = threads.map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert!(threads.len() == 2 && threads.contains(&"filler"), "{threads:?}");
+    let lines = written(&profile, ProfileFormat::JsonLines);
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let calls: Vec<_> = lines.filter(|line| line["kind"] == "call").collect();
+    assert_eq!(calls.len(), names.len());
+    assert_eq!((&calls[2]["name"], &calls[2]["failed"]), (&"copy_to_device".into(), &true.into()));
+}

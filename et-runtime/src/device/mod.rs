@@ -159,10 +159,12 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// As [`alloc`](Device::alloc).
     pub fn alloc_with(&self, len_bytes: u64, options: &BufferOptions) -> Result<DeviceBuffer> {
-        if let Some(error) = self.link.refusal() {
-            return Err(error);
-        }
-        self.link.memory.alloc_with(len_bytes, options)
+        self.link.profiler.call("alloc", (None, None), || {
+            if let Some(error) = self.link.refusal() {
+                return Err(error);
+            }
+            self.link.memory.alloc_with(len_bytes, options)
+        })
     }
 
     /// Returns the memory of buffers that have a [tag](BufferOptions::tag), by tag, most bytes
@@ -294,12 +296,14 @@ impl<H: Hal> Device<H> {
         elf: &[u8],
         entry: Option<&str>,
     ) -> Result<Kernel, LoadError> {
-        let name = name.into();
-        let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
-        layout.entry(entry).map_err(|error| refused(&name, error))?;
-        let (image, _) = self.place(&layout, elf).map_err(failed(&name))?;
-        image.wait().map_err(failed(&name))?;
-        Module { name: Arc::clone(&name), layout, image }.entry(name, entry)
+        self.link.profiler.call("load_kernel", (None, None), || {
+            let name = name.into();
+            let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
+            layout.entry(entry).map_err(|error| refused(&name, error))?;
+            let (image, _) = self.place(&layout, elf).map_err(failed(&name))?;
+            image.wait().map_err(failed(&name))?;
+            Module { name: Arc::clone(&name), layout, image }.entry(name, entry)
+        })
     }
 
     /// Loads a kernel file, of which one or more functions are to be launched. It is copied once,
@@ -317,11 +321,13 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §13
     pub fn load_module(&self, name: &str, elf: &[u8]) -> Result<(Module, Event), LoadError> {
-        let name = name.into();
-        let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
-        let (image, copy) = self.place(&layout, elf).map_err(failed(&name))?;
-        let event = copy.map_or_else(|| self.stream().barrier(), Ok).map_err(failed(&name))?;
-        Ok((Module { name, layout, image }, event))
+        self.link.profiler.call("load_module", (None, None), || {
+            let name = name.into();
+            let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
+            let (image, copy) = self.place(&layout, elf).map_err(failed(&name))?;
+            let event = copy.map_or_else(|| self.stream().barrier(), Ok).map_err(failed(&name))?;
+            Ok((Module { name, layout, image }, event))
+        })
     }
 
     /// Puts the kernels that the runtime brings along on the device, if they are not there.
@@ -372,12 +378,14 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §10.1
     pub fn abort(&self, event: &Event, timeout: Duration) -> Result<()> {
-        self.request_abort(event)?;
-        let deadline = self.link.deadline(timeout);
-        match self.link.wait_for(&event.operation().result, deadline) {
-            Some(_) => Ok(()),
-            None => Err(Error::Timeout { op: "abort", after: timeout }),
-        }
+        self.link.profiler.call("abort", (None, Some(event.id())), || {
+            request_abort(&self.link, event, Harm::Accept)?;
+            let deadline = self.link.deadline(timeout);
+            match self.link.wait_for(&event.operation().result, deadline) {
+                Some(_) => Ok(()),
+                None => Err(Error::Timeout { op: "abort", after: timeout }),
+            }
+        })
     }
 
     /// As [`abort`](Self::abort), without waiting; the event tells when the operation has ended.
@@ -385,7 +393,9 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`].
     pub fn request_abort(&self, event: &Event) -> Result<()> {
-        request_abort(&self.link, event, Harm::Accept)
+        let about = (None, Some(event.id()));
+        let request = || request_abort(&self.link, event, Harm::Accept);
+        self.link.profiler.call("request_abort", about, request)
     }
 
     /// Takes what has arrived, without waiting; returns the number of messages. For
@@ -455,11 +465,13 @@ impl<H: Hal> Device<H> {
     /// Spec: §10.3
     pub fn reset_compute(&self, timeout: Duration) -> Result<()> {
         let link = &self.link;
-        let deadline = link.deadline(timeout);
-        link.abort_all()?;
-        // Work that does not end is no reason against a reset.
-        link.wait_idle(None, link.deadline(timeout / 2));
-        link.reset_compute(deadline)
+        link.profiler.call("reset_compute", (None, None), || {
+            let deadline = link.deadline(timeout);
+            link.abort_all()?;
+            // Work that does not end is no reason against a reset.
+            link.wait_idle(None, link.deadline(timeout / 2));
+            link.reset_compute(deadline)
+        })
     }
 
     /// Resets the whole device through the bus and opens it again. Works on a device that does not

@@ -378,10 +378,13 @@ pub(crate) trait Driver: Send + Sync {
 
 impl<H: Hal> Driver for Link<H> {
     fn wait(&self, operation: &Operation, timeout: Duration) -> Option<Outcome> {
-        // Not looked at by a wait that is over soon.
-        let deadline = OnceCell::new();
-        let left = || self.left(*deadline.get_or_init(|| self.deadline(timeout)));
-        self.wait_while(&operation.result, &left)
+        let about = (Some(operation.stream), Some(operation.key.id));
+        self.profiler.call("wait", about, || {
+            // Not looked at by a wait that is over soon.
+            let deadline = OnceCell::new();
+            let left = || self.left(*deadline.get_or_init(|| self.deadline(timeout)));
+            self.wait_while(&operation.result, &left)
+        })
     }
 
     fn poll(&self) {

@@ -1,11 +1,12 @@
 //! Profiles as files.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ClockFit, Profile, Record, harts, micros};
+use super::{Call, ClockFit, Profile, Record, harts, micros};
 use crate::timeline::Timeline;
 use crate::trace::Trace;
 
@@ -14,12 +15,13 @@ use crate::trace::Trace;
 #[non_exhaustive]
 pub enum ProfileFormat {
     /// Chrome trace events, which Perfetto opens: a track for each stream with the time from call
-    /// to completion, and one with the times at which the device waited and executed.
+    /// to completion, one with the times at which the device waited and executed, and one for each
+    /// thread with its calls.
     Chrome,
-    /// A JSON object for each operation or entry, on a line of its own.
+    /// A JSON object for each operation, call or entry, on a line of its own.
     JsonLines,
-    /// Operations with a line of headings; entries of traces and the memory in use have no place
-    /// in it.
+    /// Operations with a line of headings; calls, entries of traces and the memory in use have no
+    /// place in it.
     Csv,
 }
 
@@ -31,7 +33,12 @@ pub struct ProfileWriter<W: Write> {
     clock: ClockFit,
     has_events: bool,
     dropped: u64,
+    /// Threads that have a name in the file.
+    threads: HashSet<u32>,
 }
+
+/// The process that has the threads of calls, in Chrome's format.
+const CALLS: u32 = 4;
 
 impl<W: Write> ProfileWriter<W> {
     /// Begins a file. `frequency_mhz` converts the device's cycles; without it times of the device
@@ -51,7 +58,8 @@ impl<W: Write> ProfileWriter<W> {
             )?,
         }
         let clock = ClockFit::new(frequency_mhz.unwrap_or(0));
-        let mut writer = Self { out, format, clock, has_events: false, dropped: 0 };
+        let mut writer =
+            Self { out, format, clock, has_events: false, dropped: 0, threads: HashSet::new() };
         if format == ProfileFormat::Chrome {
             for (pid, name) in [(1, "host"), (2, "device"), (3, "harts")] {
                 let args = json!({ "name": name });
@@ -73,6 +81,16 @@ impl<W: Write> ProfileWriter<W> {
             ProfileFormat::Chrome => self.chrome(record),
             ProfileFormat::JsonLines => self.line(&self.object(record)),
             ProfileFormat::Csv => self.csv(record),
+        })?;
+        profile.calls.iter().try_for_each(|call| match self.format {
+            ProfileFormat::Chrome => self.chrome_call(call),
+            ProfileFormat::JsonLines => self.line(&json!({
+                "kind": "call", "name": call.name, "thread": call.thread,
+                "thread_name": call.thread_name.as_deref(), "stream": call.stream,
+                "operation": call.operation, "failed": call.failed,
+                "begin_us": micros(call.start), "end_us": micros(call.end),
+            })),
+            ProfileFormat::Csv => Ok(()),
         })?;
         profile.memory.iter().try_for_each(|sample| match self.format {
             ProfileFormat::Chrome => self.event(&json!({
@@ -205,6 +223,23 @@ impl<W: Write> ProfileWriter<W> {
         }))
     }
 
+    fn chrome_call(&mut self, call: &Call) -> io::Result<()> {
+        let name = |what: &str, tid: u32, name: &str| json!({"ph": "M", "pid": CALLS, "tid": tid, "name": what, "args": {"name": name}});
+        if self.threads.is_empty() {
+            self.event(&name("process_name", call.thread, "calls"))?;
+        }
+        if self.threads.insert(call.thread) {
+            let thread = call.thread_name.as_deref();
+            let thread = thread.map_or_else(|| format!("thread {}", call.thread), str::to_owned);
+            self.event(&name("thread_name", call.thread, &thread))?;
+        }
+        self.event(&json!({
+            "ph": "X", "cat": "call", "pid": CALLS, "tid": call.thread, "name": call.name,
+            "ts": micros(call.start), "dur": micros(call.end.saturating_sub(call.start)),
+            "args": {"id": call.operation, "stream": call.stream, "failed": call.failed},
+        }))
+    }
+
     fn csv(&mut self, record: &Record) -> io::Result<()> {
         let Timeline { queued, sent, completed, device } = record.timeline;
         let kernel = record.kernel.as_deref().unwrap_or_default().replace('"', "\"\"");
@@ -247,7 +282,8 @@ mod tests {
         };
         let mut out = Vec::new();
         let mut writer = ProfileWriter::new(&mut out, ProfileFormat::Csv, None).unwrap();
-        writer.write(&Profile { records: vec![record], memory: Vec::new(), dropped: 0 }).unwrap();
+        let (calls, memory) = (Vec::new(), Vec::new());
+        writer.write(&Profile { records: vec![record], calls, memory, dropped: 0 }).unwrap();
         writer.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.lines().nth(1).unwrap(), "7,launch,\"a,\"\"b\"\"\",1,false,1,1,3,5,0,6");

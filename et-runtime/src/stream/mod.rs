@@ -19,6 +19,7 @@ use crate::link::{
     Driver, Keep, Link, Load, Operation, Priority, StreamErrors, StreamKey, Submission, Wire,
 };
 use crate::memory::{DeviceSlice, HostBuffer};
+use crate::profile::Returned;
 use crate::sync::Arc;
 use crate::{Error, Result};
 
@@ -135,6 +136,12 @@ impl<H: Hal> Stream<H> {
         self.link().admit(operation).map(|operation| self.event(operation))
     }
 
+    /// Does a call of the interface.
+    #[inline]
+    fn call<T: Returned>(&self, name: &'static str, call: impl FnOnce() -> T) -> T {
+        self.link().profiler.call(name, (Some(self.inner.number), None), call)
+    }
+
     fn event(&self, operation: Arc<Operation>) -> Event {
         Event::new(operation, Arc::clone(self.link()) as Arc<dyn Driver>)
     }
@@ -150,7 +157,7 @@ impl<H: Hal> Stream<H> {
         from: &[T],
         to: impl Into<DeviceSlice>,
     ) -> Result<Event> {
-        self.copy_staged(from.as_bytes(), &to.into())
+        self.call("copy_to_device", || self.copy_staged(from.as_bytes(), &to.into()))
     }
 
     /// Copies device memory to ordinary memory, and waits for it.
@@ -164,7 +171,7 @@ impl<H: Hal> Stream<H> {
         into: &mut [T],
         timeout: Duration,
     ) -> Result<()> {
-        self.read_bytes(&from.into(), into.as_mut_bytes(), timeout)
+        self.call("read", || self.read_bytes(&from.into(), into.as_mut_bytes(), timeout))
     }
 
     /// Copies a host buffer to the device, without staging and without waiting.
@@ -172,7 +179,7 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
     pub fn upload(&self, from: HostBuffer<H>, to: impl Into<DeviceSlice>) -> Result<Transfer<H>> {
-        self.direct_to_device(from, &[(0, to.into())])
+        self.call("upload", || self.direct_to_device(from, &[(0, to.into())]))
     }
 
     /// Copies device memory to a host buffer, without staging and without waiting.
@@ -180,7 +187,7 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
     pub fn download(&self, from: impl Into<DeviceSlice>, to: HostBuffer<H>) -> Result<Transfer<H>> {
-        self.direct_to_host(&[(0, from.into())], to)
+        self.call("download", || self.direct_to_host(&[(0, from.into())], to))
     }
 
     /// Copies parts of a host buffer to the device, each from its byte offset, without staging and
@@ -194,7 +201,7 @@ impl<H: Hal> Stream<H> {
         from: HostBuffer<H>,
         copies: &[(usize, DeviceSlice)],
     ) -> Result<Transfer<H>> {
-        self.direct_to_device(from, copies)
+        self.call("upload_list", || self.direct_to_device(from, copies))
     }
 
     /// Copies device memory to parts of a host buffer, each to its byte offset, as
@@ -207,7 +214,7 @@ impl<H: Hal> Stream<H> {
         copies: &[(usize, DeviceSlice)],
         to: HostBuffer<H>,
     ) -> Result<Transfer<H>> {
-        self.direct_to_host(copies, to)
+        self.call("download_list", || self.direct_to_host(copies, to))
     }
 
     /// Copies several pieces of device memory to ordinary memory, and waits for them: as
@@ -220,7 +227,7 @@ impl<H: Hal> Stream<H> {
         copies: &mut [(DeviceSlice, &mut [u8])],
         timeout: Duration,
     ) -> Result<()> {
-        self.read_all(copies, timeout)
+        self.call("read_list", || self.read_all(copies, timeout))
     }
 
     /// Copies within the device's memory. The operations interface has no command for that, so the
@@ -235,7 +242,7 @@ impl<H: Hal> Stream<H> {
         to: impl Into<DeviceSlice>,
     ) -> Result<Event> {
         let list = [ListedCopy::OnDevice(from.into(), to.into())];
-        self.copy_all("copy on device", &list)
+        self.call("copy_on_device", || self.copy_all("copy on device", &list))
     }
 
     /// Copies from this device to another, which the stream `peer` belongs to, without waiting.
@@ -262,7 +269,7 @@ impl<H: Hal> Stream<H> {
         peer: &Stream<P>,
         to: impl Into<DeviceSlice>,
     ) -> Result<Event> {
-        self.relay(&from.into(), peer, &to.into())
+        self.call("copy_to_peer", || self.relay(&from.into(), peer, &to.into()))
     }
 
     /// Does several copies as one operation; they are not ordered among themselves. Small ones
@@ -272,7 +279,7 @@ impl<H: Hal> Stream<H> {
     /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is
     /// sent.
     pub fn copy_list(&self, copies: &[ListedCopy<'_>]) -> Result<Event> {
-        self.copy_all("copy list", copies)
+        self.call("copy_list", || self.copy_all("copy list", copies))
     }
 
     /// Sets device memory to a byte.
@@ -280,7 +287,7 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device).
     pub fn fill(&self, to: impl Into<DeviceSlice>, byte: u8) -> Result<Event> {
-        self.fill_with(&to.into(), &[byte])
+        self.call("fill", || self.fill_with(&to.into(), &[byte]))
     }
 
     /// Sets device memory to a pattern of 1, 2, 4, 8 or 16 bytes, which begins at the first byte
@@ -291,7 +298,7 @@ impl<H: Hal> Stream<H> {
     /// [`copy_to_device`](Self::copy_to_device).
     pub fn fill_pattern(&self, to: impl Into<DeviceSlice>, pattern: &[u8]) -> Result<Event> {
         check_pattern(pattern)?;
-        self.fill_with(&to.into(), pattern)
+        self.call("fill_pattern", || self.fill_with(&to.into(), pattern))
     }
 
     /// Launches a kernel.
@@ -303,7 +310,7 @@ impl<H: Hal> Stream<H> {
     /// otherwise as [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's
     /// own failure comes with the event, as [`Error::Launch`].
     pub fn launch(&self, launch: &Launch) -> Result<Event> {
-        self.start(launch)
+        self.call("launch", || self.start(launch))
     }
 
     /// Copies to the device, launches a kernel, and copies what it made to a host buffer, each copy
@@ -336,7 +343,7 @@ impl<H: Hal> Stream<H> {
         outputs: &[(usize, DeviceSlice)],
         into: HostBuffer<H>,
     ) -> Result<Transfer<H>> {
-        self.start_staged(inputs, launch, outputs, into)
+        self.call("launch_staged", || self.start_staged(inputs, launch, outputs, into))
     }
 
     /// Returns an event that completes when everything before it has.
@@ -344,7 +351,9 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// Those of [`Error`] that say the device is gone.
     pub fn barrier(&self) -> Result<Event> {
-        self.submit("barrier", Some(Command::new(Load::copy(Wire::ECHO, Keep::Nothing))))
+        self.call("barrier", || {
+            self.submit("barrier", Some(Command::new(Load::copy(Wire::ECHO, Keep::Nothing))))
+        })
     }
 
     /// Makes later operations of this stream wait for an event of another, of this or any other
@@ -352,6 +361,10 @@ impl<H: Hal> Stream<H> {
     ///
     /// This is about order only: if what the event stands for fails, the stream goes on.
     pub fn wait_for(&self, event: &Event) {
+        self.call("wait_for", || self.put_behind(event));
+    }
+
+    fn put_behind(&self, event: &Event) {
         let (link, key) = (self.link(), self.inner.key);
         if event.outcome().is_some() {
             return;
@@ -374,11 +387,15 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// [`Error::Timeout`]; those of [`Error`] that say the device is gone.
     pub fn synchronize(&self, timeout: Duration) -> Result<()> {
+        self.call("synchronize", || self.wait_idle("synchronize", timeout))
+    }
+
+    fn wait_idle(&self, op: &'static str, timeout: Duration) -> Result<()> {
         let link = self.link();
         if link.wait_idle(Some(self.inner.key), link.deadline(timeout)) {
             return Ok(());
         }
-        Err(link.refusal().unwrap_or(Error::Timeout { op: "synchronize", after: timeout }))
+        Err(link.refusal().unwrap_or(Error::Timeout { op, after: timeout }))
     }
 
     /// Returns `true` if all operations are done, without waiting.
@@ -407,11 +424,9 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// [`Error::Timeout`]; [`Error::Unsupported`]; those of [`Error`] that say the device is gone.
     pub fn abort(&self, timeout: Duration) -> Result<()> {
-        let link = self.link();
-        link.abort_stream(self.inner.key)?;
-        if link.wait_idle(Some(self.inner.key), link.deadline(timeout)) {
-            return Ok(());
-        }
-        Err(link.refusal().unwrap_or(Error::Timeout { op: "stream abort", after: timeout }))
+        self.call("abort stream", || {
+            self.link().abort_stream(self.inner.key)?;
+            self.wait_idle("stream abort", timeout)
+        })
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
 
     let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
     if args.profile.is_some() {
-        device.profiler().start();
+        device.profiler().start_with_calls();
     }
     let name = args.kernel.file_stem().unwrap_or_default().to_string_lossy();
     let kernel = device.load_kernel_entry(&name, &elf, args.entry.as_deref())?;

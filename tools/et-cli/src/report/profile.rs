@@ -10,6 +10,8 @@ const LANES: usize = 6;
 pub(super) enum Group {
     /// Tasks of a graph, by worker.
     Tasks,
+    /// Calls of the interface, by thread.
+    Calls,
     /// Operations from call to completion, by stream.
     Host,
     /// What the device executed, by stream.
@@ -22,6 +24,7 @@ impl Group {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Tasks => "Tasks, by worker",
+            Self::Calls => "Calls, by thread",
             Self::Host => "Host, by stream: from call to completion",
             Self::Device => "Device, by stream: execution",
             Self::Harts => "Harts: what kernels traced",
@@ -32,6 +35,7 @@ impl Group {
     fn row(self) -> &'static str {
         match self {
             Self::Tasks => "worker",
+            Self::Calls => "thread",
             Self::Host | Self::Device => "stream",
             Self::Harts => "hart",
         }

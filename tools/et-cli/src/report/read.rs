@@ -102,6 +102,15 @@ enum Line<'a> {
         device_begin_us: Option<f64>,
         device_end_us: Option<f64>,
     },
+    Call {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+        thread: u64,
+        operation: Option<u64>,
+        failed: bool,
+        begin_us: f64,
+        end_us: f64,
+    },
     Entry {
         hart: u64,
         us: Option<f64>,
@@ -191,6 +200,7 @@ impl Reader {
             "M" if name == "process_name" => {
                 let group = match args.name.as_deref() {
                     Some("task graph") => Group::Tasks,
+                    Some("calls") => Group::Calls,
                     Some("device") => Group::Device,
                     Some("harts") => Group::Harts,
                     _ => Group::Host,
@@ -262,6 +272,10 @@ impl Reader {
                 if failed {
                     self.failure(title, error.as_deref(), Some(id));
                 }
+            }
+            Line::Call { name, thread, operation, failed, begin_us, end_us } => {
+                let times = (nanos(begin_us), nanos(end_us.max(begin_us)));
+                self.span(Group::Calls, thread, (&name, &name), times, operation, failed);
             }
             Line::Entry { hart, us: Some(us), text } => self.mark(hart, &text, nanos(us)),
             Line::Entry { .. } => self.profile.ignored += 1,
@@ -377,12 +391,16 @@ mod tests {
         {"ph":"C","pid":1,"name":"device memory","ts":9,"args":{"used_bytes":64}},
         {"ph":"C","pid":3,"tid":8,"name":"counter 3 of hart 8","ts":9,"args":{"value":5}},
         {"ph":"i","s":"t","pid":3,"tid":8,"name":"hi","ts":20,"args":{"source":"kernel"}},
+        {"ph":"M","pid":4,"tid":2,"name":"process_name","args":{"name":"calls"}},
+        {"ph":"M","pid":4,"tid":2,"name":"thread_name","args":{"name":"main"}},
+        {"ph":"X","cat":"call","pid":4,"tid":2,"name":"wait","ts":11,"dur":2,"args":{"id":7,"stream":null,"failed":true}},
         {"ph":"?","pid":1}
         ],"otherData":{"dropped":2,"clock_error_us":1.5}}"#;
 
     const LINES: &str = r#"
         {"kind":"operation","id":7,"name":"launch","kernel":"add","stream":4,"failed":true,"error":"no","queued_us":10,"sent_us":11,"completed_us":30.5,"device_begin_us":12,"device_end_us":15}
         {"kind":"memory","us":9,"used_bytes":64}
+        {"kind":"call","name":"wait","thread":2,"thread_name":null,"stream":null,"operation":7,"failed":true,"begin_us":11,"end_us":13}
         {"kind":"entry","source":"kernel","hart":8,"cycle":1,"us":20,"text":"hi"}
         {"kind":"end","end":{"dropped":2,"clock_error_us":1.5}}"#;
 
@@ -391,13 +409,17 @@ mod tests {
         for (text, ignored) in [(CHROME, 1), (LINES, 0)] {
             let profile = read(text.as_bytes()).unwrap();
             let tracks: Vec<_> = profile.tracks.iter().map(|t| (t.group, t.number)).collect();
-            assert_eq!(tracks, [(Group::Host, 4), (Group::Device, 4), (Group::Harts, 8)]);
-            let host = &profile.tracks[0].spans[0];
+            let groups =
+                [(Group::Calls, 2), (Group::Host, 4), (Group::Device, 4), (Group::Harts, 8)];
+            assert_eq!(tracks, groups);
+            let call = &profile.tracks[0].spans[0];
+            assert_eq!((call.nanos(), call.number, call.failed), (2000, Some(7), true));
+            let host = &profile.tracks[1].spans[0];
             // The first sample of the memory is the earliest moment.
             assert_eq!((host.start, host.end, host.number), (1000, 21_500, Some(7)));
             assert!(host.failed && profile.name(host.name) == "add");
-            assert_eq!(profile.tracks[1].spans[0].nanos(), 3000);
-            assert_eq!(profile.tracks[2].marks[0].at, 11_000);
+            assert_eq!(profile.tracks[2].spans[0].nanos(), 3000);
+            assert_eq!(profile.tracks[3].marks[0].at, 11_000);
             assert_eq!(profile.memory, [(0, 64)]);
             assert_eq!((profile.dropped, profile.ignored), (2, ignored));
             assert_eq!((profile.failures.len(), &*profile.failures[0].why), (1, "no"));
@@ -426,7 +448,7 @@ mod tests {
         }
         assert!(read(b"\xff").is_err());
         let cut = &LINES[..LINES.len() - 5];
-        assert!(format!("{:#}", read(cut.as_bytes()).unwrap_err()).contains("line 5"));
+        assert!(format!("{:#}", read(cut.as_bytes()).unwrap_err()).contains("line 6"));
         let far = r#"{"traceEvents":[{"ph":"X","name":"a","ts":-1e300,"dur":1e300}]}"#;
         assert_eq!(read(far.as_bytes()).unwrap().count(), 1);
     }
