@@ -14,7 +14,8 @@ use et::graph::{Access, Graph, GraphBuilder, Task};
 use et::{AnyHal, Device, DeviceBuffer};
 
 const DEVICE: &str = "shires=1,dram=1GiB,cpu-access=yes";
-const WORDS: u64 = 100;
+const N: usize = 100;
+const WORDS: u64 = N as u64;
 
 fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -80,7 +81,7 @@ fn a_record_has_what_its_task_got_and_left_in_that_run() {
             rmw(&mut words, 3);
         }
     }
-    let graph = three(&device, &filled(&device, &[0; WORDS as usize]));
+    let graph = three(&device, &filled(&device, &[0; N]));
     let resident = device.executor(&ExecutorConfig::new().place(Place::Resident)).unwrap();
     let refused = resident.launch(&graph).unwrap_err();
     assert!(matches!(refused, RunError::Unsupported { .. }), "{refused}");
@@ -154,7 +155,7 @@ fn records_that_are_damaged_or_incomplete_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let device = open(DEVICE);
-    let buffer = filled(&device, &[5; WORDS as usize]);
+    let buffer = filled(&device, &[5; N]);
     let mut record = run(&device, Place::Auto, &three(&device, &buffer)).records()[0].clone();
     let load = || TaskRecord::load(folder.path()).unwrap_err();
     assert!(matches!(load(), RecordError::File { file, .. } if file == "record.json"));
@@ -162,7 +163,7 @@ fn records_that_are_damaged_or_incomplete_are_refused() {
     std::fs::write(path("0.before"), [0; 7]).unwrap();
     assert!(matches!(load(), RecordError::Malformed { file, .. } if file == "0.before"));
     std::fs::remove_file(path("0.after")).unwrap();
-    std::fs::write(path("0.before"), [0; 8 * WORDS as usize]).unwrap();
+    std::fs::write(path("0.before"), [0; 8 * N]).unwrap();
     assert!(matches!(load(), RecordError::File { file, .. } if file == "0.after"));
     let index = std::fs::read_to_string(path("record.json")).unwrap();
     for (from, to) in [("\"version\": 1", "\"version\": 2"), ("update", "x"), ("complete", "x")] {

@@ -130,7 +130,7 @@ fn launches_keep_to_what_kernels_may_do() {
     for allowed in ALL {
         let options = BufferOptions::new().kernels(allowed).align(4096);
         let buffer = device.alloc_with(64, &options).unwrap();
-        assert!(buffer.addr().as_u64() % 4096 == 0);
+        assert!(buffer.addr().is_aligned_to(4096));
         let is_refused = |wanted: Access| allowed != Access::Update && allowed != wanted;
         // By what the launch says, by what the kernel's file says, and by the runtime's own.
         let said: [fn(Launch, &DeviceBuffer) -> Launch; 3] =
