@@ -113,7 +113,8 @@ pub enum Error {
         /// What the buffer was allocated for.
         access: DeviceAccess,
     },
-    /// A buffer of the device is not for this. See [`Device::alloc_with`](crate::Device::alloc_with).
+    /// A buffer of the device is not for this. See
+    /// [`Device::alloc_with`](crate::Device::alloc_with).
     #[error(transparent)]
     Usage(Box<UsageError>),
     /// The buffer belongs to another device, or to the time before a reset.

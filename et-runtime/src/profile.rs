@@ -57,8 +57,8 @@ impl Record {
 /// Records the operations of a device while switched on, and how much of its memory is in use.
 ///
 /// What was recorded is kept until [`stop`](Self::stop) or [`drain`](Self::drain) takes it, up to
-/// 65 536 operations, and as many calls, for each thread that has some. Runs of any length are recorded by
-/// draining every now and then, into a [`ProfileWriter`].
+/// 65 536 operations, and as many calls, for each thread that has some. Runs of any length are
+/// recorded by draining every now and then, into a [`ProfileWriter`].
 #[derive(Debug)]
 pub struct Profiler {
     on: AtomicBool,

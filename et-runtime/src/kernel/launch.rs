@@ -184,9 +184,9 @@ impl Launch {
     /// then free again, unless the launch is dumpable too.
     ///
     /// [`LaunchFailure::core_file`](super::LaunchFailure::core_file) says what is in the file. What
-    /// is not is listed as [`StreamError::NotDumped`](crate::StreamError); each copy from the device
-    /// has [`Config::command_timeout`](crate::Config::command_timeout). Files of several launches
-    /// are written one after the other; those to one path replace each other.
+    /// is not is listed as [`StreamError::NotDumped`](crate::StreamError); each copy from the
+    /// device has [`Config::command_timeout`](crate::Config::command_timeout). Files of several
+    /// launches are written one after the other; those to one path replace each other.
     ///
     /// ```no_run
     /// # // Runs in the tests of core files, which have a kernel that fails.

@@ -64,8 +64,7 @@ impl Profiler {
     /// Starts recording, calls of the interface too: those of [`Stream`](crate::Stream), waits for
     /// events, allocations, loading of kernels, aborts and resets of the cores; with their threads.
     ///
-    /// Each call costs two looks at the clock then; recorded by [`start`](Self::start) alone, or not
-    /// at all, it costs one more load of a word.
+    /// Each call costs two looks at the clock then. Without, it costs one more load of a word.
     pub fn start_with_calls(&self) {
         self.start();
         self.has_calls.store(true, Ordering::Release);
