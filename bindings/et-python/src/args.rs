@@ -6,36 +6,13 @@ use et::graph::Access;
 use et::{DeviceSlice, KernelArgs};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::card::Card;
 use crate::dtype::{DType, Kind};
 use crate::error;
 use crate::memory::Buffer;
-
-/// What a kernel wants in a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Param {
-    /// The address of memory, of any type if there is none.
-    Memory(Access, Option<DType>),
-    Number(DType),
-}
-
-impl<'py> FromPyObject<'_, 'py> for Param {
-    type Error = PyErr;
-
-    /// Takes `("in" | "out" | "inout" | "scalar", type or None)`.
-    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let (what, dtype): (String, Option<DType>) = given.extract()?;
-        match (what.as_str(), dtype) {
-            ("in", dtype) => Ok(Self::Memory(Access::Read, dtype)),
-            ("out", dtype) => Ok(Self::Memory(Access::Write, dtype)),
-            ("inout", dtype) => Ok(Self::Memory(Access::Update, dtype)),
-            ("scalar", Some(dtype)) => Ok(Self::Number(dtype)),
-            _ => Err(error::raise("ArgumentError", format!("no parameter is {what:?}"))),
-        }
-    }
-}
+use crate::signature::{Param, Signature, Type};
 
 /// Arguments as a kernel sees them, and the memory whose addresses are among them.
 #[derive(Debug)]
@@ -47,29 +24,54 @@ pub(crate) struct Packed {
 /// Puts arguments together as C does. Without a signature each says its own type.
 pub(crate) fn pack(
     card: &Arc<Card>,
+    kernel: &str,
     given: &Bound<'_, PyTuple>,
-    signature: Option<&[Param]>,
+    signature: Option<&Signature>,
 ) -> PyResult<Packed> {
+    let mismatch = |text: String, parameter: Option<&str>| {
+        let stated = signature.map(ToString::to_string).unwrap_or_default();
+        let args = (format!("kernel {kernel}: {text}"), kernel, stated, parameter);
+        error::raise_with(given.py(), "ArgumentsMismatchError", args)
+    };
     if let Some(signature) = signature
-        && signature.len() != given.len()
+        && signature.params().len() != given.len()
     {
-        let (wanted, found) = (signature.len(), given.len());
-        return Err(PyTypeError::new_err(format!(
-            "the kernel takes {wanted} arguments, not {found}"
-        )));
+        let (wanted, found) = (signature.params().len(), given.len());
+        let text = format!("it takes {wanted} arguments ({signature}), not {found}");
+        return Err(mismatch(text, None));
     }
     let mut packed = Packed { args: KernelArgs::new(), memory: Vec::new() };
     for (index, value) in given.iter().enumerate() {
-        let param = signature.map(|signature| signature[index]);
-        let appended = append(card, &mut packed, &value, param);
-        appended.map_err(|error| named(value.py(), &error, index))?;
+        let param = signature.map(|signature| &signature.params()[index]);
+        let name = param.and_then(|param| param.name.as_deref());
+        let place = match name {
+            Some(name) => format!("argument {index} ({name})"),
+            None => format!("argument {index}"),
+        };
+        append(card, &mut packed, &value, param).map_err(|refused| match refused {
+            Refused::Mismatch(why) => mismatch(format!("{place}: {why}"), name),
+            Refused::Other(error) => renamed(value.py(), &error, &place),
+        })?;
     }
     Ok(packed)
 }
 
+/// Why an argument is not taken.
+enum Refused {
+    /// It is not what the signature states.
+    Mismatch(String),
+    Other(PyErr),
+}
+
+impl From<PyErr> for Refused {
+    fn from(error: PyErr) -> Self {
+        Self::Other(error)
+    }
+}
+
 /// Names the argument that an error is about.
-fn named(py: Python<'_>, error: &PyErr, index: usize) -> PyErr {
-    let text = format!("argument {index}: {}", error.value(py));
+fn renamed(py: Python<'_>, error: &PyErr, place: &str) -> PyErr {
+    let text = format!("{place}: {}", error.value(py));
     let kind = error.get_type(py);
     kind.call1((text.as_str(),)).map_or_else(|_| PyTypeError::new_err(text), PyErr::from_value)
 }
@@ -78,33 +80,35 @@ fn append(
     card: &Arc<Card>,
     packed: &mut Packed,
     value: &Bound<'_, PyAny>,
-    param: Option<Param>,
-) -> PyResult<()> {
+    param: Option<&Param>,
+) -> Result<(), Refused> {
+    let wanted = param.map(|param| param.wants);
     if let Ok(buffer) = value.cast::<Buffer>() {
         let buffer = buffer.get();
-        let access = match param {
+        let access = match wanted {
+            None if buffer.is_readonly() => Access::Read,
             None => Access::Update,
-            Some(Param::Memory(access, dtype)) => {
-                check(buffer.type_of(), dtype)?;
+            Some(Type::Memory(access, dtype)) => {
+                check(buffer, access, dtype)?;
                 access
             }
-            Some(Param::Number(dtype)) => {
-                return Err(PyTypeError::new_err(format!("a buffer for a {}", dtype.name())));
+            Some(Type::Number(dtype)) => {
+                return Err(Refused::Mismatch(format!("a buffer for a {}", dtype.name())));
             }
         };
         if !Arc::ptr_eq(&buffer.card, card) {
-            return Err(error::raise("ArgumentError", "the buffer is of another device"));
+            return Err(error::raise("ArgumentError", "the buffer is of another device").into());
         }
         let slice = buffer.slice()?.clone();
         packed.args = std::mem::take(&mut packed.args).addr(slice.addr());
         packed.memory.push((slice, access));
         return Ok(());
     }
-    let (dtype, value) = match param {
-        Some(Param::Number(dtype)) => (dtype, bare(value)?),
-        Some(Param::Memory(..)) => {
+    let (dtype, value) = match wanted {
+        Some(Type::Number(dtype)) => (dtype, number_for(value, dtype)?),
+        Some(Type::Memory(..)) => {
             let what = value.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("an et.Buffer is wanted, not {what}")));
+            return Err(Refused::Mismatch(format!("an et.Buffer is wanted, not {what}")));
         }
         None => typed(value)?,
     };
@@ -112,42 +116,66 @@ fn append(
     Ok(())
 }
 
-fn check(found: Option<DType>, wanted: Option<DType>) -> PyResult<()> {
-    match (found, wanted) {
-        (Some(found), Some(wanted)) if found != wanted => {
-            let text = format!("a buffer of {}, not of {}", wanted.name(), found.name());
-            Err(PyTypeError::new_err(text + " is wanted; see Buffer.view"))
-        }
-        _ => Ok(()),
+/// Refuses a buffer of other elements, and one that is not to be written where the kernel writes.
+fn check(buffer: &Buffer, access: Access, wanted: Option<DType>) -> Result<(), Refused> {
+    if let (Some(found), Some(wanted)) = (buffer.type_of(), wanted)
+        && found != wanted
+    {
+        let text = format!("a buffer of {}, not of {}", wanted.name(), found.name());
+        return Err(Refused::Mismatch(text + " is wanted; see Buffer.view"));
     }
+    if access != Access::Read && buffer.is_readonly() {
+        return Err(Refused::Mismatch("the kernel writes it, and the buffer is read-only".into()));
+    }
+    Ok(())
 }
 
-/// The value of a number that also says its type.
-fn bare<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    match value.hasattr("et_dtype")? || value.hasattr("_type_")? {
-        true => value.getattr("value"),
-        false => Ok(value.clone()),
+/// A type that a number says in the language of C: one of `et` or of ctypes.
+fn stated(value: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
+    if let Ok(dtype) = value.getattr("et_dtype") {
+        return Ok(Some(dtype.extract()?));
     }
+    let Ok(code) = value.getattr("_type_").and_then(|code| code.extract::<String>()) else {
+        return Ok(None);
+    };
+    Ok(DType::of_format(&std::ffi::CString::new(code)?))
+}
+
+/// The value of a number for a parameter. One that says its type in C must have that one; others
+/// are converted.
+fn number_for<'py>(value: &Bound<'py, PyAny>, wanted: DType) -> Result<Bound<'py, PyAny>, Refused> {
+    let Some(found) = stated(value)? else {
+        let what = value.get_type().name()?;
+        let is_float = wanted.kind == Kind::Float;
+        // What is a number of whole ones says so, also those of NumPy.
+        let fits = wanted.kind == Kind::Bool
+            || value.hasattr("__index__")?
+            || is_float && value.hasattr("__float__")?;
+        if !fits {
+            let text = format!("a number of type {} is wanted, not {what}", wanted.name());
+            return Err(Refused::Mismatch(text));
+        }
+        return Ok(value.clone());
+    };
+    if found != wanted {
+        let text = format!("a {} is wanted, not a {}", wanted.name(), found.name());
+        return Err(Refused::Mismatch(text));
+    }
+    Ok(value.getattr("value")?)
 }
 
 /// Type and value of a number that says both: of `et`, of NumPy or of ctypes.
 fn typed<'py>(value: &Bound<'py, PyAny>) -> PyResult<(DType, Bound<'py, PyAny>)> {
-    if let Ok(dtype) = value.getattr("et_dtype") {
-        return Ok((dtype.extract()?, value.getattr("value")?));
+    if let Some(dtype) = stated(value)? {
+        return Ok((dtype, value.getattr("value")?));
     }
     if let Ok(dtype) = value.getattr("dtype") {
         return Ok((dtype.extract()?, value.call_method0("item")?));
     }
-    if let Ok(code) = value.getattr("_type_") {
-        let code = std::ffi::CString::new(code.extract::<String>()?)?;
-        if let Some(dtype) = DType::of_format(&code) {
-            return Ok((dtype, value.getattr("value")?));
-        }
-    }
     let what = value.get_type().name()?;
     Err(PyTypeError::new_err(format!(
-        "C has many types for a Python {what}: give the kernel a signature, or write for example \
-         et.u64({value}) or numpy.float32({value})"
+        "C has many types for a Python {what}, and the kernel's file states none: give it a \
+         signature, or write for example et.u64({value}) or numpy.float32({value})"
     )))
 }
 
@@ -172,6 +200,10 @@ fn number(args: KernelArgs, dtype: DType, value: &Bound<'_, PyAny>) -> PyResult<
             args.f32(narrow)
         }
         (Kind::Float, 8) => args.f64(value.extract()?),
-        (Kind::Float, _) => return Err(PyTypeError::new_err("C has no type for half floats")),
+        (Kind::Float, _) => {
+            let pack = value.py().import("struct")?.getattr("pack")?;
+            let half = pack.call1(("<e", value.extract::<f64>()?))?;
+            args.bytes(half.cast::<PyBytes>()?.as_bytes(), dtype.size)
+        }
     })
 }

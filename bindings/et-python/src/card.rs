@@ -8,9 +8,9 @@ use et::executor::{DeviceExecutor, ExecutorConfig};
 use et::{AnyHal, Device};
 use pyo3::prelude::*;
 
-use crate::args::Param;
 use crate::error::{self, Raise};
 use crate::life::{self, Born};
+use crate::signature::Signature;
 
 /// Closed when the last handle is gone, or before.
 pub(crate) struct Card {
@@ -32,7 +32,7 @@ struct Kept {
 }
 
 /// A kernel and what it takes.
-pub(crate) type Loaded = (et::Kernel, Option<Arc<[Param]>>);
+pub(crate) type Loaded = (et::Kernel, Option<Signature>);
 
 /// An executor; `None` when it is closed.
 pub(crate) struct Crew(RwLock<Option<DeviceExecutor<AnyHal>>>);

@@ -12,7 +12,6 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::args::Param;
 use crate::card::Card;
 use crate::dlpack;
 use crate::dtype::{DType, Shape};
@@ -25,6 +24,7 @@ use crate::memory::Buffer;
 use crate::profile::Profile;
 use crate::properties::{MemoryStats, Properties};
 use crate::raw::Source;
+use crate::signature::{Param, Signature};
 use crate::stream::Stream;
 use crate::wait;
 
@@ -259,9 +259,28 @@ impl Device {
         HostBuffer::alloc(py, &self.card, shape, dtype)
     }
 
+    /// Lends memory of Python to the device, without a copy: that of a NumPy array, or anything with
+    /// the buffer protocol, which must be made of whole pages (`import_granule`), as memory of mmap
+    /// is. `access` is what the device does with it: "read", "write" or "both".
+    ///
+    /// The object keeps its memory until the host buffer is released or gone, and no copy uses it.
+    /// While a copy does, do not change it, nor read what the device writes.
+    #[pyo3(signature = (array, *, access = "both"))]
+    fn import_(&self, array: &Bound<'_, PyAny>, access: &str) -> PyResult<HostBuffer> {
+        HostBuffer::import(&self.card, array, access)
+    }
+
+    /// The bytes of a page of `import_`: memory begins and ends on a multiple. `None` if memory of
+    /// Python cannot be lent.
+    #[getter]
+    fn import_granule(&self) -> PyResult<Option<usize>> {
+        self.card.look(|device| device.import_granule())
+    }
+
     /// Loads a kernel: the path of an ELF file, its bytes, or what `et.compile` returns.
     ///
-    /// `entry` is a function to start at instead of the file's own, `signature` what it takes.
+    /// `entry` is a function to start at instead of the file's own, `signature` what it takes, if
+    /// its file does not state that; what the file states it must agree with.
     #[pyo3(signature = (kernel, *, name = None, entry = None, signature = None, _keep = None))]
     fn load(
         &self,
@@ -293,13 +312,13 @@ impl Device {
         let signature = match signature {
             Some(signature) => {
                 let parse = py.import("et._types")?.getattr("parameters")?;
-                let params: Vec<Param> = parse.call1((signature,))?.extract()?;
-                Some(Arc::from(params))
+                Some(parse.call1((signature,))?.extract::<Vec<Param>>()?)
             }
             None => None,
         };
         let name = name.or(own).unwrap_or_else(|| "kernel".to_owned());
         let loaded = self.card.with(py, |device| device.load_kernel_entry(&name, &bytes, entry))?;
+        let signature = Signature::of(py, &loaded, signature)?;
         if let Some(number) = keep {
             self.card.keep(number, (loaded.clone(), signature.clone()));
         }

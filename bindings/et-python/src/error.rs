@@ -62,6 +62,7 @@ fn class(error: &et::Error) -> &'static str {
         E::KernelInUse { .. } => "BusyError",
         E::Copy { .. } | E::Refused { .. } => "RefusedError",
         E::Launch(_) => "KernelError",
+        E::ArgumentsMismatch { .. } => "ArgumentsMismatchError",
         E::Aborted | E::AbortedWith { .. } => "AbortedError",
         E::Unsupported { .. } => "UnsupportedError",
         E::Memory(_)
@@ -73,7 +74,6 @@ fn class(error: &et::Error) -> &'static str {
         | E::ForeignEvent
         | E::ShireMask { .. }
         | E::ArgumentsTooLarge { .. }
-        | E::ArgumentsMismatch { .. }
         | E::LaunchOption { .. }
         | E::HasEnded { .. } => "ArgumentError",
         _ => "Error",
@@ -84,6 +84,10 @@ impl Raise for et::Error {
     fn raise(self) -> PyErr {
         match &self {
             Self::Launch(failed) => Python::attach(|py| failure::exception(py, failed)),
+            Self::ArgumentsMismatch { kernel, signature, .. } => Python::attach(|py| {
+                let args = (message(&self), &**kernel, signature, None::<&str>);
+                raise_with(py, "ArgumentsMismatchError", args)
+            }),
             _ => raise(class(&self), message(&self)),
         }
     }

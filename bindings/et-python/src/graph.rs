@@ -54,7 +54,7 @@ impl State {
 
 fn declare(task: Task, buffers: &[PyRef<'_, Buffer>], access: Access) -> PyResult<Task> {
     buffers.iter().try_fold(task, |task, buffer| {
-        let slice = buffer.slice()?;
+        let slice = if access == Access::Read { buffer.slice()? } else { buffer.place()? };
         Ok(match access {
             Access::Read => task.reads(slice),
             Access::Write => task.writes(slice),
@@ -202,7 +202,7 @@ impl Graph {
     fn copy_in(&self, source: &HostData, target: &Buffer) -> PyResult<usize> {
         let mut state = self.lock()?;
         state.note(&target.card);
-        let id = state.builder()?.copy_in(&source.data, target.slice()?);
+        let id = state.builder()?.copy_in(&source.data, target.place()?);
         Ok(id.map_err(Raise::raise)?.index())
     }
 

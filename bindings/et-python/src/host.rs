@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use embedded_dma::ReadBuffer;
+use et::hal::{Bounce, DeviceAccess};
 use et::{AnyBuffer, AnyHal, DeviceSlice, Remains, Transfer};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -19,18 +20,20 @@ use crate::dtype::{self, DType, Shape};
 use crate::error::{self, Raise};
 use crate::event::Event;
 use crate::life::Here;
+use crate::raw::Lent;
 
 /// An array in memory of the host that a device reads and writes directly, without staging.
 ///
 /// `numpy.asarray(buffer)`, `memoryview` and `numpy.from_dlpack` show the memory itself. While a
 /// copy uses it, that is until its event is done, do not change it, nor read what the device
-/// writes.
+/// writes. Of memory of another object (`Device.import_`) that object is asked, see `base`.
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct HostBuffer {
     pub(crate) card: Arc<Card>,
     state: Here<Mutex<State>>,
-    memory: Here<Memory>,
+    memory: Shown,
+    access: DeviceAccess,
     dtype: DType,
     shape: Vec<usize>,
     strides: Vec<isize>,
@@ -40,8 +43,18 @@ pub(crate) struct HostBuffer {
 enum State {
     Here(et::HostBuffer<AnyHal>),
     Lent(Transfer<AnyHal>),
+    /// A copy that will use it is being sent.
+    Starting,
     /// The device was lost with it, or a copy was refused.
     Gone,
+}
+
+/// Where the memory can be looked at.
+#[derive(Debug)]
+enum Shown {
+    Own(Here<Memory>),
+    /// The object whose memory it is.
+    ByObject(Py<PyAny>),
 }
 
 /// What others are shown, whatever becomes of the buffer.
@@ -69,7 +82,70 @@ impl HostBuffer {
         Ok(Self {
             card: Arc::clone(card),
             state: Here::new(Mutex::new(State::Here(buffer))),
-            memory: Here::new(Memory { address: address.expose_provenance(), _keep: memory }),
+            memory: Shown::Own(Here::new(Memory {
+                address: address.expose_provenance(),
+                _keep: memory,
+            })),
+            access: DeviceAccess::ReadWrite,
+            dtype,
+            strides: dtype::strides(&shape, dtype.size),
+            shape,
+        })
+    }
+
+    /// Takes memory of an object of Python.
+    pub(crate) fn import(
+        card: &Arc<Card>,
+        object: &Bound<'_, PyAny>,
+        access: &str,
+    ) -> PyResult<Self> {
+        let access = match access {
+            "read" => DeviceAccess::Read,
+            "write" => DeviceAccess::Write,
+            "both" => DeviceAccess::ReadWrite,
+            _ => {
+                let text = format!("access is \"read\", \"write\" or \"both\", not {access:?}");
+                return Err(error::raise("ArgumentError", text));
+            }
+        };
+        let lent = Lent::of(object, access != DeviceAccess::Read)?;
+        let Some(dtype) = lent.source().dtype() else {
+            let text = format!("no data type for elements of format {:?}", lent.source().format());
+            return Err(error::raise("ArgumentError", text));
+        };
+        let shape = lent.source().shape().to_vec();
+        // The runtime would copy. Here copies are not hidden.
+        let granule = card.look(|device| device.import_granule())?;
+        let is_whole = |granule: usize| {
+            let is_multiple = |n: usize| n.is_multiple_of(granule);
+            !lent.is_empty() && is_multiple(lent.as_ptr().addr()) && is_multiple(lent.len())
+        };
+        match granule {
+            Some(granule) if !is_whole(granule) => {
+                let text = format!(
+                    "{}: take memory of whole pages, as that of mmap, or Device.host_empty",
+                    Bounce::Granule(granule)
+                );
+                return Err(error::raise("ArgumentError", text));
+            }
+            Some(_) => {}
+            None => return Err(error::raise("UnsupportedError", Bounce::Unsupported.to_string())),
+        }
+        let buffer = card.with(object.py(), |device| {
+            let imported = match access {
+                DeviceAccess::Read => device.import(lent),
+                _ => device.import_mut(lent, access),
+            };
+            imported.map_err(|refused| refused.error)
+        })?;
+        if let Some(why) = buffer.bounce() {
+            return Err(error::raise("UnsupportedError", why.to_string()));
+        }
+        Ok(Self {
+            card: Arc::clone(card),
+            state: Here::new(Mutex::new(State::Here(buffer))),
+            memory: Shown::ByObject(object.clone().unbind()),
+            access,
             dtype,
             strides: dtype::strides(&shape, dtype.size),
             shape,
@@ -81,7 +157,12 @@ impl HostBuffer {
     }
 
     pub(crate) fn address(&self) -> PyResult<*mut c_void> {
-        Ok(std::ptr::with_exposed_provenance_mut(self.memory.get()?.address))
+        match &self.memory {
+            Shown::Own(memory) => Ok(std::ptr::with_exposed_provenance_mut(memory.get()?.address)),
+            Shown::ByObject(_) => {
+                Err(PyBufferError::new_err("the memory is that of another object: see base"))
+            }
+        }
     }
 
     pub(crate) fn extents(&self) -> &[usize] {
@@ -92,7 +173,7 @@ impl HostBuffer {
         self.dtype
     }
 
-    fn len_bytes(&self) -> usize {
+    pub(crate) fn len_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size
     }
 
@@ -105,29 +186,40 @@ impl HostBuffer {
     fn lend(
         this: &Bound<'_, Self>,
         card: &Arc<Card>,
-        start: impl FnOnce(et::HostBuffer<AnyHal>) -> et::Result<Transfer<AnyHal>>,
+        access: DeviceAccess,
+        start: impl FnOnce(et::HostBuffer<AnyHal>) -> et::Result<Transfer<AnyHal>> + Send,
     ) -> PyResult<Event> {
         let own = this.get();
+        if own.access != DeviceAccess::ReadWrite && own.access != access {
+            let text = format!("the host buffer was imported for the device to {}", own.access());
+            return Err(error::raise("ArgumentError", text));
+        }
         if !Arc::ptr_eq(&own.card, card) {
             return Err(error::raise("ArgumentError", "the host buffer is of another device"));
         }
         let mut state = own.lock()?;
         state.settle();
-        match std::mem::replace(&mut *state, State::Gone) {
+        match std::mem::replace(&mut *state, State::Starting) {
             State::Here(buffer) => {
-                let transfer = start(buffer).map_err(Raise::raise)?;
-                let event = transfer.event().clone();
-                *state = State::Lent(transfer);
+                // Not with the lock, for which threads wait that hold the interpreter.
                 drop(state);
-                Ok(Event::of_host(&own.card, event, this.clone().unbind()))
+                let (next, event) = match this.py().detach(|| start(buffer)) {
+                    Ok(transfer) => {
+                        let event = transfer.event().clone();
+                        (State::Lent(transfer), Ok(event))
+                    }
+                    Err(error) => (State::Gone, Err(error)),
+                };
+                *own.lock()? = next;
+                Ok(Event::of_host(&own.card, event.map_err(Raise::raise)?, this.clone().unbind()))
             }
-            lent @ State::Lent(_) => {
-                *state = lent;
+            busy @ (State::Lent(_) | State::Starting) => {
+                *state = busy;
                 Err(error::raise("BusyError", "a copy uses the host buffer"))
             }
             State::Gone => {
-                let why =
-                    "the host buffer was lost with a copy that failed; its memory is still shown";
+                *state = State::Gone;
+                let why = "the host buffer was released, or lost with a copy that failed";
                 Err(error::raise("LostError", why))
             }
         }
@@ -140,7 +232,7 @@ impl HostBuffer {
         to: &DeviceSlice,
         card: &Arc<Card>,
     ) -> PyResult<Event> {
-        Self::lend(this, card, |buffer| stream.upload(buffer, to))
+        Self::lend(this, card, DeviceAccess::Read, |buffer| stream.upload(buffer, to))
     }
 
     /// Starts a copy from the device.
@@ -150,7 +242,7 @@ impl HostBuffer {
         from: &DeviceSlice,
         card: &Arc<Card>,
     ) -> PyResult<Event> {
-        Self::lend(this, card, |buffer| stream.download(from, buffer))
+        Self::lend(this, card, DeviceAccess::Write, |buffer| stream.download(from, buffer))
     }
 }
 
@@ -203,7 +295,47 @@ impl HostBuffer {
     fn busy(&self) -> PyResult<bool> {
         let mut state = self.lock()?;
         state.settle();
-        Ok(matches!(&*state, State::Lent(_)))
+        Ok(matches!(&*state, State::Lent(_) | State::Starting))
+    }
+
+    /// The object whose memory it is; `None` if it has memory of its own.
+    #[getter]
+    fn base(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &self.memory {
+            Shown::Own(_) => None,
+            Shown::ByObject(object) => Some(object.clone_ref(py)),
+        }
+    }
+
+    /// What the device may do with it: "read", "write" or "both".
+    #[getter]
+    fn access(&self) -> &'static str {
+        match self.access {
+            DeviceAccess::Read => "read",
+            DeviceAccess::Write => "write",
+            DeviceAccess::ReadWrite => "both",
+        }
+    }
+
+    /// Takes the memory from the device now, and gives that of another object back to it. No copy
+    /// can use the buffer any more; memory of its own is shown as long as anything shows it.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.lock()?;
+        state.settle();
+        let buffer = match std::mem::replace(&mut *state, State::Gone) {
+            State::Here(buffer) => buffer,
+            busy @ (State::Lent(_) | State::Starting) => {
+                *state = busy;
+                return Err(error::raise("BusyError", "a copy uses the host buffer"));
+            }
+            State::Gone => return Ok(()),
+        };
+        drop(state);
+        // Of memory of its own, there is no other owner.
+        if let Ok(lent) = py.detach(|| buffer.into_owner::<Lent>()) {
+            lent.release(py);
+        }
+        Ok(())
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -227,6 +359,15 @@ impl HostBuffer {
     ) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view"));
+        }
+        if let Shown::ByObject(object) = &this.memory {
+            // SAFETY: an object that is alive, and the interpreter's view, to be written. The object
+            // becomes the owner in it, and is told of its end.
+            let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags) };
+            return match status {
+                0 => Ok(()),
+                _ => Err(PyErr::fetch(this.py())),
+            };
         }
         let wants = |flag: c_int| flags & flag == flag;
         let shape = this.shape.as_ptr().cast_mut().cast();

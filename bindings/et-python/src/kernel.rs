@@ -6,12 +6,13 @@ use et::Launch;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::args::{self, Packed, Param};
+use crate::args::{self, Packed};
 use crate::card::Card;
 use crate::device::Device;
 use crate::error::{self, Raise};
 use crate::event::Event;
 use crate::life::Here;
+use crate::signature::{Parameter, Signature};
 use crate::stream::Stream;
 
 /// A kernel that is loaded on a device.
@@ -23,15 +24,11 @@ use crate::stream::Stream;
 pub(crate) struct Kernel {
     pub(crate) card: Arc<Card>,
     kernel: Here<et::Kernel>,
-    signature: Option<Arc<[Param]>>,
+    signature: Option<Signature>,
 }
 
 impl Kernel {
-    pub(crate) fn new(
-        card: &Arc<Card>,
-        kernel: et::Kernel,
-        signature: Option<Arc<[Param]>>,
-    ) -> Self {
+    pub(crate) fn new(card: &Arc<Card>, kernel: et::Kernel, signature: Option<Signature>) -> Self {
         Self { card: Arc::clone(card), kernel: Here::new(kernel), signature }
     }
 
@@ -40,7 +37,7 @@ impl Kernel {
     }
 
     pub(crate) fn pack(&self, given: &Bound<'_, PyTuple>) -> PyResult<Packed> {
-        args::pack(&self.card, given, self.signature.as_deref())
+        args::pack(&self.card, self.get()?.name(), given, self.signature.as_ref())
     }
 
     /// The shires that a grid stands for; `None` is all.
@@ -115,9 +112,20 @@ impl Kernel {
         Ok(self.get()?.len_bytes())
     }
 
-    /// Launches the kernel, and returns at once. Arguments are buffers, and numbers of the types of
-    /// the signature; without a signature, numbers that say their type: `et.u64(5)`,
+    /// What the kernel takes, in its order: what was said when it was loaded, else what its file
+    /// states with `ET_ARGUMENTS`; `None` if neither is so, and anything is passed on.
+    #[getter]
+    fn signature(&self) -> Option<Vec<Parameter>> {
+        self.signature.as_ref().map(Signature::list)
+    }
+
+    /// Launches the kernel, and returns at once. Arguments are buffers, and numbers, which become
+    /// what the signature states; without a signature, numbers that say their type: `et.u64(5)`,
     /// `numpy.float32(3)`, `ctypes.c_int32(1)`.
+    ///
+    /// What the signature does not allow is an `ArgumentsMismatchError`, and nothing is sent: another
+    /// number of arguments, memory of other elements, read-only memory that the kernel writes, a
+    /// number that says another type, or is none.
     ///
     /// `shires` is a number of shires or a list of them, `stack` the bytes of each hart's stack.
     #[pyo3(signature = (*args, shires = None, stream = None, stack = None, flush_l3 = false))]

@@ -23,6 +23,7 @@ mod profile;
 mod properties;
 mod raw;
 mod sensors;
+mod signature;
 mod stream;
 mod wait;
 
@@ -48,6 +49,7 @@ mod native {
             AsicVoltages, CacheConfig, CardEvent, ErrorCounts, Frequencies, ManagementCounters,
             MemoryRate, MinionErrors, Residency, Statistic, Temperatures,
         },
+        signature::Parameter,
         stream::Stream,
     };
     use pyo3::prelude::*;

@@ -32,6 +32,7 @@ pub(crate) struct Buffer {
     /// `None` of bytes, which any kernel may take for what it wants.
     dtype: Option<DType>,
     shape: Vec<usize>,
+    is_readonly: bool,
 }
 
 impl Buffer {
@@ -51,6 +52,7 @@ impl Buffer {
             is_freed: Arc::default(),
             dtype,
             shape,
+            is_readonly: false,
         })
     }
 
@@ -60,6 +62,18 @@ impl Buffer {
             return Err(error::raise("FreedError", "the buffer was freed"));
         }
         self.slice.get()
+    }
+
+    pub(crate) fn is_readonly(&self) -> bool {
+        self.is_readonly
+    }
+
+    /// Returns where it is, to be written.
+    pub(crate) fn place(&self) -> PyResult<&DeviceSlice> {
+        if self.is_readonly {
+            return Err(error::raise("ArgumentError", "the buffer is read-only"));
+        }
+        self.slice()
     }
 
     /// Returns the type of the elements; bytes have none.
@@ -83,6 +97,7 @@ impl Buffer {
             is_freed: Arc::clone(&self.is_freed),
             dtype,
             shape,
+            is_readonly: self.is_readonly,
         }
     }
 
@@ -95,10 +110,24 @@ impl Buffer {
     }
 
     /// Refuses a copy of elements of another type or number. Bytes go with anything.
-    fn check(&self, what: &Source) -> PyResult<()> {
-        let len = what.bytes().len();
+    pub(crate) fn check(&self, what: &Source) -> PyResult<()> {
+        self.fits(what.shape(), what.bytes().len(), what.dtype(), || what.format())
+    }
+
+    /// As [`check`](Self::check).
+    fn check_host(&self, host: &HostBuffer) -> PyResult<()> {
+        self.fits(host.extents(), host.len_bytes(), Some(host.type_of()), String::new)
+    }
+
+    fn fits(
+        &self,
+        other: &[usize],
+        len: usize,
+        dtype: Option<DType>,
+        format: impl FnOnce() -> String,
+    ) -> PyResult<()> {
         if len != self.len_bytes() {
-            let (shape, other) = (&self.shape, what.shape());
+            let shape = &self.shape;
             let text = format!(
                 "{len} bytes of shape {other:?} do not fit a buffer of {} bytes of shape {shape:?}",
                 self.len_bytes()
@@ -106,13 +135,13 @@ impl Buffer {
             return Err(error::raise("ArgumentError", text));
         }
         let of_bytes = |dtype: Option<DType>| dtype.is_none_or(|dtype| dtype == DType::U8);
-        let (own, other) = (self.dtype, what.dtype());
+        let (own, other) = (self.dtype, dtype);
         if of_bytes(own) || of_bytes(other) && other.is_some() || own == other {
             return Ok(());
         }
         let text = format!(
             "elements of type {} do not go with a buffer of {}",
-            other.map_or_else(|| what.format(), |dtype| dtype.name().to_owned()),
+            other.map_or_else(format, |dtype| dtype.name().to_owned()),
             self.dtype_or_bytes().name()
         );
         Err(error::raise("ArgumentError", text))
@@ -162,7 +191,7 @@ impl Buffer {
     ) -> PyResult<Event> {
         // What fits in here goes to staging memory at once, unless others use it up.
         const SMALL: usize = 1 << 20;
-        let slice = self.slice()?;
+        let slice = self.place()?;
         let stream = self.stream(stream)?;
         if from.len() > SMALL {
             Self::settle(py, &stream, None)?;
@@ -284,6 +313,19 @@ impl Buffer {
         Ok(self.view_of(self.slice()?.clone(), shape, Some(dtype)))
     }
 
+    /// `True` if it is not to be written through this array, see `toreadonly`.
+    #[getter]
+    fn readonly(&self) -> bool {
+        self.is_readonly
+    }
+
+    /// The same memory, not to be written through this array: copies to it and kernels that write
+    /// it are refused.
+    fn toreadonly(&self) -> PyResult<Self> {
+        let view = self.view_of(self.slice()?.clone(), self.shape.clone(), self.dtype);
+        Ok(Self { is_readonly: true, ..view })
+    }
+
     /// Copies an array, or anything with the buffer protocol, to the device. When this returns,
     /// the source may be changed; the copy has ended when the event has.
     ///
@@ -297,9 +339,8 @@ impl Buffer {
         stream: Option<&Stream>,
     ) -> PyResult<Event> {
         if let Ok(host) = source.cast::<HostBuffer>() {
-            let source = Source::of(source)?;
-            self.check(&source)?;
-            return HostBuffer::upload(host, &self.stream(stream)?, self.slice()?, &self.card);
+            self.check_host(host.get())?;
+            return HostBuffer::upload(host, &self.stream(stream)?, self.place()?, &self.card);
         }
         let source = Source::of(source)?;
         self.check(&source)?;
@@ -329,7 +370,7 @@ impl Buffer {
         target: &Bound<'_, HostBuffer>,
         stream: Option<&Stream>,
     ) -> PyResult<Event> {
-        self.check(&Source::of(target.as_any())?)?;
+        self.check_host(target.get())?;
         HostBuffer::download(target, &self.stream(stream)?, self.slice()?, &self.card)
     }
 
@@ -341,7 +382,7 @@ impl Buffer {
         source: &Self,
         stream: Option<&Stream>,
     ) -> PyResult<Event> {
-        let (from, to) = (source.slice()?, self.slice()?);
+        let (from, to) = (source.slice()?, self.place()?);
         let stream = self.stream(stream)?;
         Self::settle(py, &stream, None)?;
         let event = py.detach(|| stream.copy_on_device(from, to)).map_err(Raise::raise)?;
@@ -356,7 +397,7 @@ impl Buffer {
         byte: u8,
         stream: Option<&Stream>,
     ) -> PyResult<Event> {
-        let slice = self.slice()?;
+        let slice = self.place()?;
         let stream = self.stream(stream)?;
         Self::settle(py, &stream, None)?;
         let event = py.detach(|| stream.fill(slice, byte)).map_err(Raise::raise)?;

@@ -3,11 +3,15 @@
 #![expect(unsafe_code, reason = "memory that other code of Python uses too")]
 
 use std::ffi::{CStr, CString};
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 
+use et::hal::StableDeref;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
+use crate::callbacks;
 use crate::dtype::DType;
 use crate::error;
 
@@ -103,5 +107,70 @@ impl Target {
         // SAFETY: as in `Source::bytes`; the object says that they may be written. The exclusive
         // borrow is of the only Rust value that reaches them.
         unsafe { std::slice::from_raw_parts_mut(self.0.buffer.buf_ptr().cast(), len) }
+    }
+}
+
+/// The bytes of an object while a device has them.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    /// `None` only inside `drop` and `release`.
+    source: Option<Source>,
+    may_write: bool,
+}
+
+impl Lent {
+    /// Takes what lies in one piece, for the device to read, or to write as well.
+    pub(crate) fn of(object: &Bound<'_, PyAny>, may_write: bool) -> PyResult<Self> {
+        let source = if may_write { Target::of(object)?.0 } else { Source::of(object)? };
+        Ok(Self { source: Some(source), may_write })
+    }
+
+    pub(crate) fn source(&self) -> &Source {
+        match &self.source {
+            Some(source) => source,
+            None => unreachable!("taken out at the end only"),
+        }
+    }
+
+    /// Gives the object back at once.
+    pub(crate) fn release(mut self, py: Python<'_>) {
+        if let Some(source) = self.source.take() {
+            source.buffer.release(py);
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.source().bytes()
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        assert!(self.may_write, "lent to be read");
+        let source = self.source();
+        let len = source.buffer.len_bytes();
+        if len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `Target::bytes_mut`; `of` has checked that the object may be written.
+        unsafe { std::slice::from_raw_parts_mut(source.buffer.buf_ptr().cast(), len) }
+    }
+}
+
+// SAFETY: the bytes are those of the object, which the buffer keeps where they are; they do not
+// move with this value.
+unsafe impl StableDeref for Lent {}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(source) = self.source.take() else { return };
+        // This may be a thread of the runtime, with locks that threads of Python wait for: it must
+        // not wait for the interpreter. One that ends needs no memory back.
+        let source = ManuallyDrop::new(source);
+        callbacks::post(move |py| ManuallyDrop::into_inner(source).buffer.release(py));
     }
 }

@@ -27,9 +27,8 @@ def device():
 
 @pytest.fixture
 def saxpy(device):
-    """y = a x + y"""
-    return device.load(KERNELS / "saxpy.elf",
-                       signature=[et.In[et.f32], et.InOut[et.f32], et.f32, et.u64])
+    """y = a x + y; its file states x: in f32[], y: inout f32[], a: f32, n: u64"""
+    return device.load(KERNELS / "saxpy.elf")
 
 
 @pytest.fixture

@@ -38,6 +38,32 @@ def test_c(device, cache):
     np.testing.assert_array_equal(x.to_numpy(), 2 * np.arange(100, dtype="f4"))
 
 
+def test_numbers_become_what_the_file_states(device, cache):
+    source = """
+#include <et/device.h>
+struct args { uint8_t *z; uint8_t a; int16_t b; uint16_t c; double d; int8_t e; uint32_t n; };
+ET_ARGUMENTS("z: out u8[], a: u8, b: i16, c: f16, d: f64, e: i8, n: u32");
+int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+{
+    const uint8_t *from = (const uint8_t *)args;
+    for (uint32_t i = 0; i < args->n && et_index(env) == 0; i++)
+        args->z[i] = from[i];
+    return 0;
+}
+"""
+    kernel = device.load(et.compile(source, name="numbers"))
+    offsets = {parameter.name: parameter.offset for parameter in kernel.signature}
+    assert offsets == {"z": 0, "a": 8, "b": 10, "c": 12, "d": 16, "e": 24, "n": 28}
+    z = device.zeros(32, "u1")
+    kernel.launch(z, 200, -2, 1.5, -2.5, -1, 32).wait(10)
+    fields = {"names": list(offsets), "offsets": list(offsets.values()),
+              "formats": ["u8", "u1", "i2", "f2", "f8", "i1", "u4"]}
+    assert z.to_numpy().view(fields)[0].tolist() == (z.address, 200, -2, 1.5, -2.5, -1, 32)
+    for wrong in [(256, -2, 1.5, -2.5, -1), (200, 1 << 15, 1.5, -2.5, -1), (200, -2, 1e5, -2.5, -1)]:
+        with pytest.raises(OverflowError):
+            kernel.launch(z, *wrong, 32)
+
+
 def test_assembly_with_the_instructions_of_the_card(device, cache):
     source = """
     .globl entry_point

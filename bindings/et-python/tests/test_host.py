@@ -76,6 +76,16 @@ def test_a_view_outlives_a_device_that_closes_with_the_buffer_lent():
     assert view.sum() == 80
 
 
+def test_a_buffer_is_released_before_its_views(device):
+    host = device.host_empty(8)
+    view = np.asarray(host)
+    host.release()
+    view[:] = 3
+    assert view.sum() == 24 and np.asarray(host).sum() == 24
+    with pytest.raises(et.LostError, match="released"):
+        device.zeros(8).copy_from(host)
+
+
 def test_exports_keep_the_buffer(device):
     host = device.host_empty(8)
     view = memoryview(host)

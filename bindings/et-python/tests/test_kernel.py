@@ -43,32 +43,92 @@ def test_ways_to_launch(device, saxpy, xy, launch):
 ])
 def test_numbers_that_say_their_type(device, saxpy, xy, factor, count):
     x, y = xy
-    plain = device.load((KERNELS / "saxpy.elf").read_bytes(), name="plain")
-    assert plain.name == "plain" and saxpy.name == "saxpy"
-    plain.launch(x, y, factor, count).wait(10)
+    named = device.load((KERNELS / "saxpy.elf").read_bytes(), name="plain")
+    assert named.name == "plain" and saxpy.name == "saxpy"
+    named.launch(x, y, factor, count).wait(10)
     np.testing.assert_array_equal(y.to_numpy(), expected())
-    saxpy.launch(x, y, factor, count).wait(10)
+
+
+def test_files_state_what_kernels_take(device, saxpy, xy):
+    x, y = xy
+    texts = ["x: in float32[]", "y: inout float32[]", "a: float32", "n: uint64"]
+    assert [str(parameter) for parameter in saxpy.signature] == texts
+    assert [parameter.offset for parameter in saxpy.signature] == [0, 8, 16, 24]
+    a = saxpy.signature[2]
+    assert (a.name, a.access, a.dtype) == ("a", "scalar", "float32")
+    assert device.load(KERNELS / "memset.elf").signature is None
+    # Numbers become what the file states, also such of NumPy of another type.
+    saxpy[1](x, y, 2, np.int32(1000)).wait(10)
+    np.testing.assert_array_equal(y.to_numpy(), expected(2))
+    saxpy.launch(x, y, np.float64(1), x.size).wait(10)
+    np.testing.assert_array_equal(y.to_numpy(), expected(3))
+
+
+def test_graphs_take_from_files_what_tasks_write(device, saxpy):
+    buffers = [device.array(np.full(64, value, "f4")) for value in (1, 2, 3)]
+    a, b, c = buffers
+    graph = et.Graph()
+    graph.add(saxpy, a, b, 2.0, 64)
+    graph.add(saxpy, a, c, 1.0, 64)
+    graph.add(saxpy, b, c, 1.0, 64)
+    # The first two only read what they share.
+    assert graph.edges == 2
+    graph.run(timeout=30)
+    assert c.to_numpy()[0] == 3 + 1 + 4
+
+
+def test_signatures_agree_with_files(device):
+    path = KERNELS / "saxpy.elf"
+    given = device.load(path, signature=[et.In, et.InOut[et.f32], et.f32, et.u64])
+    # Left open is left open; names are those of the file.
+    assert str(given.signature[0]) == "x: in any[]"
+    for signature, parameter, text in [
+        ([et.In[et.f32], et.InOut[et.f32], et.f32], None, "states 4 arguments"),
+        ([et.In[et.f32], et.In[et.f32], et.f32, et.u64], "y", "states inout float32"),
+        ([et.In[et.u32], et.InOut[et.f32], et.f32, et.u64], "x", "in float32.*not in uint32"),
+        ([et.In[et.f32], et.InOut[et.f32], et.f32, et.i64], "n", "states uint64, not int64"),
+    ]:
+        with pytest.raises(et.ArgumentsMismatchError, match=text) as caught:
+            device.load(path, signature=signature)
+        assert caught.value.parameter == parameter and caught.value.kernel == "saxpy"
 
 
 def test_arguments_that_are_wrong(device, saxpy, xy):
     x, y = xy
-    plain = device.load(KERNELS / "saxpy.elf")
-    with pytest.raises(TypeError, match="argument 2: C has many types"):
-        plain.launch(x, y, 3.0, 1000)
-    with pytest.raises(TypeError, match="takes 4 arguments, not 3"):
+    plain = device.load(KERNELS / "memset.elf")
+    with pytest.raises(TypeError, match="argument 1: C has many types"):
+        plain.launch(x, 3.0)
+    with pytest.raises(TypeError, match="takes 4 arguments .*a: float32.*, not 3") as caught:
         saxpy.launch(x, y, 3.0)
-    with pytest.raises(TypeError, match="argument 0: an et.Buffer"):
-        saxpy.launch(np.zeros(3), y, 3.0, 3)
-    with pytest.raises(TypeError, match="argument 2: a buffer for a float32"):
-        saxpy.launch(x, y, x, 3)
-    with pytest.raises(OverflowError, match="argument 3"):
+    error = caught.value
+    assert isinstance(error, et.ArgumentsMismatchError) and isinstance(error, ValueError)
+    assert (error.kernel, error.parameter) == ("saxpy", None)
+    assert error.signature == "x: in float32[], y: inout float32[], a: float32, n: uint64"
+    words = device.zeros(3, "i4")
+    before = device.default_stream.record().id
+    for wrong, parameter, text in [
+        ((np.zeros(3), y, 3.0, 3), "x", r"argument 0 \(x\): an et.Buffer is wanted, not ndarray"),
+        ((x, words, 3.0, 3), "y", "a buffer of float32, not of int32"),
+        ((x, y.toreadonly(), 3.0, 3), "y", r"argument 1 \(y\): the kernel writes it"),
+        ((x, y, x, 3), "a", r"argument 2 \(a\): a buffer for a float32"),
+        ((x, y, "3", 3), "a", "a number of type float32 is wanted, not str"),
+        ((x, y, et.f64(3), 3), "a", "a float32 is wanted, not a float64"),
+        ((x, y, 3.0, 1.5), "n", r"argument 3 \(n\): a number of type uint64 is wanted, not float"),
+        ((x, y, 3.0, np.float32(3)), "n", "wanted, not float32"),
+        ((x, y, 3.0, ctypes.c_int32(3)), "n", "a uint64 is wanted, not a int32"),
+    ]:
+        with pytest.raises(et.ArgumentsMismatchError, match=text) as caught:
+            saxpy.launch(*wrong)
+        assert caught.value.parameter == parameter
+    with pytest.raises(OverflowError, match=r"argument 3 \(n\)"):
         saxpy.launch(x, y, 3.0, -1)
-    with pytest.raises(OverflowError, match="argument 2"):
+    with pytest.raises(OverflowError, match=r"argument 2 \(a\)"):
         saxpy.launch(x, y, 1e300, 3)
-    with pytest.raises(TypeError, match="argument 3"):
-        saxpy.launch(x, y, 3.0, 1.5)
-    with pytest.raises(TypeError, match="float32, not of int32"):
-        saxpy.launch(x, device.zeros(3, "i4"), 3.0, 3)
+    # Nothing of it was sent.
+    assert device.default_stream.record().id == before + 1
+    # What a kernel only reads may be read-only.
+    saxpy.launch(x.toreadonly(), y, 3.0, 1000).wait(10)
+    np.testing.assert_array_equal(y.to_numpy(), expected())
     for grid in (0, 2, [0, 1], [99], "x", 1.5):
         with pytest.raises((et.ArgumentError, TypeError)):
             saxpy[grid](x, y, 3.0, 1000)

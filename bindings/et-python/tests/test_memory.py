@@ -105,6 +105,26 @@ def test_read_only_arrays_can_be_read_only(device):
         buffer.copy_to(bytes(16))
 
 
+def test_read_only_views_of_device_memory(device):
+    buffer = device.array(np.arange(16, dtype="u1"))
+    view = buffer.toreadonly()
+    assert view.readonly and view[:8].readonly and view.view("u4").readonly and not buffer.readonly
+    assert view.address == buffer.address and view.to_bytes() == buffer.to_bytes()
+    graph = et.Graph()
+    for write in [lambda: view.copy_from(bytes(16)), lambda: view.fill(1),
+                  lambda: view.copy_from(device.host_empty(16, "u1")),
+                  lambda: view.copy_from_buffer(device.zeros(16, "u1")),
+                  lambda: graph.copy_in(et.HostData(bytes(16)), view),
+                  lambda: graph.host(print, writes=[view])]:
+        with pytest.raises(et.ArgumentError, match="read-only"):
+            write()
+    assert buffer.to_bytes() == bytes(range(16))
+    other = device.zeros(16, "u1")
+    other.copy_from_buffer(view).wait()
+    assert other.to_bytes() == bytes(range(16))
+    graph.host(lambda: None, reads=[view])
+
+
 def test_other_lengths_and_types_are_refused(device):
     buffer = device.zeros(4, "f4")
     with pytest.raises(et.ArgumentError, match="shape"):

@@ -34,6 +34,7 @@ from ._et import (
     MemoryRate,
     MemoryStats,
     MinionErrors,
+    Parameter,
     Profile,
     Properties,
     Record,
@@ -49,6 +50,7 @@ from ._et import _end, version as __version__
 from ._errors import (
     AbortedError,
     ArgumentError,
+    ArgumentsMismatchError,
     BackendError,
     BusyError,
     CancelledError,

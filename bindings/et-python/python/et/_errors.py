@@ -58,6 +58,22 @@ class ArgumentError(Error, ValueError):
     """A value that is not possible here."""
 
 
+class ArgumentsMismatchError(ArgumentError, TypeError):
+    """The arguments are not those that the kernel takes. `kernel` is its name, `signature` what it
+    takes, `parameter` the name of the wrong one, if it is one that has a name."""
+
+    kernel: str
+    signature: str
+    parameter: typing.Optional[str]
+
+    def __init__(self, message: str, kernel: str = "", signature: str = "",
+                 parameter: typing.Optional[str] = None) -> None:
+        super().__init__(message)
+        self.kernel = kernel
+        self.signature = signature
+        self.parameter = parameter
+
+
 class BusyError(Error):
     """It is in use."""
 

@@ -21,10 +21,10 @@ class KernelFunction:
     def __init__(self, source, function, options, libc):
         functools.update_wrapper(self, function)
         self._options, self._libc = options, libc
-        self.signature = [annotation for _, annotation in _types.of_function(function)]
+        self.signature = _types.of_function(function)
         # An error here is one of the line at which the function is.
         _types.parameters(self.signature)
-        members = " ".join(_types.c_parameter(*one) for one in _types.of_function(function))
+        members = " ".join(_types.c_parameter(*one) for one in self.signature)
         struct = f"struct args {{ {members} }};"
         self.source = f"#include <et/device.h>\n{struct}\n#line 1 \"{function.__name__}.c\"\n{source}"
         # Devices keep what they have loaded by it.

@@ -67,10 +67,17 @@ def parameter(annotation):
 
 
 def parameters(signature):
-    """The parameters of a signature: a list of annotations, or a function with them."""
+    """The parameters of a signature, each as name, kind and data type: of a function with
+    annotations, of pairs of name and annotation, or of annotations.
+
+    >>> import et
+    >>> parameters([et.In[et.f32], ("n", et.u64)])
+    [(None, 'in', 'float32'), ('n', 'scalar', 'uint64')]
+    """
     if callable(signature) and not isinstance(signature, type):
-        return [parameter(annotation) for _, annotation in of_function(signature)]
-    return [parameter(annotation) for annotation in signature]
+        signature = of_function(signature)
+    pairs = (one if isinstance(one, tuple) else (None, one) for one in signature)
+    return [(name, *parameter(annotation)) for name, annotation in pairs]
 
 
 def of_function(function):
