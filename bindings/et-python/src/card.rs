@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::error::{self, Raise};
 use crate::life::{self, Born};
 use crate::signature::Signature;
+use crate::stream::Stream;
 
 /// Closed when the last handle is gone, or before.
 pub(crate) struct Card {
@@ -84,6 +85,14 @@ impl Card {
         // Held for writing only while a device is taken out or put back.
         let device = self.device.read().unwrap_or_else(PoisonError::into_inner);
         device.as_ref().map(with).ok_or_else(|| et::Error::Closed.raise())
+    }
+
+    /// Returns a stream: the one that is named, or the device's own.
+    pub(crate) fn stream(&self, named: Option<&Stream>) -> PyResult<et::Stream<AnyHal>> {
+        match named {
+            Some(stream) => Ok(stream.get()?.clone()),
+            None => self.look(|device| device.default_stream().clone()),
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use et::executor::{ExecutorConfig, Place};
-use et::{AnyHal, Config, FirmwareType, Locator};
+use et::{AnyHal, Config, FirmwareType, Locator, Priority, StreamOptions};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -16,15 +16,17 @@ use crate::card::Card;
 use crate::dlpack;
 use crate::dtype::{DType, Shape};
 use crate::error::{self, Raise};
+use crate::event::Event;
 use crate::executor::Executor;
 use crate::host::HostBuffer;
 use crate::kernel::Kernel;
 use crate::management::Management;
 use crate::memory::Buffer;
+use crate::module::{Builtins, Module, Pattern};
 use crate::profile::Profile;
-use crate::properties::{MemoryStats, Properties};
+use crate::properties::{DeviceInfo, Identity, MemoryStats, PeerPath, Properties};
 use crate::raw::Source;
-use crate::signature::{Param, Signature};
+use crate::signature::Signature;
 use crate::stream::Stream;
 use crate::wait;
 
@@ -76,7 +78,7 @@ impl Device {
         match stream {
             // A failure is in the list of the stream.
             Some(stream) => buffer.write(py, bytes, Some(stream)).map(drop),
-            None => buffer.write(py, bytes, Some(&self.stream()?))?.wait(py, None),
+            None => buffer.write(py, bytes, Some(&self.stream("normal")?))?.wait(py, None),
         }
     }
 }
@@ -133,11 +135,32 @@ fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
     Ok(config)
 }
 
-/// Locators and descriptions of the devices that can be opened.
+/// Name and bytes of a kernel file: of a path, of bytes, or of what `et.compile` returns.
+fn file(kernel: &Bound<'_, PyAny>, name: Option<String>) -> PyResult<(String, Vec<u8>)> {
+    let own: Option<String> = kernel.getattr("name").ok().and_then(|name| name.extract().ok());
+    let (bytes, own) = if let Ok(bytes) = kernel.cast::<PyBytes>() {
+        (bytes.as_bytes().to_vec(), own)
+    } else if let Ok(path) = kernel.extract::<PathBuf>() {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let read = kernel.py().detach(|| fs::read(&path));
+        let failed = |error: std::io::Error| -> PyErr {
+            let text = format!("{}: {error}", path.display());
+            error.raw_os_error().map_or_else(
+                || PyOSError::new_err(text.clone()),
+                |number| PyOSError::new_err((number, error.to_string(), path.clone())),
+            )
+        };
+        (read.map_err(failed)?, stem)
+    } else {
+        (Source::of(kernel)?.bytes().to_vec(), own)
+    };
+    Ok((name.or(own).unwrap_or_else(|| "kernel".to_owned()), bytes))
+}
+
+/// The devices that can be opened.
 #[pyfunction]
-pub(crate) fn devices(py: Python<'_>) -> Vec<(String, String)> {
-    let found = py.detach(et::list);
-    found.into_iter().map(|device| (device.locator, device.description)).collect()
+pub(crate) fn devices(py: Python<'_>) -> Vec<DeviceInfo> {
+    py.detach(et::list).into_iter().map(DeviceInfo::from).collect()
 }
 
 #[pymethods]
@@ -158,6 +181,21 @@ impl Device {
     #[getter]
     fn properties(&self) -> PyResult<Properties> {
         self.card.look(|device| Properties::from(device.properties()))
+    }
+
+    /// What it is and what connects it.
+    #[getter]
+    fn identity(&self) -> PyResult<Identity> {
+        self.card.look(|device| Identity::from(device.properties()))
+    }
+
+    /// The way that bytes take from this device to another, which is the same in both directions.
+    fn peer_path(&self, other: &Self) -> PyResult<PeerPath> {
+        if self == other {
+            // A second look at the same lock could wait for one who waits for the first.
+            return self.card.look(|device| device.peer_path(device).into());
+        }
+        self.card.look(|device| other.card.look(|other| device.peer_path(other).into()))?
     }
 
     /// How much of its memory is used.
@@ -197,7 +235,8 @@ impl Device {
     fn zeros(&self, py: Python<'_>, shape: Shape, dtype: Option<DType>) -> PyResult<Buffer> {
         let buffer = self.empty(py, shape, dtype)?;
         // Not behind other work, and ended when any stream may use it.
-        buffer.fill(py, 0, Some(&self.stream()?))?.wait(py, None)?;
+        let pattern = Pattern(vec![0]);
+        buffer.fill(py, pattern, Some(&self.stream("normal")?))?.wait(py, None)?;
         Ok(buffer)
     }
 
@@ -292,31 +331,8 @@ impl Device {
         _keep: Option<u64>,
     ) -> PyResult<Kernel> {
         let keep = _keep;
-        let own: Option<String> = kernel.getattr("name").ok().and_then(|name| name.extract().ok());
-        let (bytes, own) = if let Ok(bytes) = kernel.cast::<PyBytes>() {
-            (bytes.as_bytes().to_vec(), own)
-        } else if let Ok(path) = kernel.extract::<PathBuf>() {
-            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-            let read = py.detach(|| fs::read(&path));
-            let failed = |error: std::io::Error| -> PyErr {
-                let text = format!("{}: {error}", path.display());
-                error.raw_os_error().map_or_else(
-                    || PyOSError::new_err(text.clone()),
-                    |number| PyOSError::new_err((number, error.to_string(), path.clone())),
-                )
-            };
-            (read.map_err(failed)?, stem)
-        } else {
-            (Source::of(kernel)?.bytes().to_vec(), own)
-        };
-        let signature = match signature {
-            Some(signature) => {
-                let parse = py.import("et._types")?.getattr("parameters")?;
-                Some(parse.call1((signature,))?.extract::<Vec<Param>>()?)
-            }
-            None => None,
-        };
-        let name = name.or(own).unwrap_or_else(|| "kernel".to_owned());
+        let (name, bytes) = file(kernel, name)?;
+        let signature = signature.map(Signature::parse).transpose()?;
         let loaded = self.card.with(py, |device| device.load_kernel_entry(&name, &bytes, entry))?;
         let signature = Signature::of(py, &loaded, signature)?;
         if let Some(number) = keep {
@@ -331,9 +347,42 @@ impl Device {
         Ok(kept.map(|(kernel, signature)| Kernel::new(&self.card, kernel, signature)))
     }
 
-    /// Makes a stream.
-    fn stream(&self) -> PyResult<Stream> {
-        let stream = self.card.look(|device| device.stream())?;
+    /// Loads a kernel file, of which one or more functions are to be launched. It is copied once, and
+    /// the call does not wait for that.
+    #[pyo3(signature = (kernel, *, name = None))]
+    fn load_module(
+        &self,
+        py: Python<'_>,
+        kernel: &Bound<'_, PyAny>,
+        name: Option<String>,
+    ) -> PyResult<Module> {
+        let (name, bytes) = file(kernel, name)?;
+        let (module, copy) = self.card.with(py, |device| device.load_module(&name, &bytes))?;
+        let loaded = Py::new(py, Event::new(&self.card, copy))?;
+        Ok(Module::new(&self.card, module, loaded))
+    }
+
+    /// The kernels that the runtime brings along: copies and fills that the cores do.
+    fn builtins(&self, py: Python<'_>) -> PyResult<Builtins> {
+        let builtins = self.card.with(py, et::Device::builtins)?;
+        Ok(Builtins::new(&self.card, builtins))
+    }
+
+    /// Makes a stream. Where there is not room for all that is ready, commands of a stream of "high"
+    /// priority go before those of a "normal" one, and these before those of a "low" one.
+    #[pyo3(signature = (*, priority = "normal"))]
+    fn stream(&self, priority: &str) -> PyResult<Stream> {
+        let priority = match priority {
+            "low" => Priority::Low,
+            "normal" => Priority::Normal,
+            "high" => Priority::High,
+            _ => {
+                let text = format!("priority is \"low\", \"normal\" or \"high\", not {priority:?}");
+                return Err(error::raise("ArgumentError", text));
+            }
+        };
+        let options = StreamOptions::new().priority(priority);
+        let stream = self.card.look(|device| device.stream_with(&options))?;
         Ok(Stream::new(&self.card, stream))
     }
 

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::failure;
+use crate::properties::Holder;
 
 /// A failure that becomes an exception.
 pub(crate) trait Raise {
@@ -105,7 +106,8 @@ impl Raise for et::OpenError {
             Self::Locator(_) => "LocatorError",
             _ => "OpenError",
         };
-        raise(class, message(&self))
+        let holder = self.holder().map(Holder::from);
+        Python::attach(|py| raise_with(py, class, (message(&self), holder)))
     }
 }
 

@@ -242,7 +242,16 @@ impl HostBuffer {
         from: &DeviceSlice,
         card: &Arc<Card>,
     ) -> PyResult<Event> {
-        Self::lend(this, card, DeviceAccess::Write, |buffer| stream.download(from, buffer))
+        Self::receive(this, card, |buffer| stream.download(from, buffer))
+    }
+
+    /// Starts what writes into it.
+    pub(crate) fn receive(
+        this: &Bound<'_, Self>,
+        card: &Arc<Card>,
+        start: impl FnOnce(et::HostBuffer<AnyHal>) -> et::Result<Transfer<AnyHal>> + Send,
+    ) -> PyResult<Event> {
+        Self::lend(this, card, DeviceAccess::Write, start)
     }
 }
 

@@ -66,13 +66,14 @@ impl Kernel {
         Ok(Some(mask))
     }
 
-    fn start(
+    /// Describes a launch.
+    pub(crate) fn describe(
         &self,
         args: &Bound<'_, PyTuple>,
         mask: Option<u64>,
-        stream: Option<&Stream>,
-        options: impl FnOnce(Launch) -> Launch,
-    ) -> PyResult<Event> {
+        stack: Option<u64>,
+        flush_l3: bool,
+    ) -> PyResult<Launch> {
         let Packed { args: bytes, memory } = self.pack(args)?;
         let mut launch = Launch::new(self.get()?).args(bytes);
         for (slice, _) in memory {
@@ -81,13 +82,15 @@ impl Kernel {
         if let Some(mask) = mask {
             launch = launch.shires(mask);
         }
-        let launch = options(launch);
-        let py = args.py();
-        let stream = match stream {
-            Some(stream) => stream.get()?.clone(),
-            None => self.card.look(|device| device.default_stream().clone())?,
-        };
-        let event = py.detach(|| stream.launch(&launch)).map_err(Raise::raise)?;
+        if let Some(bytes) = stack {
+            launch = launch.stack_bytes(bytes);
+        }
+        Ok(if flush_l3 { launch.flush_l3() } else { launch })
+    }
+
+    fn start(&self, py: Python<'_>, launch: &Launch, stream: Option<&Stream>) -> PyResult<Event> {
+        let stream = self.card.stream(stream)?;
+        let event = py.detach(|| stream.launch(launch)).map_err(Raise::raise)?;
         Ok(Event::new(&self.card, event))
     }
 }
@@ -137,12 +140,8 @@ impl Kernel {
         stack: Option<u64>,
         flush_l3: bool,
     ) -> PyResult<Event> {
-        self.start(args, self.mask(shires)?, stream, |mut launch| {
-            if let Some(bytes) = stack {
-                launch = launch.stack_bytes(bytes);
-            }
-            if flush_l3 { launch.flush_l3() } else { launch }
-        })
+        let launch = self.describe(args, self.mask(shires)?, stack, flush_l3)?;
+        self.start(args.py(), &launch, stream)
     }
 
     /// Where to launch: a number of shires, a list of them, `...` for all; and a stream.
@@ -177,7 +176,8 @@ impl Grid {
     /// Launches the kernel there, and returns at once.
     #[pyo3(signature = (*args))]
     fn __call__(&self, args: &Bound<'_, PyTuple>) -> PyResult<Event> {
-        let stream = self.stream.as_ref().map(Py::get);
-        self.kernel.get().start(args, self.mask, stream, |launch| launch)
+        let kernel = self.kernel.get();
+        let launch = kernel.describe(args, self.mask, None, false)?;
+        kernel.start(args.py(), &launch, self.stream.as_ref().map(Py::get))
     }
 }

@@ -19,6 +19,7 @@ mod kernel;
 mod life;
 mod management;
 mod memory;
+mod module;
 mod profile;
 mod properties;
 mod raw;
@@ -43,8 +44,9 @@ mod native {
         life::end,
         management::Management,
         memory::Buffer,
+        module::{Builtin, Builtins, Module},
         profile::{Profile, Record},
-        properties::{MemoryStats, Properties},
+        properties::{DeviceInfo, Holder, Identity, MemoryStats, PeerPath, Properties},
         sensors::{
             AsicVoltages, CacheConfig, CardEvent, ErrorCounts, Frequencies, ManagementCounters,
             MemoryRate, MinionErrors, Residency, Statistic, Temperatures,

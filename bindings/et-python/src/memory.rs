@@ -14,6 +14,7 @@ use crate::error::{self, Raise};
 use crate::event::Event;
 use crate::host::HostBuffer;
 use crate::life::Here;
+use crate::module::Pattern;
 use crate::raw::{Source, Target};
 use crate::stream::Stream;
 use crate::wait;
@@ -34,6 +35,9 @@ pub(crate) struct Buffer {
     shape: Vec<usize>,
     is_readonly: bool,
 }
+
+/// What fits in here goes to staging memory at once, unless others use it up.
+pub(crate) const SMALL: usize = 1 << 20;
 
 impl Buffer {
     /// Allocates an array; one of no bytes has the address of a byte.
@@ -102,11 +106,8 @@ impl Buffer {
     }
 
     /// Returns the stream to use, which must be of the same device.
-    fn stream(&self, given: Option<&Stream>) -> PyResult<et::Stream<AnyHal>> {
-        match given {
-            Some(stream) => Ok(stream.get()?.clone()),
-            None => self.card.look(|device| device.default_stream().clone()),
-        }
+    pub(crate) fn stream(&self, given: Option<&Stream>) -> PyResult<et::Stream<AnyHal>> {
+        self.card.stream(given)
     }
 
     /// Refuses a copy of elements of another type or number. Bytes go with anything.
@@ -148,7 +149,7 @@ impl Buffer {
     }
 
     /// Waits, so that Ctrl-C ends it, for what is before in a stream.
-    fn settle(
+    pub(crate) fn settle(
         py: Python<'_>,
         stream: &et::Stream<AnyHal>,
         timeout: Option<std::time::Duration>,
@@ -189,8 +190,6 @@ impl Buffer {
         from: &[u8],
         stream: Option<&Stream>,
     ) -> PyResult<Event> {
-        // What fits in here goes to staging memory at once, unless others use it up.
-        const SMALL: usize = 1 << 20;
         let slice = self.place()?;
         let stream = self.stream(stream)?;
         if from.len() > SMALL {
@@ -389,18 +388,19 @@ impl Buffer {
         Ok(Event::new(&self.card, event))
     }
 
-    /// Sets every byte.
-    #[pyo3(signature = (byte, *, stream = None))]
+    /// Fills the array with a byte, or with a pattern of 1, 2, 4, 8 or 16 bytes, which begins at its
+    /// first byte and is cut off at its end.
+    #[pyo3(signature = (pattern, *, stream = None))]
     pub(crate) fn fill(
         &self,
         py: Python<'_>,
-        byte: u8,
+        pattern: Pattern,
         stream: Option<&Stream>,
     ) -> PyResult<Event> {
         let slice = self.place()?;
         let stream = self.stream(stream)?;
         Self::settle(py, &stream, None)?;
-        let event = py.detach(|| stream.fill(slice, byte)).map_err(Raise::raise)?;
+        let event = py.detach(|| stream.fill_pattern(slice, &pattern.0)).map_err(Raise::raise)?;
         Ok(Event::new(&self.card, event))
     }
 

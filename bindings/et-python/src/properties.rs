@@ -1,5 +1,7 @@
 //! What a device says about itself.
 
+use et::NoPeer;
+use et::hal::Sharing;
 use pyo3::prelude::*;
 
 /// What a device says about itself; `None` where it does not.
@@ -101,6 +103,139 @@ impl From<et::MemoryStats> for MemoryStats {
 
 #[pymethods]
 impl MemoryStats {
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// What a device is and what connects it; `None` where the backend does not say.
+#[pyclass(frozen, get_all, eq, module = "et")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Name of the backend.
+    backend: String,
+    /// Version of the backend.
+    backend_version: String,
+    /// The interface below the backend, with its version.
+    interface: Option<String>,
+    /// The kernel's driver that has the device.
+    driver: Option<String>,
+    /// Version of the runtime.
+    runtime_version: &'static str,
+    /// Who may use the device at a time: `"exclusive"` for one owner, `"one_each"` where each opening
+    /// makes a device of its own.
+    sharing: Option<&'static str>,
+    /// PCI ids and revision, as `lspci -n` has them.
+    pci_ids: Option<String>,
+    /// Where the device is on the bus, `domain:bus:device.function`.
+    pci_address: Option<String>,
+}
+
+impl From<et::Properties> for Identity {
+    fn from(from: et::Properties) -> Self {
+        let et::Backend { name, version, interface, driver, .. } = from.backend;
+        Self {
+            backend: name,
+            backend_version: version,
+            interface,
+            driver,
+            runtime_version: from.runtime_version,
+            sharing: match from.sharing {
+                Sharing::Exclusive => Some("exclusive"),
+                Sharing::OneEach => Some("one_each"),
+                _ => None,
+            },
+            pci_ids: from.pci.map(|ids| ids.to_string()),
+            pci_address: from.pci_address,
+        }
+    }
+}
+
+#[pymethods]
+impl Identity {
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// The way from the memory of one device to that of another.
+#[pyclass(frozen, get_all, eq, module = "et")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeerPath {
+    /// `"same_device"`, whose copies are `Buffer.copy_from_buffer`, or `"host"`: through memory of
+    /// the host, by `Stream.copy_to_peer`.
+    path: &'static str,
+    /// Why the devices do not reach each other's memory: `"refused"` by the registers of at least
+    /// one, or `"not_mapped"` by any backend.
+    why: Option<&'static str>,
+}
+
+impl From<et::PeerPath> for PeerPath {
+    fn from(from: et::PeerPath) -> Self {
+        let (path, why) = match from {
+            et::PeerPath::SameDevice => ("same_device", None),
+            et::PeerPath::Host(NoPeer::Refused) => ("host", Some("refused")),
+            et::PeerPath::Host(NoPeer::NotMapped) => ("host", Some("not_mapped")),
+            _ => ("host", None),
+        };
+        Self { path, why }
+    }
+}
+
+#[pymethods]
+impl PeerPath {
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// A process that has a device, by its own words.
+#[pyclass(frozen, get_all, eq, module = "et")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// Process id.
+    pid: u32,
+    /// Number of the user that it acts for, where it says so.
+    user: Option<u32>,
+    /// Command line.
+    command: String,
+}
+
+impl From<et::Holder> for Holder {
+    fn from(from: et::Holder) -> Self {
+        let et::Holder { pid, user, command, .. } = from;
+        Self { pid, user, command }
+    }
+}
+
+#[pymethods]
+impl Holder {
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// A device that can be opened.
+#[pyclass(frozen, get_all, eq, module = "et")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceInfo {
+    /// What to pass to `open`.
+    locator: String,
+    /// What it is.
+    description: String,
+    /// Who has it now, where that can be told; opening it fails meanwhile.
+    holder: Option<Holder>,
+}
+
+impl From<et::DeviceInfo> for DeviceInfo {
+    fn from(from: et::DeviceInfo) -> Self {
+        let et::DeviceInfo { locator, description, holder, .. } = from;
+        Self { locator, description, holder: holder.map(Holder::from) }
+    }
+}
+
+#[pymethods]
+impl DeviceInfo {
     fn __repr__(&self) -> String {
         format!("{self:?}")
     }

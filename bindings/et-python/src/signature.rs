@@ -122,8 +122,13 @@ impl fmt::Display for Signature {
 }
 
 impl Signature {
+    /// Reads what a program says of a kernel: annotations, or a function with them.
+    pub(crate) fn parse(said: &Bound<'_, PyAny>) -> PyResult<Vec<Param>> {
+        said.py().import("et._types")?.getattr("parameters")?.call1((said,))?.extract()
+    }
+
     /// Makes one of what a program says of a kernel.
-    pub(crate) fn new(params: Vec<Param>) -> Self {
+    fn new(params: Vec<Param>) -> Self {
         Self(params.into())
     }
 

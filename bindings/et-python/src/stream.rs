@@ -11,8 +11,11 @@ use crate::card::Card;
 use crate::device::Device;
 use crate::error::{self, Raise};
 use crate::event::Event;
+use crate::host::HostBuffer;
 use crate::kernel::Kernel;
 use crate::life::Here;
+use crate::memory::{Buffer, SMALL};
+use crate::raw::Source;
 use crate::wait;
 
 /// An in-order queue of operations on a device; those of different streams may overlap.
@@ -29,6 +32,24 @@ impl Stream {
 
     pub(crate) fn get(&self) -> PyResult<&et::Stream<AnyHal>> {
         self.stream.get()
+    }
+}
+
+/// What is copied to a host buffer, and where to.
+struct Output<'py> {
+    buffer: PyRef<'py, Buffer>,
+    offset: Option<usize>,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Output<'py> {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(buffer) = given.extract() {
+            return Ok(Self { buffer, offset: None });
+        }
+        let (buffer, offset) = given.extract()?;
+        Ok(Self { buffer, offset: Some(offset) })
     }
 }
 
@@ -64,6 +85,74 @@ impl Stream {
         all.set_item("stream", this)?;
         let event = kernel.call_method("launch", args, Some(&all))?;
         Ok(event.cast_into::<Event>()?.unbind())
+    }
+
+    /// Copies arrays to the device, launches a kernel, and copies what it made to a host buffer: as
+    /// one operation, whose event is done when all of it is.
+    ///
+    /// `inputs` are pairs of an array and the buffer that it goes to; they may be changed when this
+    /// returns. `outputs` are buffers, which come one after the other to `into`, or pairs of a buffer
+    /// and its byte offset there. The options are those of `Kernel.launch`.
+    #[pyo3(
+        signature = (
+            kernel, *args, into, inputs = vec![], outputs = vec![], shires = None, stack = None,
+            flush_l3 = false
+        ),
+        text_signature = "($self, kernel, *args, into, inputs=(), outputs=(), shires=None, \
+                          stack=None, flush_l3=False)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "most are options by their names")]
+    fn launch_staged(
+        &self,
+        kernel: &Kernel,
+        args: &Bound<'_, PyTuple>,
+        into: &Bound<'_, HostBuffer>,
+        inputs: Vec<(Bound<'_, PyAny>, PyRef<'_, Buffer>)>,
+        outputs: Vec<Output<'_>>,
+        shires: Option<&Bound<'_, PyAny>>,
+        stack: Option<u64>,
+        flush_l3: bool,
+    ) -> PyResult<Event> {
+        let (py, stream) = (args.py(), self.get()?);
+        let launch = kernel.describe(args, kernel.mask(shires)?, stack, flush_l3)?;
+        let mut sources = Vec::with_capacity(inputs.len());
+        for (source, target) in &inputs {
+            let source = Source::of(source)?;
+            target.check(&source)?;
+            sources.push((source, target.place()?.clone()));
+        }
+        let inputs: Vec<_> = sources.iter().map(|(from, to)| (from.bytes(), to.clone())).collect();
+        let mut parts = Vec::with_capacity(outputs.len());
+        let mut end = 0_usize;
+        for Output { buffer, offset } in &outputs {
+            let slice = buffer.slice()?.clone();
+            let offset = offset.unwrap_or(end);
+            end = offset.saturating_add(usize::try_from(slice.len_bytes())?);
+            parts.push((offset, slice));
+        }
+        if inputs.iter().map(|(from, _)| from.len()).sum::<usize>() > SMALL {
+            Buffer::settle(py, stream, None)?;
+        }
+        HostBuffer::receive(into, &self.card, |into| {
+            stream.launch_staged(&inputs, &launch, &parts, into)
+        })
+    }
+
+    /// Copies an array to one of another device, without waiting: when the earlier operations of
+    /// this stream and of the other device's, `peer`, have ended. The data goes through the host in
+    /// pieces. The event is the other device's.
+    #[pyo3(signature = (source, target, *, peer = None))]
+    fn copy_to_peer(
+        &self,
+        py: Python<'_>,
+        source: &Buffer,
+        target: &Buffer,
+        peer: Option<&Self>,
+    ) -> PyResult<Event> {
+        let (stream, peer) = (self.get()?, target.stream(peer)?);
+        let (from, to) = (source.slice()?, target.place()?);
+        let event = py.detach(|| stream.copy_to_peer(from, &peer, to)).map_err(Raise::raise)?;
+        Ok(Event::new(&target.card, event))
     }
 
     /// An event that is done when everything before it is.

@@ -8,7 +8,36 @@ from conftest import SIM
 
 
 def test_the_simulator_is_listed():
-    assert ("sim:",) == tuple(name for name, _ in et.devices() if name == "sim:")
+    [found] = [info for info in et.devices() if info.locator == "sim:"]
+    assert "simulated" in found.description and found.holder is None
+
+
+def test_a_device_says_what_connects_it(device):
+    identity = device.identity
+    assert identity.backend and identity.backend_version and identity.runtime_version
+    assert identity.sharing == "one_each" and identity.driver is None
+    assert identity.pci_ids.startswith("1e0a:") and identity.backend in repr(identity)
+    with et.open(SIM) as other:
+        assert other.identity == identity
+
+
+def test_an_error_of_opening_names_who_has_the_device():
+    with pytest.raises(et.OpenError) as caught:
+        et.open("vfio:ffff:ff:1f.7")
+    assert caught.value.holder is None
+    # Cards that are in use are not to be had here.
+    assert et.OpenError("in use", 77).holder == 77
+
+
+def test_the_way_between_devices(device):
+    with et.open(SIM) as other:
+        assert device.peer_path(other) == other.peer_path(device)
+        path = device.peer_path(other)
+        assert path.path == "host" and path.why in ("refused", "not_mapped")
+        same = device.peer_path(device)
+        assert (same.path, same.why) == ("same_device", None)
+    with pytest.raises(et.ClosedError):
+        device.peer_path(other)
 
 
 def test_properties_are_those_of_the_locator(device):

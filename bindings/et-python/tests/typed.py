@@ -13,6 +13,18 @@ def right(device: et.Device) -> float:
     x = device.array(memoryview(b"1234").cast("f"))
     event: et.Event = scale[2, device.stream()](x, 2.0, x.size)
     event.wait(timeout=1)
+    stream = device.stream(priority="high")
+    result = device.host_empty(4)
+    staged: et.Event = stream.launch_staged(
+        scale.on(device), x, 2.0, x.size, into=result, inputs=[(b"1234", x)], outputs=[x, (x, 8)])
+    stream.copy_to_peer(x, x.toreadonly(), peer=staged_by(device)).wait()
+    names: list[str] = [builtin.name for builtin in device.builtins().list()]
+    assert names and device.load_module("k.elf").function("f").signature is not None
+    print([info.holder.pid for info in et.devices() if info.holder], device.identity.backend)
+    try:
+        staged.wait()
+    except et.ArgumentsMismatchError as mismatch:
+        print(mismatch.parameter)
     event.add_done_callback(lambda ended: print(ended.done))
     kernel = device.load(et.compile("", options=["-O2"]), signature=[et.In[et.f32], et.u64])
     kernel[...](x, et.u64(5)).wait()
@@ -32,6 +44,10 @@ def right(device: et.Device) -> float:
     return first.completed - first.queued
 
 
+def staged_by(device: et.Device) -> et.Stream:
+    return device.default_stream
+
+
 async def awaited(device: et.Device) -> None:
     await asyncio.gather(*[wait(device.stream().record())])
 
@@ -48,3 +64,5 @@ def wrong(device: et.Device) -> None:
     device.stream().wait_event(device)  # type: ignore[arg-type]
     device.management().set_tdp_watts("25")  # type: ignore[arg-type]
     et.Graph().edge("a", "b")  # type: ignore[arg-type]
+    device.stream(priority=1)  # type: ignore[arg-type]
+    device.default_stream.copy_to_peer(b"1234", b"1234")  # type: ignore[arg-type]

@@ -11,7 +11,14 @@ class Error(Exception):
 
 
 class OpenError(Error):
-    """The device could not be opened."""
+    """The device could not be opened. `holder` is the process that has it, if that is why and is
+    known."""
+
+    holder: typing.Any
+
+    def __init__(self, message: str, holder: typing.Any = None) -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class LocatorError(OpenError, ValueError):
