@@ -128,6 +128,44 @@ typedef enum et_access {
     ET_UPDATES = 3,
 } et_access;
 
+// A text about the module.
+typedef enum et_asset {
+    // Name of the manufacturer.
+    ET_ASSET_MANUFACTURER = 1,
+    // Part number.
+    ET_ASSET_PART_NUMBER = 2,
+    // Serial number.
+    ET_ASSET_SERIAL_NUMBER = 3,
+    // Revision of the chip.
+    ET_ASSET_CHIP_REVISION = 4,
+    // Revision of the driver; current firmware leaves it empty.
+    ET_ASSET_DRIVER_REVISION = 5,
+    // PCIe address; current firmware leaves it empty.
+    ET_ASSET_PCIE_ADDRESS = 6,
+    // PCIe ports and their speed.
+    ET_ASSET_PCIE_PORTS = 7,
+    // Size of the memory in MB.
+    ET_ASSET_MEMORY_SIZE = 8,
+    // Revision of the module.
+    ET_ASSET_MODULE_REVISION = 9,
+    // Form factor.
+    ET_ASSET_FORM_FACTOR = 10,
+    // Vendor and part number of the memory.
+    ET_ASSET_MEMORY_VENDOR = 11,
+    // Type of the memory.
+    ET_ASSET_MEMORY_TYPE = 12,
+} et_asset;
+
+// What is watched for errors.
+typedef enum et_error_source {
+    // The DRAM.
+    ET_ERRORS_DRAM = 1,
+    // The static memory of the shires.
+    ET_ERRORS_SRAM = 2,
+    // The PCIe link.
+    ET_ERRORS_PCIE = 3,
+} et_error_source;
+
 // Why a hart stopped.
 typedef enum et_exception {
     // It trapped: see `cause` and `value`.
@@ -148,6 +186,19 @@ typedef enum et_exception {
     ET_EXCEPTION_OTHER = 8,
 } et_exception;
 
+// The way from the memory of one device to that of another.
+typedef enum et_peer_path {
+    // They are one device: `et_copy_on_device`.
+    ET_PEER_SAME_DEVICE = 1,
+    // Through the host, by `et_copy_to_peer`: the registers of at least one of them keep other
+    // devices out of its memory.
+    ET_PEER_HOST_REFUSED = 2,
+    // Through the host: nothing maps the memory of one on the bus of the other.
+    ET_PEER_HOST_NOT_MAPPED = 3,
+    // Through the host, for a reason that this version does not know.
+    ET_PEER_HOST = 4,
+} et_peer_path;
+
 // Who schedules kernels, and what runs them.
 typedef enum et_place {
     // The first of the others that can run the graph: resident, cores, streams.
@@ -159,6 +210,128 @@ typedef enum et_place {
     // Each task is a launch.
     ET_PLACE_STREAMS = 3,
 } et_place;
+
+// Power state of the module.
+typedef enum et_power_state {
+    // Maximum power.
+    ET_POWER_MAXIMUM = 0,
+    // Managed power.
+    ET_POWER_MANAGED = 1,
+    // Safe power.
+    ET_POWER_SAFE = 2,
+    // Low power.
+    ET_POWER_LOW = 3,
+} et_power_state;
+
+// How soon commands of a stream are sent when there is not room for all that are ready.
+typedef enum et_priority {
+    // What a stream has if nothing is said.
+    ET_PRIORITY_NORMAL = 0,
+    // When no other stream has anything to send, or 256 commands have gone before.
+    ET_PRIORITY_LOW = 1,
+    // Before the others, of which one may go after each 16 commands.
+    ET_PRIORITY_HIGH = 2,
+} et_priority;
+
+// Whose statistics.
+typedef enum et_processor {
+    // The service processor's.
+    ET_SERVICE_PROCESSOR = 1,
+    // The master minion's.
+    ET_MASTER_MINION = 2,
+} et_processor;
+
+// Type of a number.
+typedef enum et_scalar {
+    // `uint8_t`.
+    ET_U8 = 1,
+    // `uint16_t`.
+    ET_U16 = 2,
+    // `uint32_t`.
+    ET_U32 = 3,
+    // `uint64_t`.
+    ET_U64 = 4,
+    // `int8_t`.
+    ET_I8 = 5,
+    // `int16_t`.
+    ET_I16 = 6,
+    // `int32_t`.
+    ET_I32 = 7,
+    // `int64_t`.
+    ET_I64 = 8,
+    // Half precision.
+    ET_F16 = 9,
+    // `float`.
+    ET_F32 = 10,
+    // `double`.
+    ET_F64 = 11,
+} et_scalar;
+
+// How bad an event of the card is.
+typedef enum et_severity {
+    // For information.
+    ET_SEVERITY_INFO = 0,
+    // A warning.
+    ET_SEVERITY_WARNING = 1,
+    // Critical.
+    ET_SEVERITY_CRITICAL = 2,
+    // Fatal.
+    ET_SEVERITY_FATAL = 3,
+} et_severity;
+
+// State of the throttle.
+typedef enum et_throttle_state {
+    // Power idle.
+    ET_THROTTLE_IDLE = 0,
+    // Power up.
+    ET_THROTTLE_UP = 1,
+    // Power down.
+    ET_THROTTLE_DOWN = 2,
+    // Power safe.
+    ET_THROTTLE_SAFE = 3,
+} et_throttle_state;
+
+// What a statistic counts.
+typedef enum et_unit {
+    // mW.
+    ET_MILLIWATTS = 1,
+    // °C.
+    ET_CELSIUS = 2,
+    // mV.
+    ET_MILLIVOLTS = 3,
+    // MHz.
+    ET_MEGAHERTZ = 4,
+    // %.
+    ET_PERCENT = 5,
+    // MB/s.
+    ET_MEGABYTES_PER_SECOND = 6,
+    // One that this version does not know.
+    ET_OTHER_UNIT = 7,
+} et_unit;
+
+// An open device.
+typedef struct et_device {
+    // A number to be looked up; 0 is no device.
+    uint64_t id;
+} et_device;
+
+// A kernel on a device.
+typedef struct et_kernel {
+    // A number to be looked up; 0 is no kernel.
+    uint64_t id;
+} et_kernel;
+
+// Memory on a device.
+typedef struct et_mem {
+    // A number to be looked up; 0 is no memory.
+    uint64_t id;
+} et_mem;
+
+// A kernel with arguments and options.
+typedef struct et_launch {
+    // A number to be looked up; 0 is no launch.
+    uint64_t id;
+} et_launch;
 
 // How a device is opened; 0 everywhere is the default.
 typedef struct et_device_options {
@@ -182,12 +355,6 @@ typedef struct et_device_options {
     // not documented to.
     uint32_t byte_copies;
 } et_device_options;
-
-// An open device.
-typedef struct et_device {
-    // A number to be looked up; 0 is no device.
-    uint64_t id;
-} et_device;
 
 // What a device says about itself; 0 where it does not say.
 typedef struct et_properties {
@@ -348,12 +515,6 @@ typedef struct et_graph_builder {
     uint64_t id;
 } et_graph_builder;
 
-// A kernel on a device.
-typedef struct et_kernel {
-    // A number to be looked up; 0 is no kernel.
-    uint64_t id;
-} et_kernel;
-
 // A host function of a graph: gets its `user` pointer, the index of the task, and the arguments in
 // words of 8 bytes, which last until it returns. Returns 0 if it went well, else any other number,
 // which is in the message of the failure. It may wait, and must not throw.
@@ -365,23 +526,21 @@ typedef struct et_task {
     uint64_t id;
 } et_task;
 
-// Memory on a device.
-typedef struct et_mem {
-    // A number to be looked up; 0 is no memory.
-    uint64_t id;
-} et_mem;
-
 // Bytes on the host that copies of a graph read or write.
 typedef struct et_host_data {
     // A number to be looked up; 0 is no data.
     uint64_t id;
 } et_host_data;
 
-// A kernel with arguments and options.
-typedef struct et_launch {
-    // A number to be looked up; 0 is no launch.
+// To be called when memory is the caller's again, in whichever thread sees it. It must not wait,
+// and must not throw.
+typedef void (*et_released)(void *user);
+
+// Memory on the host that the device reads and writes directly.
+typedef struct et_host_buffer {
+    // A number to be looked up; 0 is no buffer.
     uint64_t id;
-} et_launch;
+} et_host_buffer;
 
 // Where a kernel traces to.
 typedef struct et_trace_options {
@@ -401,6 +560,293 @@ typedef struct et_trace_options {
     uint32_t reserved;
 } et_trace_options;
 
+// A queue of operations, which are done in their order.
+typedef struct et_stream {
+    // A number to be looked up; 0 is no stream.
+    uint64_t id;
+} et_stream;
+
+// A copy of a list: of memory of the caller to the device, or within the device.
+typedef struct et_copy {
+    // Memory of the caller to be copied; null for a copy within the device.
+    const void *from;
+    // Memory on the device to be copied, if `from` is null.
+    struct et_mem from_mem;
+    // First byte of it.
+    uint64_t from_offset;
+    // Where it is copied to.
+    struct et_mem to;
+    // First byte of it.
+    uint64_t to_offset;
+    // Number of bytes.
+    uint64_t bytes;
+} et_copy;
+
+// A copy of a list: of memory on the device to memory of the caller.
+typedef struct et_read {
+    // What is copied.
+    struct et_mem from;
+    // First byte of it.
+    uint64_t from_offset;
+    // Memory of the caller.
+    void *to;
+    // Number of bytes.
+    size_t bytes;
+} et_read;
+
+// A part of a host buffer, and memory on the device.
+typedef struct et_part {
+    // First byte in the host buffer.
+    size_t host_offset;
+    // Memory on the device.
+    struct et_mem mem;
+    // First byte of it.
+    uint64_t offset;
+    // Number of bytes.
+    uint64_t bytes;
+} et_part;
+
+// The service processor of a card: temperatures, clocks, errors, firmware. It shares nothing with
+// copies and launches but the card, so it answers while kernels hang.
+typedef struct et_management {
+    // A number to be looked up; 0 is no management.
+    uint64_t id;
+} et_management;
+
+// A version.
+typedef struct et_firmware_version {
+    // Changes that break programs.
+    uint16_t major;
+    // Additions.
+    uint16_t minor;
+    // Repairs.
+    uint16_t patch;
+    // 0.
+    uint16_t reserved;
+} et_firmware_version;
+
+// Versions of the firmware.
+typedef struct et_firmware_versions {
+    // `sizeof(et_firmware_versions)`, set by the caller.
+    size_t size;
+    // The release all of them belong to.
+    struct et_firmware_version release;
+    // First boot loader.
+    struct et_firmware_version boot_loader_1;
+    // Second boot loader, the service processor's runtime.
+    struct et_firmware_version boot_loader_2;
+    // Master minion.
+    struct et_firmware_version master_minion;
+    // Worker minions.
+    struct et_firmware_version worker_minion;
+    // Machine mode of the minions.
+    struct et_firmware_version machine_minion;
+    // Power management controller.
+    struct et_firmware_version power_controller;
+} et_firmware_versions;
+
+// Temperatures in °C.
+typedef struct et_temperatures {
+    // `sizeof(et_temperatures)`, set by the caller.
+    size_t size;
+    // Minion shires, average.
+    int32_t minion_average_c;
+    // Minion shires, lowest.
+    int32_t minion_lowest_c;
+    // Minion shires, highest.
+    int32_t minion_highest_c;
+    // I/O shire, now.
+    int32_t io_shire_c;
+    // I/O shire, lowest.
+    int32_t io_shire_lowest_c;
+    // I/O shire, highest.
+    int32_t io_shire_highest_c;
+    // Power management controller.
+    int32_t power_controller_c;
+    // 0.
+    uint32_t reserved;
+} et_temperatures;
+
+// How long the device was in a state.
+typedef struct et_residency {
+    // `sizeof(et_residency)`, set by the caller.
+    size_t size;
+    // In all.
+    uint64_t total_ns;
+    // Average of a stay.
+    uint64_t average_ns;
+    // Longest stay.
+    uint64_t longest_ns;
+    // Shortest stay.
+    uint64_t shortest_ns;
+} et_residency;
+
+// Clocks in MHz.
+typedef struct et_frequencies {
+    // `sizeof(et_frequencies)`, set by the caller.
+    size_t size;
+    // Minion shires.
+    uint32_t minion_mhz;
+    // Network on chip.
+    uint32_t noc_mhz;
+    // Memory shires.
+    uint32_t memory_shire_mhz;
+    // Memory.
+    uint32_t ddr_mhz;
+    // PCIe shire.
+    uint32_t pcie_shire_mhz;
+    // I/O shire.
+    uint32_t io_shire_mhz;
+} et_frequencies;
+
+// Voltages in mV, as measured in the chip.
+typedef struct et_asic_voltages {
+    // `sizeof(et_asic_voltages)`, set by the caller.
+    size_t size;
+    // Memory.
+    uint32_t ddr_mv;
+    // L2 caches.
+    uint32_t l2_cache_mv;
+    // Maxions.
+    uint32_t maxion_mv;
+    // Minions.
+    uint32_t minion_mv;
+    // PCIe shire.
+    uint32_t pcie_shire_mv;
+    // Network on chip.
+    uint32_t noc_mv;
+    // I/O shire.
+    uint32_t io_shire_mv;
+    // VDDQLP.
+    uint32_t vddqlp_mv;
+    // VDDQ.
+    uint32_t vddq_mv;
+    // 0.
+    uint32_t reserved;
+} et_asic_voltages;
+
+// Voltages in mV that the regulators are set to; 0 of one whose codes are not known.
+typedef struct et_module_voltages {
+    // `sizeof(et_module_voltages)`, set by the caller.
+    size_t size;
+    // Memory.
+    float ddr_mv;
+    // L2 caches.
+    float l2_cache_mv;
+    // Maxions.
+    float maxion_mv;
+    // Minions.
+    float minion_mv;
+    // PCIe.
+    float pcie_mv;
+    // Network on chip.
+    float noc_mv;
+    // PCIe logic.
+    float pcie_logic_mv;
+    // 0.
+    uint32_t reserved;
+} et_module_voltages;
+
+// Errors that error correction has found.
+typedef struct et_error_counts {
+    // `sizeof(et_error_counts)`, set by the caller.
+    size_t size;
+    // Corrected ones.
+    uint32_t corrected;
+    // Uncorrectable ones.
+    uint32_t uncorrectable;
+} et_error_counts;
+
+// Errors of the master minion.
+typedef struct et_minion_errors {
+    // `sizeof(et_minion_errors)`, set by the caller.
+    size_t size;
+    // Hangs.
+    uint32_t hangs;
+    // Exceptions.
+    uint32_t exceptions;
+} et_minion_errors;
+
+// Present requests to the memory.
+typedef struct et_memory_rate {
+    // `sizeof(et_memory_rate)`, set by the caller.
+    size_t size;
+    // Reads in a second.
+    uint32_t reads_per_s;
+    // Writes in a second.
+    uint32_t writes_per_s;
+} et_memory_rate;
+
+// How the memory of each shire is divided, in KiB.
+typedef struct et_cache_config {
+    // `sizeof(et_cache_config)`, set by the caller.
+    size_t size;
+    // Scratchpad.
+    uint32_t scratchpad_kib;
+    // Its part of the L2 cache.
+    uint32_t l2_kib;
+    // Its part of the L3 cache.
+    uint32_t l3_kib;
+    // 0.
+    uint32_t reserved;
+} et_cache_config;
+
+// Values that the service processor has kept since it began.
+typedef struct et_statistics {
+    // A number to be looked up; 0 is no list.
+    uint64_t id;
+} et_statistics;
+
+// A value over the time since statistics began.
+typedef struct et_statistic {
+    // `sizeof(et_statistic)`, set by the caller.
+    size_t size;
+    // Average.
+    uint64_t average;
+    // Least.
+    uint64_t least;
+    // Greatest.
+    uint64_t greatest;
+    // An `et_unit`.
+    uint32_t unit;
+    // 0.
+    uint32_t reserved;
+} et_statistic;
+
+// Something that the card has announced by itself.
+typedef struct et_card_event {
+    // `sizeof(et_card_event)`, set by the caller.
+    size_t size;
+    // When it was seen, in nanoseconds since the device was opened.
+    uint64_t seen_ns;
+    // Two numbers whose meaning depends on the kind.
+    uint64_t syndromes[2];
+    // Its kind, by the number that the interface specification has for it (section 17.4).
+    uint32_t kind;
+    // An `et_severity`.
+    uint32_t severity;
+    // How often it has happened.
+    uint32_t count;
+    // 0.
+    uint32_t reserved;
+} et_card_event;
+
+// Counts of what has come from the service processor since it was opened.
+typedef struct et_management_counters {
+    // `sizeof(et_management_counters)`, set by the caller.
+    size_t size;
+    // Responses that no command waits for; they are ignored.
+    uint64_t stray_responses;
+    // Messages that are none of the interface; they are ignored.
+    uint64_t malformed_messages;
+    // Events.
+    uint64_t events;
+    // Events that were dropped here, because no one took them.
+    uint64_t events_lost;
+    // Times the queue was found full, so that the service processor may have dropped events.
+    uint64_t full_queues;
+} et_management_counters;
+
 // Usage of the memory of a device, in bytes.
 typedef struct et_memory_stats {
     // `sizeof(et_memory_stats)`, set by the caller.
@@ -419,11 +865,18 @@ typedef struct et_memory_stats {
     uint64_t live_blocks;
 } et_memory_stats;
 
-// Memory on the host that the device reads and writes directly.
-typedef struct et_host_buffer {
-    // A number to be looked up; 0 is no buffer.
-    uint64_t id;
-} et_host_buffer;
+// An argument that a kernel takes.
+typedef struct et_parameter {
+    // `sizeof(et_parameter)`, set by the caller.
+    size_t size;
+    // Where it is, in bytes from the first argument.
+    size_t offset;
+    // An `et_scalar`: the type of a number, or of the elements of an array. 0 if this version does
+    // not know it.
+    uint32_t scalar;
+    // An `et_access`: what the kernel does with an array whose address it gets; 0 of a number.
+    uint32_t access;
+} et_parameter;
 
 // A finished recording.
 typedef struct et_profile {
@@ -431,11 +884,15 @@ typedef struct et_profile {
     uint64_t id;
 } et_profile;
 
-// A queue of operations, which are done in their order.
-typedef struct et_stream {
-    // A number to be looked up; 0 is no stream.
-    uint64_t id;
-} et_stream;
+// Options of a stream; 0 everywhere is the default.
+typedef struct et_stream_options {
+    // `sizeof(et_stream_options)`.
+    size_t size;
+    // An `et_priority`.
+    uint32_t priority;
+    // Must be 0.
+    uint32_t reserved;
+} et_stream_options;
 
 // What went wrong in a stream without anyone hearing of it.
 typedef struct et_error_list {
@@ -446,6 +903,42 @@ typedef struct et_error_list {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Returns the number of kernels that the runtime brings along.
+enum et_status et_builtin_count(size_t *count);
+
+// Returns the name of one of them. `needed` may be null.
+enum et_status et_builtin_name(size_t index, char *buffer, size_t capacity, size_t *needed);
+
+// Returns the arguments of one of them, in the language of C, such as `uint8_t *dst, uint64_t n`.
+// `needed` may be null.
+enum et_status et_builtin_arguments(size_t index, char *buffer, size_t capacity, size_t *needed);
+
+// Gives a kernel by its name, put on the device if it is not there, to be launched with the
+// arguments that `et_builtin_arguments` says.
+enum et_status et_builtin_kernel(struct et_device device,
+                                 const char *name,
+                                 struct et_kernel *kernel);
+
+// Describes a copy within a device that its cores do, from any byte to any byte, for
+// `et_launch_submit`. The two places must not overlap.
+enum et_status et_builtin_copy(struct et_device device,
+                               struct et_mem from,
+                               uint64_t from_offset,
+                               struct et_mem to,
+                               uint64_t to_offset,
+                               uint64_t bytes,
+                               struct et_launch *launch);
+
+// Describes a fill of device memory that the cores do, from any byte on, for `et_launch_submit`:
+// with a pattern of 1, 2, 4, 8 or 16 bytes.
+enum et_status et_builtin_fill(struct et_device device,
+                               struct et_mem to,
+                               uint64_t offset,
+                               uint64_t bytes,
+                               const void *pattern,
+                               size_t pattern_bytes,
+                               struct et_launch *launch);
 
 // Opens a device by its locator, such as "sim:", "sim:shires=2,dram=1GiB" or
 // "vfio:0000:01:00.0".
@@ -482,6 +975,14 @@ enum et_status et_device_reset_compute(struct et_device device, uint64_t timeout
 //
 // After an error the device is closed; a reset may be tried again.
 enum et_status et_device_reset(struct et_device device, uint64_t timeout_ns);
+
+// Resets the operations firmware by the service processor, even if it hangs. Memory keeps its
+// contents, but everything that was made of the device is stale, as after `et_device_reset`.
+enum et_status et_device_reset_operations(struct et_device device, uint64_t timeout_ns);
+
+// Resets the whole chip by the service processor: memory is lost, an installed firmware image
+// runs, and everything that was made of the device is stale, as after `et_device_reset`.
+enum et_status et_device_reset_chip(struct et_device device, uint64_t timeout_ns);
 
 // Takes what has arrived from the device, without waiting, and calls callbacks; `messages` may be
 // null. Only needed by programs that never wait.
@@ -717,6 +1218,40 @@ enum et_status et_host_data_read(struct et_host_data data, size_t offset, void *
 // Frees host data, once the last graph that uses it is gone.
 enum et_status et_host_data_free(struct et_host_data data);
 
+// Returns the bytes in which memory of the caller can be used where it is: it begins and ends on a
+// multiple. 0 if its contents are always copied.
+enum et_status et_device_import_granule(struct et_device device, size_t *bytes);
+
+// Lends memory of the caller to a device, as a host buffer. `access`, an `et_access`, is what the
+// device does with it: it reads for uploads, and writes for downloads.
+//
+// The memory is the library's until `released` is called, exactly once, unless this call fails:
+// when the buffer was freed and the last copy that uses it has ended. Meanwhile the caller may look
+// at it, and may change what no copy uses, but neither during this call nor during
+// `et_host_buffer_free`. `released` may be null for memory that is there as long as the process.
+//
+// The device reaches the memory itself if it is made of whole granules and the system agrees. Else
+// its contents are copied now, and, if it is lent for writing, back by `et_host_buffer_free`, if no
+// copy uses the buffer then; `et_host_buffer_why_copied` says so.
+enum et_status et_host_buffer_import(struct et_device device,
+                                     void *memory,
+                                     size_t bytes,
+                                     uint32_t access,
+                                     et_released released,
+                                     void *user,
+                                     struct et_host_buffer *buffer);
+
+// Returns why the contents of imported memory are copied; an empty text if the device reaches the
+// memory itself. `ET_BUSY` while a copy of the device uses it. `needed` may be null.
+enum et_status et_host_buffer_why_copied(struct et_host_buffer buffer,
+                                         char *text,
+                                         size_t capacity,
+                                         size_t *needed);
+
+// Frees a host buffer, once the device is done with it. Imported memory that no copy uses is the
+// caller's again when the call returns.
+enum et_status et_host_buffer_free(struct et_host_buffer buffer);
+
 // Loads a kernel from an ELF file in memory. `name` is for messages.
 enum et_status et_kernel_load(struct et_device device,
                               const char *name,
@@ -787,6 +1322,207 @@ enum et_status et_launch_trace(struct et_launch launch,
                                uint64_t bytes,
                                const struct et_trace_options *options);
 
+// Does several copies as one operation; they are not ordered among themselves. Memory of the caller
+// may be changed when the call returns. All copies are checked before the first is sent.
+enum et_status et_copy_list(struct et_stream stream,
+                            const struct et_copy *copies,
+                            size_t count,
+                            struct et_event *event);
+
+// Copies several pieces of device memory to memory of the caller as one operation, and waits for
+// it. The places must not overlap. After a failure they may be partly written, or zeroed.
+enum et_status et_read_list(struct et_stream stream,
+                            const struct et_read *reads,
+                            size_t count,
+                            uint64_t timeout_ns);
+
+// Copies parts of a host buffer to the device as one operation, without waiting. The buffer is busy
+// until that has ended.
+enum et_status et_upload_list(struct et_stream stream,
+                              struct et_host_buffer from,
+                              const struct et_part *copies,
+                              size_t count,
+                              struct et_event *event);
+
+// Copies device memory to parts of a host buffer as one operation, without waiting. The rest of the
+// buffer stays as it is; it is busy until the operation has ended.
+enum et_status et_download_list(struct et_stream stream,
+                                const struct et_part *copies,
+                                size_t count,
+                                struct et_host_buffer to,
+                                struct et_event *event);
+
+// Copies memory of the caller to the device, launches a kernel, and copies what it made to parts of
+// a host buffer: as one operation with one event. `inputs`, in which `from` is never null, may be
+// changed when the call returns; the host buffer is busy until the operation has ended.
+enum et_status et_launch_staged(struct et_stream stream,
+                                const struct et_copy *inputs,
+                                size_t input_count,
+                                struct et_launch launch,
+                                const struct et_part *outputs,
+                                size_t output_count,
+                                struct et_host_buffer into,
+                                struct et_event *event);
+
+// Copies from the device of a stream to that of another stream, `peer`, without waiting: when the
+// earlier operations of both have ended. The data goes through the host in pieces. The event is one
+// of the other device.
+enum et_status et_copy_to_peer(struct et_stream stream,
+                               struct et_mem from,
+                               uint64_t from_offset,
+                               struct et_stream peer,
+                               struct et_mem to,
+                               uint64_t to_offset,
+                               uint64_t bytes,
+                               struct et_event *event);
+
+// Returns the way that bytes take from one device to another, an `et_peer_path`, which is the same
+// in both directions.
+enum et_status et_device_peer_path(struct et_device device, struct et_device other, uint32_t *path);
+
+// Opens the service processor of an open device. Its calls take at most `timeout_ns`; 0 is the
+// device's `command_timeout_ns`.
+enum et_status et_device_management(struct et_device device,
+                                    uint64_t timeout_ns,
+                                    struct et_management *management);
+
+// Opens the service processor of a card alone, which needs no operations firmware: a card whose
+// firmware does not start can be updated and reset. `options` may be null.
+enum et_status et_management_open(const char *locator,
+                                  const struct et_device_options *options,
+                                  struct et_management *management);
+
+// Frees a management. One that was opened alone closes its card with the last call that uses it.
+enum et_status et_management_free(struct et_management management);
+
+// Returns a text about the module, an `et_asset`; an empty one if the firmware does not know it.
+// `needed` may be null.
+enum et_status et_management_asset(struct et_management management,
+                                   uint32_t asset,
+                                   char *buffer,
+                                   size_t capacity,
+                                   size_t *needed);
+
+// Returns the versions of the firmware that runs. The caller sets `versions->size`, and so on
+// below.
+enum et_status et_management_firmware_versions(struct et_management management,
+                                               struct et_firmware_versions *versions);
+
+// Returns the time since the service processor was started, in whole minutes.
+enum et_status et_management_uptime(struct et_management management, uint64_t *uptime_ns);
+
+// Returns temperatures.
+enum et_status et_management_temperatures(struct et_management management,
+                                          struct et_temperatures *temperatures);
+
+// Returns the highest temperature so far, in °C.
+enum et_status et_management_highest_temperature_c(struct et_management management,
+                                                   uint32_t *celsius);
+
+// Returns the temperature above which the clock is reduced, in °C.
+enum et_status et_management_temperature_threshold_c(struct et_management management,
+                                                     uint32_t *celsius);
+
+// Sets the temperature above which the clock is reduced, in °C.
+enum et_status et_management_set_temperature_threshold_c(struct et_management management,
+                                                         uint8_t celsius);
+
+// Returns the power of the module, in mW.
+enum et_status et_management_power_mw(struct et_management management, uint32_t *milliwatts);
+
+// Returns the power state of the module: an `et_power_state`, or another number of the firmware's.
+enum et_status et_management_power_state(struct et_management management, uint32_t *state);
+
+// Returns the thermal design power, in watts.
+enum et_status et_management_tdp_watts(struct et_management management, uint32_t *watts);
+
+// Sets the thermal design power, in watts.
+enum et_status et_management_set_tdp_watts(struct et_management management, uint8_t watts);
+
+// Returns how long the throttle was in a state, an `et_throttle_state`.
+enum et_status et_management_throttle_residency(struct et_management management,
+                                                uint32_t state,
+                                                struct et_residency *residency);
+
+// Returns how long the module was in a power state, an `et_power_state`.
+enum et_status et_management_power_residency(struct et_management management,
+                                             uint32_t state,
+                                             struct et_residency *residency);
+
+// Returns clocks.
+enum et_status et_management_frequencies(struct et_management management,
+                                         struct et_frequencies *frequencies);
+
+// Returns voltages that the chip measures.
+enum et_status et_management_asic_voltages(struct et_management management,
+                                           struct et_asic_voltages *voltages);
+
+// Returns voltages that the regulators are set to.
+enum et_status et_management_module_voltages(struct et_management management,
+                                             struct et_module_voltages *voltages);
+
+// Returns errors since the last reset of the chip, of an `et_error_source`.
+enum et_status et_management_error_counts(struct et_management management,
+                                          uint32_t source,
+                                          struct et_error_counts *counts);
+
+// Returns errors of the master minion.
+enum et_status et_management_minion_errors(struct et_management management,
+                                           struct et_minion_errors *errors);
+
+// Returns present requests to the memory.
+enum et_status et_management_memory_rate(struct et_management management,
+                                         struct et_memory_rate *rate);
+
+// Returns the used part of the memory, in percent.
+enum et_status et_management_memory_used_percent(struct et_management management,
+                                                 uint32_t *percent);
+
+// Returns how the memory of the shires is divided.
+enum et_status et_management_cache_config(struct et_management management,
+                                          struct et_cache_config *config);
+
+// Returns averages and extremes that an `et_processor` has kept.
+enum et_status et_management_statistics(struct et_management management,
+                                        uint32_t processor,
+                                        struct et_statistics *statistics);
+
+// Returns the number of values in a list.
+enum et_status et_statistics_count(struct et_statistics statistics, size_t *count);
+
+// Returns a value of a list, and its name, as `minion_power`. The caller sets `statistic->size`;
+// `needed` may be null.
+enum et_status et_statistics_get(struct et_statistics statistics,
+                                 size_t index,
+                                 struct et_statistic *statistic,
+                                 char *name,
+                                 size_t capacity,
+                                 size_t *needed);
+
+// Frees a list of values.
+enum et_status et_statistics_free(struct et_statistics statistics);
+
+// Takes the next event of the card; `ET_TIMEOUT` if none comes within `timeout_ns`. The last 1024
+// are kept until they are taken. The caller sets `event->size`; an event whose name found no room
+// is gone. `needed` may be null.
+enum et_status et_management_event(struct et_management management,
+                                   uint64_t timeout_ns,
+                                   struct et_card_event *event,
+                                   char *name,
+                                   size_t capacity,
+                                   size_t *needed);
+
+// Returns what has come from the service processor since it was opened.
+enum et_status et_management_counters_get(struct et_management management,
+                                          struct et_management_counters *counters);
+
+// Installs a firmware image, which runs from the next reset of the chip on; what the service
+// processor refuses changes nothing. `name` is what its log calls the image.
+enum et_status et_management_update_firmware(struct et_management management,
+                                             const void *image,
+                                             size_t bytes,
+                                             const char *name);
+
 // Allocates memory on the device at a multiple of `align` bytes, a power of two; 0 is 64. Its
 // contents are undefined.
 enum et_status et_mem_alloc(struct et_device device,
@@ -811,9 +1547,6 @@ enum et_status et_host_buffer_alloc(struct et_device device,
                                     size_t bytes,
                                     struct et_host_buffer *buffer);
 
-// Frees a host buffer, once the device is done with it.
-enum et_status et_host_buffer_free(struct et_host_buffer buffer);
-
 // Copies into a host buffer. `ET_BUSY` while a copy of the device uses it.
 enum et_status et_host_buffer_write(struct et_host_buffer buffer,
                                     size_t offset,
@@ -825,6 +1558,30 @@ enum et_status et_host_buffer_read(struct et_host_buffer buffer,
                                    size_t offset,
                                    void *to,
                                    size_t bytes);
+
+// Returns the number of arguments that a kernel takes, and 1 in `is_stated` if its file states them
+// with `ET_ARGUMENTS`; if not, both are 0, and anything is passed on. `is_stated` may be null.
+//
+// A launch with other arguments than those stated is `ET_INVALID`.
+enum et_status et_kernel_parameter_count(struct et_kernel kernel,
+                                         size_t *count,
+                                         uint32_t *is_stated);
+
+// Returns an argument that a kernel takes, and its name. The caller sets `parameter->size`;
+// `parameter` and `needed` may be null.
+enum et_status et_kernel_parameter(struct et_kernel kernel,
+                                   size_t index,
+                                   struct et_parameter *parameter,
+                                   char *name,
+                                   size_t capacity,
+                                   size_t *needed);
+
+// Returns all that a kernel takes as a text, such as `x: in f32[], n: u64`; an empty one if its
+// file does not state it. `needed` may be null.
+enum et_status et_kernel_signature(struct et_kernel kernel,
+                                   char *buffer,
+                                   size_t capacity,
+                                   size_t *needed);
 
 // Starts to record the operations of a device.
 enum et_status et_profile_start(struct et_device device);
@@ -863,6 +1620,11 @@ const char *et_last_error(void);
 
 // Makes a stream.
 enum et_status et_stream_create(struct et_device device, struct et_stream *stream);
+
+// Makes a stream with options, which may be null.
+enum et_status et_stream_create_with(struct et_device device,
+                                     const struct et_stream_options *options,
+                                     struct et_stream *stream);
 
 // Frees a stream. What it was given is done.
 enum et_status et_stream_free(struct et_stream stream);
@@ -943,6 +1705,16 @@ enum et_status et_fill(struct et_stream stream,
                        uint64_t bytes,
                        uint8_t byte,
                        struct et_event *event);
+
+// Sets device memory to a pattern of 1, 2, 4, 8 or 16 bytes, which begins at its first byte and is
+// cut off at its end.
+enum et_status et_fill_pattern(struct et_stream stream,
+                               struct et_mem to,
+                               uint64_t offset,
+                               uint64_t bytes,
+                               const void *pattern,
+                               size_t pattern_bytes,
+                               struct et_event *event);
 
 // Launches a kernel, which comes with its arguments and options. The same description may be
 // launched again.

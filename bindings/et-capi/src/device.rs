@@ -157,7 +157,7 @@ pub unsafe extern "C" fn et_device_open(
     })
 }
 
-fn config(options: &et_device_options) -> et::Config {
+pub(crate) fn config(options: &et_device_options) -> et::Config {
     let mut config = et::Config::new();
     type Set = fn(et::Config, Duration) -> et::Config;
     let times: [(u64, Set); 5] = [
@@ -307,12 +307,34 @@ pub extern "C" fn et_device_reset_compute(device: et_device, timeout_ns: u64) ->
 /// After an error the device is closed; a reset may be tried again.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_device_reset(device: et_device, timeout_ns: u64) -> et_status {
+    reset_by(device, timeout_ns, Device::reset)
+}
+
+/// Resets the operations firmware by the service processor, even if it hangs. Memory keeps its
+/// contents, but everything that was made of the device is stale, as after `et_device_reset`.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_reset_operations(device: et_device, timeout_ns: u64) -> et_status {
+    reset_by(device, timeout_ns, Device::reset_operations)
+}
+
+/// Resets the whole chip by the service processor: memory is lost, an installed firmware image
+/// runs, and everything that was made of the device is stale, as after `et_device_reset`.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_device_reset_chip(device: et_device, timeout_ns: u64) -> et_status {
+    reset_by(device, timeout_ns, Device::reset_chip)
+}
+
+fn reset_by(
+    device: et_device,
+    timeout_ns: u64,
+    reset: fn(&mut Device<AnyHal>, Duration) -> et::Result<()>,
+) -> et_status {
     guard(|| {
         may_close()?;
         let slot = table::get(device)?;
         // Taken out, so that callbacks that use it meanwhile are refused and do not wait.
         let mut device = take(&slot).ok_or(et::Error::Closed)?;
-        let done = device.reset(Duration::from_nanos(timeout_ns));
+        let done = reset(&mut device, Duration::from_nanos(timeout_ns));
         *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
         Ok(done?)
     })

@@ -227,7 +227,7 @@ pub enum et_access {
     ET_UPDATES = 3,
 }
 
-fn access(number: u32) -> Result<et_access, Failure> {
+pub(crate) fn access(number: u32) -> Result<et_access, Failure> {
     let all = [et_access::ET_READS, et_access::ET_WRITES, et_access::ET_UPDATES];
     let found = all.into_iter().find(|access| *access as u32 == number);
     found.ok_or_else(|| Failure::new(et_status::ET_INVALID, format!("there is no access {number}")))

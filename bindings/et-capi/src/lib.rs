@@ -6,6 +6,7 @@
     reason = "what callers promise is the same everywhere; the README's section on pointers has it"
 )]
 
+mod builtins;
 mod call;
 mod device;
 mod event;
@@ -13,24 +14,35 @@ mod executor;
 mod failure;
 mod graph;
 mod host_data;
+mod imports;
 mod kernel;
 mod launch;
+mod lists;
+mod management;
 mod memory;
+mod parameters;
 mod profile;
 mod raw;
+mod sensors;
 mod status;
 mod stream;
 mod table;
 
+pub use builtins::*;
 pub use device::*;
 pub use event::*;
 pub use executor::*;
 pub use failure::*;
 pub use graph::*;
 pub use host_data::*;
+pub use imports::*;
 pub use kernel::*;
 pub use launch::*;
+pub use lists::*;
+pub use management::*;
 pub use memory::*;
+pub use parameters::*;
 pub use profile::*;
+pub use sensors::*;
 pub use status::*;
 pub use stream::*;

@@ -166,12 +166,6 @@ pub extern "C" fn et_host_buffer_alloc(
     })
 }
 
-/// Frees a host buffer, once the device is done with it.
-#[unsafe(no_mangle)]
-pub extern "C" fn et_host_buffer_free(buffer: et_host_buffer) -> et_status {
-    guard(|| table::remove(buffer).map(drop))
-}
-
 /// Copies into a host buffer. `ET_BUSY` while a copy of the device uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_host_buffer_write(
@@ -202,7 +196,8 @@ pub unsafe extern "C" fn et_host_buffer_read(
     })
 }
 
-fn with_pinned<R>(
+/// Calls `with` with a host buffer that no copy uses.
+pub(crate) fn with_pinned<R>(
     buffer: et_host_buffer,
     with: impl FnOnce(&mut HostBuffer<AnyHal>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
@@ -275,7 +270,7 @@ fn gone() -> Failure {
 
 impl Pinned {
     /// Takes the buffer back from a copy that has ended, and returns it.
-    fn take_back(&mut self) -> Result<&mut HostBuffer<AnyHal>, Failure> {
+    pub(crate) fn take_back(&mut self) -> Result<&mut HostBuffer<AnyHal>, Failure> {
         if let Self::Lent(_) = self
             && let Self::Lent(transfer) = std::mem::replace(self, Self::Gone)
         {

@@ -47,6 +47,26 @@ pub(crate) unsafe fn bytes<'a>(
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), len) })
 }
 
+/// Reads an array of the caller.
+///
+/// # Safety
+/// - `data` is null, or points to `count` values that no one writes before `'a` ends, aligned as C
+///   demands.
+pub(crate) unsafe fn array<'a, T: Copy>(
+    data: *const T,
+    count: usize,
+    what: &str,
+) -> Result<&'a [T], Failure> {
+    let len = count.saturating_mul(size_of::<T>());
+    check(data.cast(), len, what)?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: not null and not longer than an object can be, by `check`; the rest is what the
+    // caller promises. The types have numbers and pointers only.
+    Ok(unsafe { std::slice::from_raw_parts(data, count) })
+}
+
 /// Gives access to bytes of the caller, to be written.
 ///
 /// # Safety

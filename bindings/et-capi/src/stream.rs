@@ -7,14 +7,14 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use et::{AnyHal, Event, Stream, StreamError, StreamErrors};
+use et::{AnyHal, Event, Priority, Stream, StreamError, StreamErrors, StreamOptions};
 
 use crate::call::{guard, may_wait, timeout};
 use crate::device::{self, et_device, no_such};
 use crate::event::{Completion, et_event};
 use crate::launch::et_launch;
 use crate::memory::{self, Arrival, et_host_buffer, et_mem};
-use crate::raw::{self, Out, User};
+use crate::raw::{self, Growing, Out, User};
 use crate::status::{Failure, et_status, status_of};
 use crate::table::{self, handle};
 
@@ -54,7 +54,7 @@ pub struct et_error_list {
 handle!(et_error_list, 9, Arc<StreamErrors>);
 
 /// Gives an event to a caller who wants it.
-fn give(out: Out<'_, et_event>, event: Event) -> Result<(), Failure> {
+pub(crate) fn give(out: Out<'_, et_event>, event: Event) -> Result<(), Failure> {
     if let Some(out) = out {
         out.write(table::insert(Completion::new(event))?);
     }
@@ -70,6 +70,61 @@ pub extern "C" fn et_stream_create(
     guard(|| {
         let out = raw::wanted(stream, "stream")?;
         let stream = device::with(device, |device| Ok(device.stream()))?;
+        out.write(table::insert(Queue { stream, device })?);
+        Ok(())
+    })
+}
+
+/// How soon commands of a stream are sent when there is not room for all that are ready.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_priority {
+    /// What a stream has if nothing is said.
+    ET_PRIORITY_NORMAL = 0,
+    /// When no other stream has anything to send, or 256 commands have gone before.
+    ET_PRIORITY_LOW = 1,
+    /// Before the others, of which one may go after each 16 commands.
+    ET_PRIORITY_HIGH = 2,
+}
+
+/// Options of a stream; 0 everywhere is the default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_stream_options {
+    /// `sizeof(et_stream_options)`.
+    pub size: usize,
+    /// An `et_priority`.
+    pub priority: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_stream_options {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// Makes a stream with options, which may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_stream_create_with(
+    device: et_device,
+    options: *const et_stream_options,
+    stream: Option<&mut MaybeUninit<et_stream>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(stream, "stream")?;
+        // SAFETY: promised by the caller.
+        let options = unsafe { raw::options(options, "options") }?;
+        let all = [
+            (et_priority::ET_PRIORITY_NORMAL, Priority::Normal),
+            (et_priority::ET_PRIORITY_LOW, Priority::Low),
+            (et_priority::ET_PRIORITY_HIGH, Priority::High),
+        ];
+        let number = options.priority;
+        let found = all.into_iter().find(|(priority, _)| *priority as u32 == number);
+        let none = || Failure::new(et_status::ET_INVALID, format!("there is no priority {number}"));
+        let options = StreamOptions::new().priority(found.ok_or_else(none)?.1);
+        let stream = device::with(device, |device| Ok(device.stream_with(&options)))?;
         out.write(table::insert(Queue { stream, device })?);
         Ok(())
     })
@@ -261,6 +316,27 @@ pub extern "C" fn et_fill(
         may_wait()?;
         let to = memory::slice(to, offset, bytes)?;
         give(event, table::get(stream)?.fill(&to, byte)?)
+    })
+}
+
+/// Sets device memory to a pattern of 1, 2, 4, 8 or 16 bytes, which begins at its first byte and is
+/// cut off at its end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_fill_pattern(
+    stream: et_stream,
+    to: et_mem,
+    offset: u64,
+    bytes: u64,
+    pattern: *const c_void,
+    pattern_bytes: usize,
+    event: Option<&mut MaybeUninit<et_event>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let to = memory::slice(to, offset, bytes)?;
+        // SAFETY: promised by the caller.
+        let pattern = unsafe { raw::bytes(pattern, pattern_bytes, "pattern") }?;
+        give(event, table::get(stream)?.fill_pattern(&to, pattern)?)
     })
 }
 

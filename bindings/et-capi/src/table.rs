@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::status::{Failure, et_status};
 
 /// Names of the kinds, by the upper byte of their handles.
-const KINDS: [&str; 17] = [
+const KINDS: [&str; 19] = [
     "nothing",
     "et_device",
     "et_mem",
@@ -23,6 +23,8 @@ const KINDS: [&str; 17] = [
     "et_run",
     "et_task",
     "et_profile",
+    "et_management",
+    "et_statistics",
 ];
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;

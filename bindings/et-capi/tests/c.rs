@@ -21,7 +21,7 @@ fn build(prefix: &Prefix, compiler: &str, name: &str, more: &[&str]) -> PathBuf 
     prefix.build(compiler, &[example(name)], more)
 }
 
-fn saxpy(mut command: Command) -> String {
+fn c_example(mut command: Command) -> String {
     run(command.arg(DEVICE).arg(common::kernels()))
 }
 
@@ -49,9 +49,23 @@ fn the_c_example_runs() {
     let prefix = Prefix::new();
     for standard in ["-std=c99", "-std=c11"] {
         let program = build(&prefix, "cc", "saxpy.c", &[standard]);
-        let said = saxpy(Command::new(&program));
+        let said = c_example(Command::new(&program));
         for part in ["1000 elements are right", "freed twice: et_mem", "cause 5", "load_from_null"]
         {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
+
+#[test]
+fn the_c_example_of_lists_and_management_runs() {
+    if !is_there("cc", &["--version"]) {
+        return;
+    }
+    let prefix = Prefix::new();
+    for standard in ["-std=c99", "-std=c11"] {
+        let said = c_example(Command::new(build(&prefix, "cc", "card.c", &[standard])));
+        for part in ["MHz", "states what the kernel takes: x[] y[] a n", "the memory is back"] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }
@@ -73,7 +87,8 @@ fn the_cpp_example_runs() {
 fn the_address_sanitizer_finds_nothing() {
     let prefix = Prefix::new();
     if has_sanitizer(&prefix, "cc") {
-        saxpy(Command::new(build(&prefix, "cc", "saxpy.c", &ADDRESS_SANITIZER)));
+        c_example(Command::new(build(&prefix, "cc", "saxpy.c", &ADDRESS_SANITIZER)));
+        c_example(Command::new(build(&prefix, "cc", "card.c", &ADDRESS_SANITIZER)));
     }
     if has_sanitizer(&prefix, "c++") {
         graph(&prefix, Command::new(build(&prefix, "c++", "graph.cpp", &ADDRESS_SANITIZER)));
@@ -86,7 +101,8 @@ fn valgrind_finds_nothing() {
         return;
     }
     let prefix = Prefix::new();
-    saxpy(valgrind(&build(&prefix, "cc", "saxpy.c", &["-g"])));
+    c_example(valgrind(&build(&prefix, "cc", "saxpy.c", &["-g"])));
+    c_example(valgrind(&build(&prefix, "cc", "card.c", &["-g"])));
 }
 
 #[test]
@@ -107,7 +123,7 @@ fn pkg_config_names_what_is_needed() {
     run(&mut command);
     let mut command = Command::new(prefix.file("program"));
     command.env("LD_LIBRARY_PATH", prefix.file("lib"));
-    saxpy(command);
+    c_example(command);
 }
 
 const CMAKE: &str = "cmake_minimum_required(VERSION 3.16)
@@ -130,5 +146,5 @@ fn cmake_finds_the_package() {
     command.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.folder.path().display()));
     run(command.arg(format!("-DEXAMPLES={}", examples.display())));
     run(Command::new("cmake").arg("--build").arg(prefix.file("build")));
-    saxpy(Command::new(prefix.file("build/saxpy")));
+    c_example(Command::new(prefix.file("build/saxpy")));
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -126,6 +127,43 @@ public:
   }
 };
 
+// Memory on the host that the device reads and writes directly: memory of its own, or of the caller.
+class HostBuffer : public Handle<et_host_buffer, et_host_buffer_free> {
+public:
+  using Handle::Handle;
+
+  void write(std::size_t offset, const void* from, std::size_t bytes) const {
+    check(et_host_buffer_write(raw(), offset, from, bytes));
+  }
+  void read(std::size_t offset, void* to, std::size_t bytes) const {
+    check(et_host_buffer_read(raw(), offset, to, bytes));
+  }
+  // So many values from a byte offset on.
+  template <class T>
+  std::vector<T> read(std::size_t offset, std::size_t count) const {
+    static_assert(std::is_trivially_copyable_v<T>, "the device gives bytes");
+    std::vector<T> to(count);
+    read(offset, to.data(), count * sizeof(T));
+    return to;
+  }
+  // Why the contents of imported memory are copied; empty if the device reaches it itself.
+  std::string why_copied() const {
+    return text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+      return et_host_buffer_why_copied(raw(), buffer, capacity, needed);
+    });
+  }
+};
+
+// An argument that a kernel takes.
+struct Parameter {
+  std::string name;
+  // Bytes from the first argument.
+  std::size_t offset;
+  et_scalar scalar;
+  // What the kernel does with an array, an `et_access`; 0 of a number.
+  std::uint32_t access;
+};
+
 // A kernel on a device.
 class Kernel : public Handle<et_kernel, et_kernel_free> {
 public:
@@ -136,11 +174,32 @@ public:
     check(et_kernel_place(raw(), &address, nullptr));
     return address;
   }
+  // What it takes, if its file states that.
+  std::optional<std::vector<Parameter>> parameters() const {
+    std::size_t count = 0;
+    std::uint32_t is_stated = 0;
+    check(et_kernel_parameter_count(raw(), &count, &is_stated));
+    if (is_stated == 0) {
+      return std::nullopt;
+    }
+    std::vector<Parameter> parameters;
+    for (std::size_t index = 0; index < count; ++index) {
+      et_parameter parameter{};
+      parameter.size = sizeof parameter;
+      std::string name = text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+        return et_kernel_parameter(raw(), index, &parameter, buffer, capacity, needed);
+      });
+      parameters.push_back({std::move(name), parameter.offset,
+                            static_cast<et_scalar>(parameter.scalar), parameter.access});
+    }
+    return parameters;
+  }
 };
 
 // A kernel with arguments and options.
 class Launch : public Handle<et_launch, et_launch_free> {
 public:
+  using Handle::Handle;
   explicit Launch(const Kernel& kernel) : Handle(create(kernel)) {}
 
   // Appends an argument, at its natural alignment.
@@ -226,6 +285,51 @@ public:
     return event(
         [&](et_event* out) { return et_fill(raw(), to.raw(), offset, bytes, byte, out); });
   }
+  // Sets memory to a pattern of 1, 2, 4, 8 or 16 bytes.
+  Event fill(const Memory& to, std::uint64_t offset, std::uint64_t bytes, const void* pattern,
+             std::size_t pattern_bytes) const {
+    return event([&](et_event* out) {
+      return et_fill_pattern(raw(), to.raw(), offset, bytes, pattern, pattern_bytes, out);
+    });
+  }
+  // Several copies as one operation; they are not ordered among themselves.
+  Event copy(const std::vector<et_copy>& copies) const {
+    return event([&](et_event* out) {
+      return et_copy_list(raw(), copies.data(), copies.size(), out);
+    });
+  }
+  // Several pieces of memory to the host as one operation, which is waited for.
+  void read(const std::vector<et_read>& reads, std::chrono::duration<double> timeout) const {
+    check(et_read_list(raw(), reads.data(), reads.size(), nanoseconds(timeout)));
+  }
+  // Between parts of a host buffer and memory on the device, without waiting; the buffer is busy
+  // until the event has ended.
+  Event upload(const HostBuffer& from, const std::vector<et_part>& parts) const {
+    return event([&](et_event* out) {
+      return et_upload_list(raw(), from.raw(), parts.data(), parts.size(), out);
+    });
+  }
+  Event download(const std::vector<et_part>& parts, const HostBuffer& to) const {
+    return event([&](et_event* out) {
+      return et_download_list(raw(), parts.data(), parts.size(), to.raw(), out);
+    });
+  }
+  // Copies to another device, in the order of both streams. The event is one of the other device.
+  Event copy_to_peer(const Memory& from, std::uint64_t from_offset, const Stream& peer,
+                     const Memory& to, std::uint64_t to_offset, std::uint64_t bytes) const {
+    return event([&](et_event* out) {
+      return et_copy_to_peer(raw(), from.raw(), from_offset, peer.raw(), to.raw(), to_offset, bytes,
+                             out);
+    });
+  }
+  // Inputs, a launch and outputs as one operation with one event.
+  Event launch_staged(const std::vector<et_copy>& inputs, const Launch& launch,
+                      const std::vector<et_part>& outputs, const HostBuffer& into) const {
+    return event([&](et_event* out) {
+      return et_launch_staged(raw(), inputs.data(), inputs.size(), launch.raw(), outputs.data(),
+                              outputs.size(), into.raw(), out);
+    });
+  }
   Event launch(const Launch& launch) const {
     return event([&](et_event* out) { return et_launch_submit(raw(), launch.raw(), out); });
   }
@@ -246,6 +350,72 @@ private:
     et_event raw{};
     check(submit(&raw));
     return Event(raw);
+  }
+};
+
+// The service processor of a card, which answers while kernels hang.
+class Management : public Handle<et_management, et_management_free> {
+public:
+  using Handle::Handle;
+
+  std::string asset(et_asset asset) const {
+    return text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+      return et_management_asset(raw(), asset, buffer, capacity, needed);
+    });
+  }
+  et_firmware_versions firmware_versions() const {
+    return values<et_firmware_versions>(et_management_firmware_versions);
+  }
+  et_temperatures temperatures() const {
+    return values<et_temperatures>(et_management_temperatures);
+  }
+  et_frequencies frequencies() const { return values<et_frequencies>(et_management_frequencies); }
+  et_asic_voltages asic_voltages() const {
+    return values<et_asic_voltages>(et_management_asic_voltages);
+  }
+  et_module_voltages module_voltages() const {
+    return values<et_module_voltages>(et_management_module_voltages);
+  }
+  et_minion_errors minion_errors() const {
+    return values<et_minion_errors>(et_management_minion_errors);
+  }
+  et_memory_rate memory_rate() const { return values<et_memory_rate>(et_management_memory_rate); }
+  et_cache_config cache_config() const {
+    return values<et_cache_config>(et_management_cache_config);
+  }
+  et_management_counters counters() const {
+    return values<et_management_counters>(et_management_counters_get);
+  }
+  et_error_counts error_counts(et_error_source source) const {
+    return values<et_error_counts>([&](et_management management, et_error_counts* out) {
+      return et_management_error_counts(management, source, out);
+    });
+  }
+  std::uint32_t power_mw() const { return number(et_management_power_mw); }
+  std::uint32_t tdp_watts() const { return number(et_management_tdp_watts); }
+  void set_tdp_watts(std::uint8_t watts) const {
+    check(et_management_set_tdp_watts(raw(), watts));
+  }
+  std::uint32_t temperature_threshold_c() const {
+    return number(et_management_temperature_threshold_c);
+  }
+  void set_temperature_threshold_c(std::uint8_t celsius) const {
+    check(et_management_set_temperature_threshold_c(raw(), celsius));
+  }
+
+private:
+  template <class Values, class Ask>
+  Values values(Ask ask) const {
+    Values values{};
+    values.size = sizeof values;
+    check(ask(raw(), &values));
+    return values;
+  }
+  template <class Ask>
+  std::uint32_t number(Ask ask) const {
+    std::uint32_t value = 0;
+    check(ask(raw(), &value));
+    return value;
   }
 };
 
@@ -291,6 +461,58 @@ public:
     et_stream stream{};
     check(et_stream_create(raw(), &stream));
     return Stream(stream);
+  }
+  Stream stream(et_priority priority) const {
+    et_stream_options options{};
+    options.size = sizeof options;
+    options.priority = priority;
+    et_stream stream{};
+    check(et_stream_create_with(raw(), &options, &stream));
+    return Stream(stream);
+  }
+  // Zeroed memory on the host that the device reads and writes directly.
+  HostBuffer host_buffer(std::size_t bytes) const {
+    et_host_buffer buffer{};
+    check(et_host_buffer_alloc(raw(), bytes, &buffer));
+    return HostBuffer(buffer);
+  }
+  // Lends memory of the caller to the device, until `released` is called with `user`.
+  HostBuffer lend(void* memory, std::size_t bytes, et_access access, et_released released,
+                  void* user) const {
+    et_host_buffer buffer{};
+    check(et_host_buffer_import(raw(), memory, bytes, access, released, user, &buffer));
+    return HostBuffer(buffer);
+  }
+  // Memory of the caller that is made of whole granules is used where it is; 0 if it never is.
+  std::size_t import_granule() const {
+    std::size_t bytes = 0;
+    check(et_device_import_granule(raw(), &bytes));
+    return bytes;
+  }
+  // The way that bytes take to another device.
+  et_peer_path peer_path(const Device& other) const {
+    std::uint32_t path = 0;
+    check(et_device_peer_path(raw(), other.raw(), &path));
+    return static_cast<et_peer_path>(path);
+  }
+  // Copies and fills that the cores do, for `Stream::launch`.
+  Launch builtin_copy(const Memory& from, std::uint64_t from_offset, const Memory& to,
+                      std::uint64_t to_offset, std::uint64_t bytes) const {
+    et_launch launch{};
+    check(et_builtin_copy(raw(), from.raw(), from_offset, to.raw(), to_offset, bytes, &launch));
+    return Launch(launch);
+  }
+  Launch builtin_fill(const Memory& to, std::uint64_t offset, std::uint64_t bytes,
+                      const void* pattern, std::size_t pattern_bytes) const {
+    et_launch launch{};
+    check(et_builtin_fill(raw(), to.raw(), offset, bytes, pattern, pattern_bytes, &launch));
+    return Launch(launch);
+  }
+  // The service processor; its calls take at most the device's time for commands.
+  Management management() const {
+    et_management management{};
+    check(et_device_management(raw(), 0, &management));
+    return Management(management);
   }
   Kernel load(const std::string& path) const {
     et_kernel kernel{};

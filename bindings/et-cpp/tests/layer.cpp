@@ -67,6 +67,67 @@ int main(int, char** arguments) {
   read.wait(60s);
   CHECK(later[1] == 4.5F);
 
+  const auto parameters = kernel.parameters();
+  CHECK(parameters && parameters->size() == 4 && !device.load(kernels + "/hang.elf").parameters());
+  const et::Parameter& z = (*parameters)[1];
+  CHECK(z.name == "z" && z.offset == 8 && z.scalar == ET_F32 && z.access == ET_WRITES);
+
+  // Inputs, a launch and outputs at once, on a stream of its own.
+  const et::Stream fast = device.stream(ET_PRIORITY_HIGH);
+  const std::vector<float> twos(1024, 2.0F);
+  const et::HostBuffer result = device.host_buffer(4096);
+  et_copy input{};
+  input.from = twos.data();
+  input.to = memory.raw();
+  input.bytes = 4096;
+  const et_part whole{0, memory.raw(), 0, 4096};
+  fast.launch_staged({input}, launch, {whole}, result).wait(60s);
+  CHECK(result.read<float>(0, 1024) == std::vector<float>(1024, 4.5F));
+  result.write(0, ones.data(), 4096);
+  fast.upload(result, {whole}).wait(60s);
+  fast.download({{64, memory.raw(), 0, 64}}, result).wait(60s);
+  fast.copy({input}).wait(60s);
+  std::vector<float> pieces(4);
+  fast.read({{memory.raw(), 0, pieces.data(), 8}, {memory.raw(), 8, pieces.data() + 2, 8}}, 60s);
+  CHECK(pieces == std::vector<float>(4, 2.0F));
+  fast.launch(device.builtin_fill(memory, 1, 3, "\1", 1)).wait(60s);
+  fast.launch(device.builtin_copy(memory, 1, memory, 64, 2)).wait(60s);
+  CHECK(fast.read<char>(memory, 8, 60s, 64) == (std::vector<char>{1, 1, 0, 64, 0, 0, 0, 64}));
+  fast.fill(memory, 0, 8, "\1\2", 2).wait(60s);
+  CHECK(fast.read<char>(memory, 8, 60s) == (std::vector<char>{1, 2, 1, 2, 1, 2, 1, 2}));
+
+  const et::Device second("sim:shires=1,dram=1GiB,serial=A-7");
+  const et::Memory there = second.alloc(4096);
+  fast.copy_to_peer(memory, 0, second.stream(), there, 0, 4096).wait(60s);
+  CHECK(second.stream().read<char>(there, 8, 60s) == fast.read<char>(memory, 8, 60s));
+  CHECK(device.peer_path(device) == ET_PEER_SAME_DEVICE);
+  CHECK(device.peer_path(second) != ET_PEER_SAME_DEVICE);
+
+  // Memory that is not made of whole pages is copied, and comes back when the buffer is freed.
+  CHECK(second.import_granule() != 0);
+  std::vector<char> own(64, 7);
+  int calls = 0;
+  const auto released = [](void* user) { ++*static_cast<int*>(user); };
+  {
+    const et::HostBuffer lent = second.lend(own.data(), 64, ET_UPDATES, released, &calls);
+    CHECK(!lent.why_copied().empty());
+    second.stream().download({{0, there.raw(), 0, 8}}, lent).wait(60s);
+  }
+  CHECK(calls == 1 && own[1] == 2 && own[8] == 7);
+
+  const et::Management management = second.management();
+  CHECK(management.asset(ET_ASSET_SERIAL_NUMBER) == "A-7");
+  CHECK(management.temperatures().minion_average_c > 0 && management.power_mw() > 0);
+  CHECK(management.frequencies().minion_mhz > 0 && management.asic_voltages().minion_mv > 0);
+  CHECK(management.module_voltages().minion_mv > 0 && management.cache_config().l2_kib > 0);
+  CHECK(management.error_counts(ET_ERRORS_DRAM).corrected == 0);
+  CHECK(management.minion_errors().hangs == 0 && management.counters().events_lost == 0);
+  CHECK(management.memory_rate().size == sizeof(et_memory_rate));
+  CHECK(management.firmware_versions().release.major > 0);
+  management.set_tdp_watts(25);
+  management.set_temperature_threshold_c(70);
+  CHECK(management.tdp_watts() == 25 && management.temperature_threshold_c() == 70);
+
   // A handle that was given away is no one's.
   et::Memory moved = device.alloc(64);
   et::Memory taken = std::move(moved);

@@ -47,6 +47,9 @@ def test_copies_between_devices(device, hang):
         running = hang.launch(stream=stream)
         late = stream.copy_to_peer(source[:8], target[8:16], peer=peer)
         after = peer.record()
+        # There and back in each queue: long enough for what waits for nothing.
+        for _ in range(4):
+            other.stream().record().wait(60)
         assert not late.done and not after.done
         running.abort()
         after.wait(60)
