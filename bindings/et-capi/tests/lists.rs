@@ -1,6 +1,7 @@
 //! Signatures, priorities, lists, imports, peers and builtins: what they do, and what is refused.
 
 #![expect(unsafe_code, reason = "calls the C interface")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 #![expect(clippy::multiple_unsafe_ops_per_block, reason = "calls in a row promise the same")]
 
 mod common;
@@ -8,6 +9,7 @@ mod common;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{LONG, kernel, last_error, made, mem, ok, open, stream, text};
@@ -137,6 +139,63 @@ fn streams_have_priorities() {
         assert_eq!(wrong, ET_BAD_STRUCT_SIZE);
         assert_eq!(et_stream_create_with(device, null(), None), ET_NULL_POINTER);
     }
+    ok(et_device_close(device));
+}
+
+/// What operations have ended, by their numbers in `ENDED`.
+unsafe extern "C" fn ended(user: *mut c_void, _: et_status) {
+    ENDED.lock().unwrap().push(user.addr());
+}
+
+static ENDED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+#[test]
+fn commands_go_by_priority() {
+    const ORDER: [et_priority; 3] = [
+        et_priority::ET_PRIORITY_HIGH,
+        et_priority::ET_PRIORITY_NORMAL,
+        et_priority::ET_PRIORITY_LOW,
+    ];
+    let device = open(SMALL);
+    let launch = made(|out| et_launch_create(kernel(device, "hang"), out));
+    let running = made(|out| et_launch_submit(stream(device), launch, out));
+    // Low ones first.
+    let events: Vec<_> = (0..12)
+        .map(|number: usize| {
+            let priority = ORDER[2 - number % 3] as u32;
+            let size = size_of::<et_stream_options>();
+            let options = et_stream_options { size, priority, reserved: 0 };
+            // SAFETY: live options.
+            let queue =
+                made(|out| unsafe { et_stream_create_with(device, &raw const options, out) });
+            ok(et_stream_wait_for(queue, running));
+            let event = made_barrier(queue);
+            ok(et_event_on_done(event, Some(ended), std::ptr::without_provenance_mut(number)));
+            event
+        })
+        .collect();
+    // Not waited for, so that one thread alone takes the answers.
+    ok(et_device_abort(device, running, 0));
+    while ENDED.lock().unwrap().len() < 12 {
+        std::thread::yield_now();
+    }
+    let sent: Vec<_> = events
+        .iter()
+        .map(|event| {
+            // SAFETY: numbers only.
+            let mut times: et_timeline = unsafe { MaybeUninit::zeroed().assume_init() };
+            times.size = size_of::<et_timeline>();
+            // SAFETY: a place of that size.
+            ok(unsafe { et_event_wait(*event, LONG, &raw mut times) });
+            times.sent_ns
+        })
+        .collect();
+    let last = *sent.iter().max().unwrap();
+    // Those that were ready at the same time, in the order of the answers.
+    let ended = ENDED.lock().unwrap();
+    let together: Vec<_> =
+        ended.iter().filter(|number| sent[**number] == last).map(|number| 2 - number % 3).collect();
+    assert!(together.len() > 3 && together.is_sorted(), "{together:?}");
     ok(et_device_close(device));
 }
 

@@ -199,19 +199,31 @@ fn events_come_once_and_the_card_answers_while_kernels_hang() {
     ok(et_device_close(device));
 }
 
+fn made_error(card: et_management) -> et_status {
+    et_management_power_mw(card, Some(&mut MaybeUninit::new(0)))
+}
+
 #[test]
 fn the_service_processor_resets_what_hangs() {
     let device = open(CARD);
     let card = management(device);
     let (queue, buffer) = (stream(device), mem(device, 64));
+    ok(et_fill(queue, buffer, 0, 64, 7, None));
+    ok(et_stream_synchronize(queue, LONG));
+    let contents = || {
+        let (mut bytes, queue, same) = ([1u8; 64], stream(device), mem(device, 64));
+        // SAFETY: as many bytes.
+        ok(unsafe { et_copy_to_host(queue, same, 0, bytes.as_mut_ptr().cast(), 64, LONG) });
+        bytes
+    };
     ok(et_device_reset_operations(device, LONG));
     assert_eq!(et_fill(queue, buffer, 0, 64, 1, None), ET_STALE);
-    // That of before still answers.
+    // Memory and the endpoint of before are as they were.
+    assert_eq!(contents(), [7; 64]);
     assert_eq!(asset(card, et_asset::ET_ASSET_SERIAL_NUMBER), "A-7");
     ok(et_device_reset_chip(device, LONG));
-    let (queue, new) = (stream(device), mem(device, 64));
-    ok(et_fill(queue, new, 0, 64, 1, None));
-    ok(et_stream_synchronize(queue, LONG));
+    assert_eq!(contents(), [0; 64]);
+    assert_eq!(made_error(card), ET_STALE);
     assert_eq!(asset(management(device), et_asset::ET_ASSET_SERIAL_NUMBER), "A-7");
     ok(et_device_close(device));
     assert_eq!(et_device_reset_chip(device, LONG), ET_BAD_HANDLE);
