@@ -186,6 +186,27 @@ typedef enum et_exception {
     ET_EXCEPTION_OTHER = 8,
 } et_exception;
 
+// A text about a device and what connects it.
+typedef enum et_identity {
+    // Name of the backend.
+    ET_IDENTITY_BACKEND = 1,
+    // Version of the backend.
+    ET_IDENTITY_BACKEND_VERSION = 2,
+    // The interface below the backend, with its version.
+    ET_IDENTITY_INTERFACE = 3,
+    // The kernel's driver that has the device.
+    ET_IDENTITY_DRIVER = 4,
+    // PCI ids and revision, as `lspci -n` has them.
+    ET_IDENTITY_PCI_IDS = 5,
+    // Where the device is on the bus, `domain:bus:device.function`.
+    ET_IDENTITY_PCI_ADDRESS = 6,
+    // Who may use it at a time: `exclusive` for one owner, `one each` where each opening makes a
+    // device of its own.
+    ET_IDENTITY_SHARING = 7,
+    // Version of the runtime.
+    ET_IDENTITY_RUNTIME_VERSION = 8,
+} et_identity;
+
 // The way from the memory of one device to that of another.
 typedef enum et_peer_path {
     // They are one device: `et_copy_on_device`.
@@ -532,6 +553,20 @@ typedef struct et_host_data {
     uint64_t id;
 } et_host_data;
 
+// A process that has a device, by its own words.
+typedef struct et_holder {
+    // `sizeof(et_holder)`, set by the caller.
+    size_t size;
+    // Process id; 0 if no process is known to have the device.
+    uint32_t pid;
+    // Number of the user that it acts for.
+    uint32_t user;
+    // 1 if it says for which user it acts.
+    uint32_t has_user;
+    // 0.
+    uint32_t reserved;
+} et_holder;
+
 // To be called when memory is the caller's again, in whichever thread sees it. It must not wait,
 // and must not throw.
 typedef void (*et_released)(void *user);
@@ -864,6 +899,12 @@ typedef struct et_memory_stats {
     // Number of allocated blocks.
     uint64_t live_blocks;
 } et_memory_stats;
+
+// A kernel file on a device, of which one or more functions are to be launched.
+typedef struct et_module {
+    // A number to be looked up; 0 is no module.
+    uint64_t id;
+} et_module;
 
 // An argument that a kernel takes.
 typedef struct et_parameter {
@@ -1218,6 +1259,25 @@ enum et_status et_host_data_read(struct et_host_data data, size_t offset, void *
 // Frees host data, once the last graph that uses it is gone.
 enum et_status et_host_data_free(struct et_host_data data);
 
+// Returns a text about an open device, an `et_identity`; an empty one if its backend does not say
+// that. `needed` may be null.
+enum et_status et_device_identity(struct et_device device,
+                                  uint32_t identity,
+                                  char *buffer,
+                                  size_t capacity,
+                                  size_t *needed);
+
+// Returns what a device is that can be opened, as a text. `needed` may be null.
+enum et_status et_device_description(size_t index, char *buffer, size_t capacity, size_t *needed);
+
+// Returns who has a device now, so that it cannot be opened, and the command line of that process.
+// The caller sets `holder->size`; `needed` may be null.
+enum et_status et_device_holder(size_t index,
+                                struct et_holder *holder,
+                                char *command,
+                                size_t capacity,
+                                size_t *needed);
+
 // Returns the bytes in which memory of the caller can be used where it is: it begins and ends on a
 // multiple. 0 if its contents are always copied.
 enum et_status et_device_import_granule(struct et_device device, size_t *bytes);
@@ -1558,6 +1618,31 @@ enum et_status et_host_buffer_read(struct et_host_buffer buffer,
                                    size_t offset,
                                    void *to,
                                    size_t bytes);
+
+// Loads a kernel file that is in memory. It is copied once, and the call does not wait for that;
+// launches need not, either, since they do so themselves. `name` is for messages; `event`, of the
+// copy, may be null.
+enum et_status et_module_load(struct et_device device,
+                              const char *name,
+                              const void *elf,
+                              size_t bytes,
+                              struct et_module *module,
+                              struct et_event *event);
+
+// Loads a kernel file by its path, as `et_module_load`.
+enum et_status et_module_load_file(struct et_device device,
+                                   const char *path,
+                                   struct et_module *module,
+                                   struct et_event *event);
+
+// Gives the kernel that starts at a function, or at the entry that the file names if `function` is
+// null. It needs the module no longer.
+enum et_status et_module_kernel(struct et_module module,
+                                const char *function,
+                                struct et_kernel *kernel);
+
+// Frees a module. The file stays as long as a kernel of it.
+enum et_status et_module_free(struct et_module module);
 
 // Returns the number of arguments that a kernel takes, and 1 in `is_stated` if its file states them
 // with `ET_ARGUMENTS`; if not, both are 0, and anything is passed on. `is_stated` may be null.

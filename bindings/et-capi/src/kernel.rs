@@ -10,7 +10,7 @@ use et::Kernel;
 use crate::call::{guard, may_wait};
 use crate::device::{self, et_device};
 use crate::raw;
-use crate::status::{Failure, et_status};
+use crate::status::et_status;
 use crate::table::{self, handle};
 
 /// A kernel on a device.
@@ -57,9 +57,7 @@ pub unsafe extern "C" fn et_kernel_load_file(
         let out = raw::wanted(kernel, "kernel")?;
         // SAFETY: promised by the caller.
         let path = unsafe { raw::text(path, "path") }?;
-        let elf = std::fs::read(path).map_err(|error| {
-            Failure::new(et_status::ET_FILE, format!("reading {path}: {error}"))
-        })?;
+        let elf = raw::file(path)?;
         let loaded = device::with(device, |device| Ok(device.load_kernel(path, &elf)?))?;
         out.write(table::insert(loaded)?);
         Ok(())

@@ -109,6 +109,12 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     text.to_str().map_err(|error| Failure::of(et_status::ET_NOT_UTF8, &error))
 }
 
+/// Reads a file that the caller names.
+pub(crate) fn file(path: &str) -> Result<Vec<u8>, Failure> {
+    let failed = |error| Failure::new(et_status::ET_FILE, format!("reading {path}: {error}"));
+    std::fs::read(path).map_err(failed)
+}
+
 /// Gives a text to the caller: as much as there is room for and a 0, and the bytes needed for all.
 ///
 /// # Safety

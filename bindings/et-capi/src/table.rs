@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::status::{Failure, et_status};
 
 /// Names of the kinds, by the upper byte of their handles.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 20] = [
     "nothing",
     "et_device",
     "et_mem",
@@ -25,6 +25,7 @@ const KINDS: [&str; 19] = [
     "et_profile",
     "et_management",
     "et_statistics",
+    "et_module",
 ];
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;

@@ -196,6 +196,24 @@ public:
   }
 };
 
+// A kernel file on a device, from which several kernels come. They do not need it any more.
+class Module : public Handle<et_module, et_module_free> {
+public:
+  using Handle::Handle;
+
+  // The kernel that starts where the file says.
+  Kernel kernel() const { return kernel_at(nullptr); }
+  // The kernel that starts at a function.
+  Kernel function(const std::string& name) const { return kernel_at(name.c_str()); }
+
+private:
+  Kernel kernel_at(const char* function) const {
+    et_kernel kernel{};
+    check(et_module_kernel(raw(), function, &kernel));
+    return Kernel(kernel);
+  }
+};
+
 // A kernel with arguments and options.
 class Launch : public Handle<et_launch, et_launch_free> {
 public:
@@ -523,6 +541,18 @@ public:
     et_kernel kernel{};
     check(et_kernel_load(raw(), name.c_str(), elf, bytes, &kernel));
     return Kernel(kernel);
+  }
+  // Loads a file from which several kernels come, without waiting.
+  Module load_module(const std::string& path) const {
+    et_module module{};
+    check(et_module_load_file(raw(), path.c_str(), &module, nullptr));
+    return Module(module);
+  }
+  // A text about the device and what connects it; empty if that is not known.
+  std::string identity(et_identity identity) const {
+    return text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+      return et_device_identity(raw(), identity, buffer, capacity, needed);
+    });
   }
   void abort(const Event& event, std::chrono::duration<double> timeout) const {
     check(et_device_abort(raw(), event.raw(), nanoseconds(timeout)));

@@ -72,6 +72,14 @@ int main(int, char** arguments) {
   const et::Parameter& z = (*parameters)[1];
   CHECK(z.name == "z" && z.offset == 8 && z.scalar == ET_F32 && z.access == ET_WRITES);
 
+  const et::Module module = device.load_module(kernels + "/entries.elf");
+  stream.launch(et::Launch(module.function("third")).arg(memory)).wait(60s);
+  CHECK(stream.read<std::uint64_t>(memory, 1, 60s) == std::vector<std::uint64_t>{3});
+  stream.launch(et::Launch(module.kernel()).arg(memory)).wait(60s);
+  CHECK(stream.read<std::uint64_t>(memory, 1, 60s) == std::vector<std::uint64_t>{1});
+  CHECK(statusOf([&] { module.function("fourth"); }) == ET_INVALID);
+  CHECK(!device.identity(ET_IDENTITY_BACKEND).empty());
+
   // Inputs, a launch and outputs at once, on a stream of its own.
   const et::Stream fast = device.stream(ET_PRIORITY_HIGH);
   const std::vector<float> twos(1024, 2.0F);
