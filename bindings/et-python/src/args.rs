@@ -6,7 +6,7 @@ use et::graph::Access;
 use et::{DeviceSlice, KernelArgs};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyFloat, PyInt, PyTuple};
 
 use crate::card::Card;
 use crate::dtype::{DType, Kind};
@@ -43,14 +43,16 @@ pub(crate) fn pack(
     let mut packed = Packed { args: KernelArgs::new(), memory: Vec::new() };
     for (index, value) in given.iter().enumerate() {
         let param = signature.map(|signature| &signature.params()[index]);
-        let name = param.and_then(|param| param.name.as_deref());
-        let place = match name {
-            Some(name) => format!("argument {index} ({name})"),
-            None => format!("argument {index}"),
-        };
-        append(card, &mut packed, &value, param).map_err(|refused| match refused {
-            Refused::Mismatch(why) => mismatch(format!("{place}: {why}"), name),
-            Refused::Other(error) => renamed(value.py(), &error, &place),
+        append(card, &mut packed, &value, param).map_err(|refused| {
+            let name = param.and_then(|param| param.name.as_deref());
+            let place = match name {
+                Some(name) => format!("argument {index} ({name})"),
+                None => format!("argument {index}"),
+            };
+            match refused {
+                Refused::Mismatch(why) => mismatch(format!("{place}: {why}"), name),
+                Refused::Other(error) => renamed(value.py(), &error, &place),
+            }
         })?;
     }
     Ok(packed)
@@ -144,9 +146,14 @@ fn stated(value: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
 /// The value of a number for a parameter. One that says its type in C must have that one; others
 /// are converted.
 fn number_for<'py>(value: &Bound<'py, PyAny>, wanted: DType) -> Result<Bound<'py, PyAny>, Refused> {
+    let is_float = wanted.kind == Kind::Float;
+    // What most arguments are; asking them for their type would raise two exceptions in vain.
+    if value.is_exact_instance_of::<PyInt>() || is_float && value.is_exact_instance_of::<PyFloat>()
+    {
+        return Ok(value.clone());
+    }
     let Some(found) = stated(value)? else {
         let what = value.get_type().name()?;
-        let is_float = wanted.kind == Kind::Float;
         // What is a number of whole ones says so, also those of NumPy.
         let fits = wanted.kind == Kind::Bool
             || value.hasattr("__index__")?

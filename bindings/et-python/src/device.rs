@@ -91,23 +91,48 @@ pub(crate) fn open(
     locator: &str,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Device> {
+    let device = opened(py, locator, options, et::open_with)?;
+    let card = py.detach(|| Card::new(locator.to_owned(), device));
+    let ends = || error::raise("ClosedError", "the interpreter ends");
+    Ok(Device { card: card.ok_or_else(ends)? })
+}
+
+/// Opens the service processor of a card alone, which needs no operations firmware: a card whose
+/// firmware does not start can be updated and reset. Its calls take at most `timeout` seconds, else
+/// the `command_timeout` of the options, which are those of `open`.
+#[pyfunction]
+#[pyo3(signature = (locator = "sim:", *, timeout = None, **options))]
+pub(crate) fn open_management(
+    py: Python<'_>,
+    locator: &str,
+    timeout: Option<f64>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Management> {
+    let timeout = wait::timeout(timeout)?;
+    let inner = opened(py, locator, options, et::open_management)?;
+    Ok(Management::new(None, inner, timeout))
+}
+
+fn opened<T: Send + 'static>(
+    py: Python<'_>,
+    locator: &str,
+    options: Option<&Bound<'_, PyDict>>,
+    open: fn(Locator, Config) -> Result<T, et::OpenError>,
+) -> PyResult<T> {
     let parsed: Locator = locator.parse().map_err(|error| et::OpenError::Locator(error).raise())?;
     let config = config(options)?;
     // A thread of its own: booting may take long, and Ctrl-C should not have to wait for it. What
     // it opens then is closed at once.
     let (done, result) = channel();
     let thread = std::thread::Builder::new().name("et-open".into());
-    thread.spawn(move || done.send(et::open_with(parsed, config)).map_or_else(drop, drop))?;
+    thread.spawn(move || done.send(open(parsed, config)).map_or_else(drop, drop))?;
     let opened = wait::wait(py, None, move |slice| match result.recv_timeout(slice) {
         Ok(opened) => Some(Ok(opened)),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => Some(Err("opening the device panicked")),
     })?;
     let opened = opened.unwrap_or(Err("the device was not opened"));
-    let device = opened.map_err(|why| error::raise("OpenError", why))?.map_err(Raise::raise)?;
-    let card = py.detach(|| Card::new(locator.to_owned(), device));
-    let ends = || error::raise("ClosedError", "the interpreter ends");
-    Ok(Device { card: card.ok_or_else(ends)? })
+    opened.map_err(|why| error::raise("OpenError", why))?.map_err(Raise::raise)
 }
 
 fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
@@ -430,7 +455,7 @@ impl Device {
     fn management(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Management> {
         let timeout = wait::timeout(timeout)?;
         let inner = self.card.with(py, |device| device.management())?;
-        Ok(Management::new(&self.card, inner, timeout))
+        Ok(Management::new(Some(&self.card), inner, timeout))
     }
 
     /// Resets the compute cores: what runs is aborted; memory and kernels stay.

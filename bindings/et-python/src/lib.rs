@@ -34,7 +34,7 @@ mod native {
     #[pymodule_export]
     use crate::{
         cc::{compiler, run_compiler},
-        device::{Device, devices, open},
+        device::{Device, devices, open, open_management},
         event::Event,
         executor::{Executor, Run},
         graph::Graph,

@@ -26,8 +26,8 @@ use crate::wait;
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Management {
-    /// Keeps the device open.
-    _card: Arc<Card>,
+    /// Keeps the device open, if it is that of one.
+    _card: Option<Arc<Card>>,
     inner: Here<et::Management<AnyHal>>,
 }
 
@@ -82,7 +82,7 @@ fn named<T: Copy>(all: &[(&str, T)], name: &str) -> PyResult<T> {
 
 impl Management {
     pub(crate) fn new(
-        card: &Arc<Card>,
+        card: Option<&Arc<Card>>,
         inner: et::Management<AnyHal>,
         timeout: Option<Duration>,
     ) -> Self {
@@ -90,7 +90,7 @@ impl Management {
             Some(timeout) => inner.with_timeout(timeout),
             None => inner,
         };
-        Self { _card: Arc::clone(card), inner: Here::new(inner) }
+        Self { _card: card.map(Arc::clone), inner: Here::new(inner) }
     }
 
     /// Asks, without the interpreter.

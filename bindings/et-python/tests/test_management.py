@@ -122,6 +122,17 @@ except KeyboardInterrupt:
     assert done.stdout == "interrupted\n", done.stderr
 
 
+def test_it_is_opened_alone():
+    management = et.open_management(CARD, timeout=30)
+    assert management.asset("serial_number") == "A-7" and management.power_mw() == 12000
+    with pytest.raises(et.LocatorError):
+        et.open_management("nothing:")
+    with pytest.raises(TypeError, match="spni"):
+        et.open_management(CARD, spni=1)
+    with pytest.raises(et.ArgumentError):
+        et.open_management(CARD, timeout=-1)
+
+
 def test_firmware_that_is_none_is_refused(management):
     before = management.firmware_versions()
     for image in (b"no image" * 64, bytearray(64), memoryview(bytes(128))):

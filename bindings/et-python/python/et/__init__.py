@@ -52,6 +52,7 @@ from ._et import (
     Temperatures,
     devices,
     open,
+    open_management,
 )
 from ._et import _end, version as __version__
 from ._errors import (
