@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{LONG, kernel, last_error, made, mem, ok, open, stream, text};
 use et_capi::et_status::{
@@ -38,6 +39,15 @@ fn wait(event: et_event) -> et_status {
     let status = unsafe { et_event_wait(event, LONG, null_mut()) };
     ok(et_event_free(event));
     status
+}
+
+/// Waits for something that a thread of the library does.
+fn until(is_done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_done() {
+        assert!(start.elapsed() < Duration::from_nanos(LONG), "it never came");
+        std::thread::yield_now();
+    }
 }
 
 fn bytes_of(queue: et_stream, from: et_mem, offset: u64, len: usize) -> Vec<u8> {
@@ -176,9 +186,7 @@ fn commands_go_by_priority() {
         .collect();
     // Not waited for, so that one thread alone takes the answers.
     ok(et_device_abort(device, running, 0));
-    while ENDED.lock().unwrap().len() < 12 {
-        std::thread::yield_now();
-    }
+    until(|| ENDED.lock().unwrap().len() == 12);
     let sent: Vec<_> = events
         .iter()
         .map(|event| {
@@ -539,9 +547,7 @@ fn memory_stays_lent_while_a_copy_uses_it() {
     // It may not have begun.
     assert!(matches!(wait(never), ET_LAUNCH_FAILED | ET_ABORTED));
     assert_eq!(wait(event), et_status::ET_OK);
-    while import.calls() == 0 {
-        std::thread::yield_now();
-    }
+    until(|| import.calls() != 0);
     ok(et_device_close(device));
     assert_eq!(import.calls(), 1);
 }
