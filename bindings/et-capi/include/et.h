@@ -568,7 +568,7 @@ typedef struct et_holder {
 } et_holder;
 
 // To be called when memory is the caller's again, in whichever thread sees it. It must not wait,
-// and must not throw.
+// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
 typedef void (*et_released)(void *user);
 
 // Memory on the host that the device reads and writes directly.

@@ -9,6 +9,10 @@ use crate::status::{Failure, et_status};
 
 /// Does a call; turns failure and panic into a status with a message.
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> et_status {
+    if INSIDE.get() == Inside::Release {
+        let why = "memory is given back, and whoever is told must call nothing of the library";
+        return Failure::new(et_status::ET_IN_CALLBACK, why).report();
+    }
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => et_status::ET_OK,
         Ok(Err(failure)) => failure.report(),
@@ -32,6 +36,8 @@ pub(crate) enum Inside {
     Completion,
     /// A host function of a graph: it may wait, but not for the end of its own thread.
     HostFunction,
+    /// A callback that is told of memory that is given back: the runtime may hold locks.
+    Release,
 }
 
 thread_local! {

@@ -19,7 +19,7 @@ use crate::status::{Failure, et_status};
 use crate::table;
 
 /// To be called when memory is the caller's again, in whichever thread sees it. It must not wait,
-/// and must not throw.
+/// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
 pub type et_released = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
 /// Memory of a caller, who hears of its end.
@@ -58,7 +58,7 @@ impl Drop for Lent {
         if let Some(released) = self.released {
             let user = self.user.get();
             // SAFETY: the caller gave a function that may be called with this pointer on any thread.
-            inside(Inside::Completion, || unsafe { released(user) });
+            inside(Inside::Release, || unsafe { released(user) });
         }
     }
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use common::{LONG, kernel, last_error, made, mem, ok, open, stream, text};
 use et_capi::et_status::{
     ET_ABORTED, ET_BAD_HANDLE, ET_BAD_STRUCT_SIZE, ET_BUFFER_TOO_SMALL, ET_BUSY, ET_CLOSED,
-    ET_INVALID, ET_LAUNCH_FAILED, ET_MISALIGNED, ET_NULL_POINTER, ET_OUT_OF_BOUNDS, ET_PERMISSION,
-    ET_UNSUPPORTED, ET_WRONG_KIND,
+    ET_IN_CALLBACK, ET_INVALID, ET_LAUNCH_FAILED, ET_MISALIGNED, ET_NULL_POINTER, ET_OUT_OF_BOUNDS,
+    ET_PERMISSION, ET_UNSUPPORTED, ET_WRONG_KIND,
 };
 use et_capi::*;
 
@@ -450,6 +450,15 @@ unsafe extern "C" fn released(user: *mut c_void) {
     unsafe { &*user.cast::<AtomicU32>() }.fetch_add(1, Ordering::Release);
 }
 
+/// Calls the library, which it must not.
+unsafe extern "C" fn naughty(user: *mut c_void) {
+    let mut count = MaybeUninit::uninit();
+    let refused = et_builtin_count(Some(&mut count)) == ET_IN_CALLBACK
+        && et_stream_free(et_stream { id: 1 }) == ET_IN_CALLBACK;
+    // SAFETY: the test gives its counter, and waits for the call.
+    unsafe { &*user.cast::<AtomicU32>() }.store(1 + u32::from(refused), Ordering::Release);
+}
+
 struct Import {
     device: et_device,
     memory: *mut c_void,
@@ -569,6 +578,16 @@ fn imports_of_no_one_and_of_nothing() {
         assert_eq!(of(import.memory, 0, access), ET_NULL_POINTER);
         assert_eq!(of(import.memory, 4096, 0), ET_INVALID);
     }
+    let called = AtomicU32::new(0);
+    let user = (&raw const called).cast_mut().cast();
+    // SAFETY: memory of that length, which outlives its use here.
+    let lent = made(|out| unsafe {
+        let access = et_access::ET_READS as u32;
+        et_host_buffer_import(device, import.memory, 65536, access, Some(naughty), user, out)
+    });
+    ok(et_host_buffer_free(lent));
+    assert_eq!(called.load(Ordering::Acquire), 2);
+
     // Memory of the host outlives a reset.
     let lent = made(|out| import.begin(et_access::ET_READS, out));
     ok(et_device_reset(device, LONG));
