@@ -57,7 +57,8 @@ impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(released) = self.released {
             let user = self.user.get();
-            // SAFETY: the caller gave a function that may be called with this pointer on any thread.
+            // SAFETY: the caller gave a function that may be called with this pointer on any
+            // thread.
             inside(Inside::Release, || unsafe { released(user) });
         }
     }
@@ -81,13 +82,13 @@ pub extern "C" fn et_device_import_granule(
 /// device does with it: it reads for uploads, and writes for downloads.
 ///
 /// The memory is the library's until `released` is called, exactly once, unless this call fails:
-/// when the buffer was freed and the last copy that uses it has ended. Meanwhile the caller may look
-/// at it, and may change what no copy uses, but neither during this call nor during
+/// when the buffer was freed and the last copy that uses it has ended. Meanwhile the caller may
+/// look at it, and may change what no copy uses, but neither during this call nor during
 /// `et_host_buffer_free`. `released` may be null for memory that is there as long as the process.
 ///
 /// The device reaches the memory itself if it is made of whole granules and the system agrees. Else
-/// its contents are copied now, and, if it is lent for writing, back by `et_host_buffer_free`, if no
-/// copy uses the buffer then; `et_host_buffer_why_copied` says so.
+/// its contents are copied now, and, if it is lent for writing, back by `et_host_buffer_free`, if
+/// no copy uses the buffer then; `et_host_buffer_why_copied` says so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_host_buffer_import(
     device: et_device,

@@ -120,8 +120,8 @@ unsafe fn parts(
     list.iter().map(part).collect()
 }
 
-/// Does several copies as one operation; they are not ordered among themselves. Memory of the caller
-/// may be changed when the call returns. All copies are checked before the first is sent.
+/// Does several copies as one operation; they are not ordered among themselves. Memory of the
+/// caller may be changed when the call returns. All copies are checked before the first is sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_copy_list(
     stream: et_stream,
@@ -181,8 +181,8 @@ fn check_apart(reads: &[et_read]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies parts of a host buffer to the device as one operation, without waiting. The buffer is busy
-/// until that has ended.
+/// Copies parts of a host buffer to the device as one operation, without waiting. The buffer is
+/// busy until that has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_upload_list(
     stream: et_stream,
@@ -200,8 +200,8 @@ pub unsafe extern "C" fn et_upload_list(
     })
 }
 
-/// Copies device memory to parts of a host buffer as one operation, without waiting. The rest of the
-/// buffer stays as it is; it is busy until the operation has ended.
+/// Copies device memory to parts of a host buffer as one operation, without waiting. The rest of
+/// the buffer stays as it is; it is busy until the operation has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_download_list(
     stream: et_stream,
@@ -219,9 +219,9 @@ pub unsafe extern "C" fn et_download_list(
     })
 }
 
-/// Copies memory of the caller to the device, launches a kernel, and copies what it made to parts of
-/// a host buffer: as one operation with one event. `inputs`, in which `from` is never null, may be
-/// changed when the call returns; the host buffer is busy until the operation has ended.
+/// Copies memory of the caller to the device, launches a kernel, and copies what it made to parts
+/// of a host buffer: as one operation with one event. `inputs`, in which `from` is never null, may
+/// be changed when the call returns; the host buffer is busy until the operation has ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_launch_staged(
     stream: et_stream,
@@ -251,8 +251,8 @@ pub unsafe extern "C" fn et_launch_staged(
 }
 
 /// Copies from the device of a stream to that of another stream, `peer`, without waiting: when the
-/// earlier operations of both have ended. The data goes through the host in pieces. The event is one
-/// of the other device.
+/// earlier operations of both have ended. The data goes through the host in pieces. The event is
+/// one of the other device.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_copy_to_peer(
     stream: et_stream,

@@ -81,8 +81,9 @@ unsafe impl Growing for et_parameter {
     const FIRST: usize = size_of::<Self>();
 }
 
-/// Returns the number of arguments that a kernel takes, and 1 in `is_stated` if its file states them
-/// with `ET_ARGUMENTS`; if not, both are 0, and anything is passed on. `is_stated` may be null.
+/// Returns the number of arguments that a kernel takes, and 1 in `is_stated` if its file states
+/// them with `ET_ARGUMENTS`; if not, both are 0, and anything is passed on. `is_stated` may be
+/// null.
 ///
 /// A launch with other arguments than those stated is `ET_INVALID`.
 #[unsafe(no_mangle)]

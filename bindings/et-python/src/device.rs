@@ -323,9 +323,9 @@ impl Device {
         HostBuffer::alloc(py, &self.card, shape, dtype)
     }
 
-    /// Lends memory of Python to the device, without a copy: that of a NumPy array, or anything with
-    /// the buffer protocol, which must be made of whole pages (`import_granule`), as memory of mmap
-    /// is. `access` is what the device does with it: "read", "write" or "both".
+    /// Lends memory of Python to the device, without a copy: that of a NumPy array, or anything
+    /// with the buffer protocol, which must be made of whole pages (`import_granule`), as memory of
+    /// mmap is. `access` is what the device does with it: "read", "write" or "both".
     ///
     /// The object keeps its memory until the host buffer is released or gone, and no copy uses it.
     /// While a copy does, do not change it, nor read what the device writes.
@@ -372,8 +372,8 @@ impl Device {
         Ok(kept.map(|(kernel, signature)| Kernel::new(&self.card, kernel, signature)))
     }
 
-    /// Loads a kernel file, of which one or more functions are to be launched. It is copied once, and
-    /// the call does not wait for that.
+    /// Loads a kernel file, of which one or more functions are to be launched. It is copied once,
+    /// and the call does not wait for that.
     #[pyo3(signature = (kernel, *, name = None))]
     fn load_module(
         &self,
@@ -393,8 +393,8 @@ impl Device {
         Ok(Builtins::new(&self.card, builtins))
     }
 
-    /// Makes a stream. Where there is not room for all that is ready, commands of a stream of "high"
-    /// priority go before those of a "normal" one, and these before those of a "low" one.
+    /// Makes a stream. Where there is not room for all that is ready, commands of a stream of
+    /// "high" priority go before those of a "normal" one, and these before those of a "low" one.
     #[pyo3(signature = (*, priority = "normal"))]
     fn stream(&self, priority: &str) -> PyResult<Stream> {
         let priority = match priority {

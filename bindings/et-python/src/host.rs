@@ -370,8 +370,8 @@ impl HostBuffer {
             return Err(PyBufferError::new_err("no view"));
         }
         if let Shown::ByObject(object) = &this.memory {
-            // SAFETY: an object that is alive, and the interpreter's view, to be written. The object
-            // becomes the owner in it, and is told of its end.
+            // SAFETY: an object that is alive, and the interpreter's view, to be written. The
+            // object becomes the owner in it, and is told of its end.
             let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags) };
             return match status {
                 0 => Ok(()),

@@ -126,9 +126,9 @@ impl Kernel {
     /// what the signature states; without a signature, numbers that say their type: `et.u64(5)`,
     /// `numpy.float32(3)`, `ctypes.c_int32(1)`.
     ///
-    /// What the signature does not allow is an `ArgumentsMismatchError`, and nothing is sent: another
-    /// number of arguments, memory of other elements, read-only memory that the kernel writes, a
-    /// number that says another type, or is none.
+    /// What the signature does not allow is an `ArgumentsMismatchError`, and nothing is sent:
+    /// another number of arguments, memory of other elements, read-only memory that the kernel
+    /// writes, a number that says another type, or is none.
     ///
     /// `shires` is a number of shires or a list of them, `stack` the bytes of each hart's stack.
     #[pyo3(signature = (*args, shires = None, stream = None, stack = None, flush_l3 = false))]

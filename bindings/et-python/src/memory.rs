@@ -388,8 +388,8 @@ impl Buffer {
         Ok(Event::new(&self.card, event))
     }
 
-    /// Fills the array with a byte, or with a pattern of 1, 2, 4, 8 or 16 bytes, which begins at its
-    /// first byte and is cut off at its end.
+    /// Fills the array with a byte, or with a pattern of 1, 2, 4, 8 or 16 bytes, which begins at
+    /// its first byte and is cut off at its end.
     #[pyo3(signature = (pattern, *, stream = None))]
     pub(crate) fn fill(
         &self,

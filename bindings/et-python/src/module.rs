@@ -115,8 +115,8 @@ impl Builtin {
 
 /// The kernels that the runtime brings along, on a device.
 ///
-/// The cores do the work: no data goes through the host, but it waits for kernels that run, as every
-/// launch does.
+/// The cores do the work: no data goes through the host, but it waits for kernels that run, as
+/// every launch does.
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Builtins {

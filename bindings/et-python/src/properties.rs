@@ -122,8 +122,8 @@ pub(crate) struct Identity {
     driver: Option<String>,
     /// Version of the runtime.
     runtime_version: &'static str,
-    /// Who may use the device at a time: `"exclusive"` for one owner, `"one_each"` where each opening
-    /// makes a device of its own.
+    /// Who may use the device at a time: `"exclusive"` for one owner, `"one_each"` where each
+    /// opening makes a device of its own.
     sharing: Option<&'static str>,
     /// PCI ids and revision, as `lspci -n` has them.
     pci_ids: Option<String>,

@@ -216,8 +216,8 @@ pub(crate) struct Parameter {
     /// What the kernel does with it: "in", "out" or "inout" of memory, "scalar" of a number.
     #[pyo3(get)]
     access: &'static str,
-    /// Name of the type of a number, or of the elements of memory, as NumPy has it; `None` of memory
-    /// of any type.
+    /// Name of the type of a number, or of the elements of memory, as NumPy has it; `None` of
+    /// memory of any type.
     #[pyo3(get)]
     dtype: Option<&'static str>,
     /// Where it is, in bytes from the first argument.

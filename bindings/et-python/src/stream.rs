@@ -91,8 +91,8 @@ impl Stream {
     /// one operation, whose event is done when all of it is.
     ///
     /// `inputs` are pairs of an array and the buffer that it goes to; they may be changed when this
-    /// returns. `outputs` are buffers, which come one after the other to `into`, or pairs of a buffer
-    /// and its byte offset there. The options are those of `Kernel.launch`.
+    /// returns. `outputs` are buffers, which come one after the other to `into`, or pairs of a
+    /// buffer and its byte offset there. The options are those of `Kernel.launch`.
     #[pyo3(
         signature = (
             kernel, *args, into, inputs = vec![], outputs = vec![], shires = None, stack = None,

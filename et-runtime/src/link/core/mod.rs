@@ -392,8 +392,8 @@ impl<C: Load> Core<C> {
             streams: Slab::new(),
             queues: (0..shape.queues.max(1)).map(queue).collect(),
             high_queues: shape.high_queues,
-            // One beside for each high-priority queue: what ends a command that does not end, or asks
-            // whether the device is still there, must not wait for that.
+            // One beside for each high-priority queue: what ends a command that does not end, or
+            // asks whether the device is still there, must not wait for that.
             flights: Flights::new(
                 shape.in_flight.saturating_add(u16::try_from(shape.high_queues).unwrap_or(0)),
             ),

@@ -1,5 +1,5 @@
-//! The device of the random programs: rings of few places, one kernel at a time, answers whenever it
-//! likes.
+//! The device of the random programs: rings of few places, one kernel at a time, answers whenever
+//! it likes.
 
 use std::collections::{BTreeMap, VecDeque};
 
