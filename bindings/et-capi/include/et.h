@@ -1286,13 +1286,13 @@ enum et_status et_device_import_granule(struct et_device device, size_t *bytes);
 // device does with it: it reads for uploads, and writes for downloads.
 //
 // The memory is the library's until `released` is called, exactly once, unless this call fails:
-// when the buffer was freed and the last copy that uses it has ended. Meanwhile the caller may look
-// at it, and may change what no copy uses, but neither during this call nor during
+// when the buffer was freed and the last copy that uses it has ended. Meanwhile the caller may
+// look at it, and may change what no copy uses, but neither during this call nor during
 // `et_host_buffer_free`. `released` may be null for memory that is there as long as the process.
 //
 // The device reaches the memory itself if it is made of whole granules and the system agrees. Else
-// its contents are copied now, and, if it is lent for writing, back by `et_host_buffer_free`, if no
-// copy uses the buffer then; `et_host_buffer_why_copied` says so.
+// its contents are copied now, and, if it is lent for writing, back by `et_host_buffer_free`, if
+// no copy uses the buffer then; `et_host_buffer_why_copied` says so.
 enum et_status et_host_buffer_import(struct et_device device,
                                      void *memory,
                                      size_t bytes,
@@ -1382,8 +1382,8 @@ enum et_status et_launch_trace(struct et_launch launch,
                                uint64_t bytes,
                                const struct et_trace_options *options);
 
-// Does several copies as one operation; they are not ordered among themselves. Memory of the caller
-// may be changed when the call returns. All copies are checked before the first is sent.
+// Does several copies as one operation; they are not ordered among themselves. Memory of the
+// caller may be changed when the call returns. All copies are checked before the first is sent.
 enum et_status et_copy_list(struct et_stream stream,
                             const struct et_copy *copies,
                             size_t count,
@@ -1396,25 +1396,25 @@ enum et_status et_read_list(struct et_stream stream,
                             size_t count,
                             uint64_t timeout_ns);
 
-// Copies parts of a host buffer to the device as one operation, without waiting. The buffer is busy
-// until that has ended.
+// Copies parts of a host buffer to the device as one operation, without waiting. The buffer is
+// busy until that has ended.
 enum et_status et_upload_list(struct et_stream stream,
                               struct et_host_buffer from,
                               const struct et_part *copies,
                               size_t count,
                               struct et_event *event);
 
-// Copies device memory to parts of a host buffer as one operation, without waiting. The rest of the
-// buffer stays as it is; it is busy until the operation has ended.
+// Copies device memory to parts of a host buffer as one operation, without waiting. The rest of
+// the buffer stays as it is; it is busy until the operation has ended.
 enum et_status et_download_list(struct et_stream stream,
                                 const struct et_part *copies,
                                 size_t count,
                                 struct et_host_buffer to,
                                 struct et_event *event);
 
-// Copies memory of the caller to the device, launches a kernel, and copies what it made to parts of
-// a host buffer: as one operation with one event. `inputs`, in which `from` is never null, may be
-// changed when the call returns; the host buffer is busy until the operation has ended.
+// Copies memory of the caller to the device, launches a kernel, and copies what it made to parts
+// of a host buffer: as one operation with one event. `inputs`, in which `from` is never null, may
+// be changed when the call returns; the host buffer is busy until the operation has ended.
 enum et_status et_launch_staged(struct et_stream stream,
                                 const struct et_copy *inputs,
                                 size_t input_count,
@@ -1425,8 +1425,8 @@ enum et_status et_launch_staged(struct et_stream stream,
                                 struct et_event *event);
 
 // Copies from the device of a stream to that of another stream, `peer`, without waiting: when the
-// earlier operations of both have ended. The data goes through the host in pieces. The event is one
-// of the other device.
+// earlier operations of both have ended. The data goes through the host in pieces. The event is
+// one of the other device.
 enum et_status et_copy_to_peer(struct et_stream stream,
                                struct et_mem from,
                                uint64_t from_offset,
@@ -1644,8 +1644,9 @@ enum et_status et_module_kernel(struct et_module module,
 // Frees a module. The file stays as long as a kernel of it.
 enum et_status et_module_free(struct et_module module);
 
-// Returns the number of arguments that a kernel takes, and 1 in `is_stated` if its file states them
-// with `ET_ARGUMENTS`; if not, both are 0, and anything is passed on. `is_stated` may be null.
+// Returns the number of arguments that a kernel takes, and 1 in `is_stated` if its file states
+// them with `ET_ARGUMENTS`; if not, both are 0, and anything is passed on. `is_stated` may be
+// null.
 //
 // A launch with other arguments than those stated is `ET_INVALID`.
 enum et_status et_kernel_parameter_count(struct et_kernel kernel,
