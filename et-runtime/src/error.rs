@@ -1,6 +1,5 @@
 //! Everything that can go wrong, in one type.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use et_hal::{DeviceAccess, DeviceAddr, ErrorKind, ResetScope, Resource};
 
 use crate::kernel::{ElfError, LaunchFailure};
 use crate::memory::{AllocError, UsageError};
+use crate::report::debug_as_report;
 
 /// Result of the runtime's functions.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -308,36 +308,6 @@ impl LoadError {
     }
 }
 
-/// An error with its causes, in one line; the [`Debug`](fmt::Debug) of the runtime's errors too,
-/// because that is what a `main` prints which returns one.
-#[derive(Clone, Copy)]
-pub struct Report<'a>(pub &'a dyn std::error::Error);
-
-impl fmt::Display for Report<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let causes = std::iter::successors(self.0.source(), |cause| cause.source());
-        causes.into_iter().try_for_each(|cause| write!(f, ": {cause}"))
-    }
-}
-
-impl fmt::Debug for Report<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-macro_rules! debug_as_report {
-    ($($error:ty),*) => {$(
-        impl std::fmt::Debug for $error {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Debug::fmt(&$crate::error::Report(self), f)
-            }
-        }
-    )*};
-}
-pub(crate) use debug_as_report;
-
 debug_as_report!(Error, OpenError, LoadError);
 
 impl From<Error> for OpenError {
@@ -446,7 +416,7 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
-    use crate::graph::Access;
+    use crate::memory::Access;
     use crate::memory::User;
 
     /// One of each variant, the kind it must have, and what its message must name.

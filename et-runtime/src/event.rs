@@ -10,6 +10,7 @@ use et_hal::Hal;
 
 use crate::link::{Driver, Operation, Outcome, WakerKey};
 use crate::memory::{HostBuffer, Lease};
+use crate::profile::Returned;
 use crate::sync::Arc;
 use crate::timeline::Timeline;
 use crate::{Error, Result};
@@ -315,5 +316,17 @@ impl<H: Hal> Transfer<H> {
                 Err(TransferError { error, remains })
             }
         }
+    }
+}
+
+impl Returned for Event {
+    fn operation(&self) -> Option<u64> {
+        Some(self.id())
+    }
+}
+
+impl<H: Hal> Returned for Transfer<H> {
+    fn operation(&self) -> Option<u64> {
+        Some(self.event().id())
     }
 }

@@ -55,6 +55,7 @@ mod profile;
 mod properties;
 #[cfg(doctest)]
 mod refused;
+mod report;
 mod stream;
 mod sync;
 mod timeline;
@@ -65,7 +66,7 @@ pub use config::{Config, Drain};
 pub use device::{
     Device, NoPeer, PeerPath, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy,
 };
-pub use error::{Error, LoadError, OpenError, Report, Result};
+pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, EventState, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
 pub use link::{Counters, DeviceError, DeviceErrors, Priority, StreamError, StreamErrors};
@@ -77,6 +78,7 @@ pub use profile::{
 pub use properties::{
     AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, FormFactor, Properties,
 };
+pub use report::Report;
 pub use stream::{ListedCopy, Stream, StreamOptions};
 pub use timeline::Timeline;
 

@@ -15,6 +15,8 @@
 mod elf;
 mod read;
 mod scene;
+mod summary;
+mod writer;
 
 use std::fmt;
 use std::io::{self, Seek, Write};
@@ -26,14 +28,14 @@ use serde_json::json;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::elf::{ProcessInfo, ThreadStatus, Writer};
-use crate::error::debug_as_report;
+use crate::Stream;
 use crate::kernel::{Cause, ExceptionKind, HartContext, KernelImage, LaunchFailure};
 use crate::memory::DeviceSlice;
-use crate::sync::Arc;
-use crate::{Error, Stream};
 
 pub use read::{CoreFile, CoreFileError, CoreRegion};
 pub(crate) use scene::{Kept, Scene, StackArea};
+pub use summary::{CoreSummary, CoreWriteError, DumpedRegion};
+pub(crate) use writer::start as start_writer;
 
 /// Owner of the notes that only this project's tools read.
 pub const NOTE_NAME: &str = "ET-SoC-1";
@@ -63,58 +65,6 @@ pub struct CoreDump<'a, H: Hal> {
     named: Vec<(String, DeviceSlice)>,
     timeout: Duration,
 }
-
-/// What was written of a region.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DumpedRegion {
-    /// What it is.
-    pub name: String,
-    /// First device address.
-    pub address: u64,
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// Bytes that are in the file.
-    pub written: u64,
-    /// Why the rest is not, if so.
-    pub error: Option<Error>,
-}
-
-/// What a core file has.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct CoreSummary {
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// Harts whose registers are in it.
-    pub harts: usize,
-    /// The regions, in the order of their addresses.
-    pub regions: Vec<DumpedRegion>,
-}
-
-/// Why a core file that a [launch asked for](crate::Launch::core_dump) is not there, or not whole.
-#[derive(Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum CoreWriteError {
-    /// It could not be written; what is there is no core file.
-    #[error("the file cannot be written")]
-    File(#[source] Arc<io::Error>),
-    /// It is there, without a region or without the end of one, as
-    /// [its own list](CoreFile::regions) says.
-    #[error("{region} cannot be read")]
-    Region {
-        /// What the region is.
-        region: String,
-        /// Why.
-        #[source]
-        error: Error,
-    },
-    /// The device was closed before.
-    #[error("the device is closed")]
-    Closed,
-}
-
-debug_as_report!(CoreWriteError);
 
 /// Where the content of a region comes from.
 enum Content {

@@ -5,7 +5,7 @@ use std::path::Path;
 use et_devapi::abi::compute_hart_index;
 use et_hal::DeviceAddr;
 
-use super::CoreSummary;
+use super::summary::CoreSummary;
 use crate::memory::DeviceSlice;
 use crate::sync::Arc;
 use crate::trace::Trace;

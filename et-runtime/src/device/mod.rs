@@ -3,6 +3,7 @@
 pub(crate) mod open;
 mod peer;
 mod recover;
+mod returned;
 
 pub use peer::{NoPeer, PeerPath};
 pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};

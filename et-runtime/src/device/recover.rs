@@ -7,8 +7,8 @@ use et_devapi::msg::ops::{Body, EchoStatus};
 use et_hal::{Hal, Loss, Reset, ResetScope};
 
 use super::Device;
-use crate::error::debug_as_report;
 use crate::link::Wire;
+use crate::report::debug_as_report;
 use crate::sync::lock;
 use crate::{Error, Result};
 

@@ -7,6 +7,7 @@
 
 mod exec;
 mod ready;
+mod records;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Stall;
-use crate::error::debug_as_report;
 use crate::graph::{TaskError, TaskId};
+use crate::report::debug_as_report;
 
 /// Why a task failed.
 #[derive(Clone, thiserror::Error)]

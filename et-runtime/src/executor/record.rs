@@ -8,15 +8,11 @@ use et_hal::Hal;
 use serde_json::{Value, json};
 
 use super::TaskState;
-use super::run::RunShared;
-use crate::error::debug_as_report;
-use crate::graph::{
-    Access, FunctionId, Graph, GraphBuilder, GraphError, HostData, Recorded, RecordedRegion, Task,
-    TaskId, Work,
-};
+use crate::graph::{Access, FunctionId, GraphBuilder, GraphError, HostData, Task, TaskId};
 use crate::kernel::KernelArgs;
+use crate::report::debug_as_report;
 use crate::sync::Arc;
-use crate::{Device, DeviceBuffer, DeviceSlice, Error};
+use crate::{Device, DeviceBuffer, Error};
 
 /// A task that was to be [recorded](crate::graph::Task::recorded), in one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,43 +92,6 @@ debug_as_report!(RecordError);
 const INDEX: &str = "record.json";
 
 impl TaskRecord {
-    /// Takes the records of a run that is over, before another run of its graph can begin.
-    pub(super) fn of(run: &RunShared) -> Vec<Self> {
-        let (graph, view) = (&run.graph, run.graph.view());
-        let record = |recorded: &Recorded| {
-            let taken = |copy: Option<u32>| {
-                let copy = copy.filter(|copy| run.state(*copy) == TaskState::Complete)?;
-                Some(copied(graph, copy).1.to_vec())
-            };
-            let region = |region: &RecordedRegion| {
-                let (before, after) = (region.before, region.after);
-                let Some(copy) = before.or(after) else { unreachable!("there is one of them") };
-                let slice = copied(graph, copy).0;
-                RegionRecord {
-                    address: slice.addr().as_u64(),
-                    len_bytes: slice.len_bytes(),
-                    access: region.access,
-                    before: taken(before),
-                    after: taken(after),
-                }
-            };
-            let (index, task) = (recorded.task, TaskId::from_index(recorded.task));
-            let words = view.args(index).iter();
-            let mut args: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
-            args.truncate(view.args_len(index));
-            Self {
-                task: task.index(),
-                name: graph.name(task).map(str::to_owned),
-                function: graph.function(task).to_owned(),
-                state: run.state(index),
-                shires: view.shires(index),
-                args,
-                regions: recorded.regions.iter().map(region).collect(),
-            }
-        };
-        view.recorded().iter().map(record).collect()
-    }
-
     /// Writes the record to files of `folder`, which is made if it is not there: `record.json`
     /// with all but the bytes of regions, and one file for each of these.
     ///
@@ -316,13 +275,6 @@ struct Area {
     start: u64,
     end: u64,
     buffer: DeviceBuffer,
-}
-
-fn copied(graph: &Graph, copy: u32) -> (&DeviceSlice, &HostData) {
-    match graph.view().work(copy) {
-        Work::CopyOut { from, to } => (from, to),
-        _ => unreachable!("tasks are recorded by copies from the device"),
-    }
 }
 
 /// The files of a region.

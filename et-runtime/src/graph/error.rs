@@ -229,7 +229,7 @@ pub enum GraphError {
     },
 }
 
-crate::error::debug_as_report!(GraphError);
+crate::report::debug_as_report!(GraphError);
 
 impl GraphError {
     pub(super) fn check_count(what: &'static str, count: usize, max: u32) -> Result<(), Self> {

@@ -59,13 +59,14 @@ mod shape;
 mod span;
 mod task;
 
+pub use crate::memory::Access;
 pub use builder::GraphBuilder;
 pub use core_set::CoreSet;
 pub use error::{CyclePath, GraphError};
 pub use function::{TaskContext, TaskError};
 pub use id::{FunctionId, TaskId};
 pub use patch::Patch;
-pub use region::{Access, HostData, Region, Resource};
+pub use region::{HostData, Region, Resource};
 pub use shape::Graph;
 pub use task::Task;
 

@@ -1,7 +1,7 @@
 //! Kernels that the runtime brings along.
 
 use super::{Kernel, Launch, Module};
-use crate::graph::Access;
+use crate::memory::Access;
 use crate::memory::DeviceSlice;
 use crate::sync::Arc;
 use crate::{Error, Result};

@@ -9,7 +9,7 @@ use et_devapi::msg::ops::{MAX_LAUNCH_PAYLOAD, StackConfig, TraceConfig};
 use et_hal::DeviceAddr;
 
 use super::{Kernel, KernelArgs};
-use crate::graph::Access;
+use crate::memory::Access;
 use crate::memory::DeviceSlice;
 use crate::sync::Arc;
 use crate::{Error, Result};

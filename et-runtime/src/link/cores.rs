@@ -1,29 +1,22 @@
-//! Core files that launches have asked for, written by a thread that does nothing else.
-//!
-//! A launch that fails ends when its file is written, so whoever hears of the failure finds the
-//! file. The thread holds no lock meanwhile, and reads device memory as everyone does.
+//! Failed launches that wait for their core files, which `core_dump/writer.rs` writes.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io;
 use std::path::Path;
-use std::thread::JoinHandle;
 
 use et_hal::Hal;
 
 use super::answer::failed;
 use super::core::HeldOp;
 use super::{DeviceError, Link, OpName, StreamError};
-use crate::core_dump::{CoreDump, CoreSummary, CoreWriteError};
+use crate::Result;
+use crate::core_dump::CoreWriteError;
 use crate::kernel::LaunchFailure;
-use crate::stream::Stream;
-use crate::sync::{Arc, Condvar, Mutex, Ordering, lock, wait};
-use crate::{Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, Ordering, lock, thread, wait};
 
 /// A failed launch that has not ended.
-struct Order {
-    failure: LaunchFailure,
-    path: Arc<Path>,
+pub(crate) struct Order {
+    pub(crate) failure: LaunchFailure,
+    pub(crate) path: Arc<Path>,
     op: HeldOp,
 }
 
@@ -31,7 +24,7 @@ struct Order {
 struct Orders {
     waiting: VecDeque<Order>,
     /// Present from the first launch that may need it.
-    writer: Option<JoinHandle<()>>,
+    writer: Option<thread::JoinHandle<()>>,
     /// The writer takes no orders any more.
     is_over: bool,
 }
@@ -44,18 +37,14 @@ pub(super) struct Cores {
 }
 
 impl<H: Hal> Link<H> {
-    /// Starts the thread that writes core files, unless it is there.
-    pub(crate) fn start_writer(self: &Arc<Self>) -> Result<()> {
+    /// Has `start` start the thread that writes core files, unless it is there.
+    pub(crate) fn start_writer(
+        &self,
+        start: impl FnOnce() -> Result<thread::JoinHandle<()>>,
+    ) -> Result<()> {
         let mut orders = lock(&self.cores.orders);
         if orders.writer.is_none() && !orders.is_over {
-            let link = Arc::clone(self);
-            let builder = std::thread::Builder::new().name("et-core".into());
-            let spawned = builder.spawn(move || link.write_cores());
-            orders.writer = Some(spawned.map_err(|error| Error::Hal {
-                op: "starting the thread for core files",
-                kind: et_hal::ErrorKind::Exhausted(et_hal::Resource::Handles),
-                source: Arc::new(error),
-            })?);
+            orders.writer = Some(start()?);
         }
         Ok(())
     }
@@ -71,10 +60,15 @@ impl<H: Hal> Link<H> {
             drop(orders);
             let why = CoreWriteError::Closed;
             self.report_core(&order, why);
-            return self.fail_launch(order.failure, order.op);
+            return self.end_order(order);
         }
         orders.waiting.push_back(order);
         self.cores.changed.notify_all();
+    }
+
+    /// Ends a launch whose file is written, or will not be.
+    pub(crate) fn end_order(&self, order: Order) {
+        self.fail_launch(order.failure, order.op);
     }
 
     fn fail_launch(&self, failure: LaunchFailure, op: HeldOp) {
@@ -82,26 +76,8 @@ impl<H: Hal> Link<H> {
         self.enter(|core, now| core.release(op, Err(error), now));
     }
 
-    /// Writes core files until the link is [closed](Self::close).
-    fn write_cores(self: &Arc<Self>) {
-        while let Some(mut order) = self.next_order() {
-            let written = self.write_core(&order);
-            if let Err(error) = &written {
-                self.report_core(&order, CoreWriteError::File(Arc::clone(error)));
-            }
-            for region in written.iter().flat_map(|summary| &summary.regions) {
-                if let Some(error) = region.error.clone() {
-                    let region = region.name.clone();
-                    self.report_core(&order, CoreWriteError::Region { region, error });
-                }
-            }
-            order.failure.core_written(written.ok());
-            self.fail_launch(order.failure, order.op);
-        }
-    }
-
-    /// `None` when there will be no more.
-    fn next_order(&self) -> Option<Order> {
+    /// Waits for an order; `None` when there will be no more.
+    pub(crate) fn next_order(&self) -> Option<Order> {
         let mut orders = lock(&self.cores.orders);
         loop {
             if let Some(order) = orders.waiting.pop_front() {
@@ -115,12 +91,8 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    fn write_core(self: &Arc<Self>, order: &Order) -> Result<CoreSummary, Arc<io::Error>> {
-        let dump = CoreDump::new(&order.failure, Stream::new(self), self.config.command_timeout);
-        Ok(dump.write(File::create(&order.path)?)?)
-    }
-
-    fn report_core(&self, order: &Order, error: CoreWriteError) {
+    /// Lists what is not in the file of an order.
+    pub(crate) fn report_core(&self, order: &Order, error: CoreWriteError) {
         let path = Arc::clone(&order.path);
         let name = lock(&self.core).name_of(&order.op);
         let Some(OpName { id: operation, name, stream }) = name else {
@@ -137,7 +109,7 @@ impl<H: Hal> Link<H> {
         // Behind the lock: the writer waits, or has yet to look whether the link is closed.
         self.cores.changed.notify_all();
         // A callback that it runs may close the device.
-        let writer = writer.filter(|writer| writer.thread().id() != std::thread::current().id());
+        let writer = writer.filter(|writer| writer.thread().id() != thread::current().id());
         if writer.is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("the thread for core files panicked");
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::Error;
 use crate::core_dump::CoreWriteError;
-use crate::error::debug_as_report;
+use crate::report::debug_as_report;
 use crate::sync::{Arc, Mutex, lock};
 
 /// Most errors that are kept of one stream; the first ones, which tend to be the causes of the

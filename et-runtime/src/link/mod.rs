@@ -16,7 +16,7 @@
 //! | `errors.rs` | what failed without anyone hearing of it |
 //! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
-//! | `cores.rs` | the thread that writes core files |
+//! | `cores.rs` | failed launches that wait for their core files |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
 //! | `background.rs` | the thread that drains when nothing else does |
 
@@ -57,6 +57,7 @@ use crate::{Error, Result};
 pub use self::core::Priority;
 pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use answer::Fresh;
+pub(crate) use cores::Order;
 pub(crate) use driver::Driver;
 pub(crate) use errors::ErrorLists;
 pub use errors::{DeviceError, DeviceErrors, StreamError, StreamErrors};

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use et_hal::{DeviceAddr, MemoryWatch, WatchedBuffer};
 
+use super::access::Access;
 use super::allocator::Block;
 use super::usage::{BufferOptions, Limits, TagStats, Usage, UsageError, User};
 use super::watched::Watched;
 use super::{AllocError, Allocator, MemoryStats};
 use crate::clock::Clock;
-use crate::graph::Access;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{Error, Result};
 

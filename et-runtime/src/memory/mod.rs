@@ -1,5 +1,6 @@
 //! Device memory, and host memory that the device can reach.
 
+mod access;
 mod allocator;
 mod buffer;
 mod host;
@@ -7,6 +8,7 @@ mod staging;
 mod usage;
 mod watched;
 
+pub use access::Access;
 pub use allocator::{AllocError, MemoryStats};
 pub use et_hal::{Bounce, ImportError, Pages};
 

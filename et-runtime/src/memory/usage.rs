@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use et_hal::DeviceAddr;
 
-use crate::error::debug_as_report;
-use crate::graph::Access;
+use super::access::Access;
+use crate::report::debug_as_report;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 
 /// How a buffer is allocated, and what for.

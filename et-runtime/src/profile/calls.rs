@@ -3,12 +3,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
-use et_hal::Hal;
-
 use super::{Profiler, SHARD_LIMIT, SHARDS, Shard};
-use crate::event::{Event, Transfer};
-use crate::kernel::{Kernel, Module};
-use crate::memory::DeviceBuffer;
 use crate::sync::{Arc, AtomicU32, Ordering, lock};
 use crate::timeline::Timeline;
 
@@ -130,26 +125,6 @@ pub(crate) trait Returned {
 
 impl Returned for () {}
 impl Returned for Timeline {}
-impl Returned for DeviceBuffer {}
-impl Returned for Kernel {}
-
-impl Returned for Event {
-    fn operation(&self) -> Option<u64> {
-        Some(self.id())
-    }
-}
-
-impl Returned for (Module, Event) {
-    fn operation(&self) -> Option<u64> {
-        Some(self.1.id())
-    }
-}
-
-impl<H: Hal> Returned for Transfer<H> {
-    fn operation(&self) -> Option<u64> {
-        Some(self.event().id())
-    }
-}
 
 impl<T: Returned, E> Returned for Result<T, E> {
     fn operation(&self) -> Option<u64> {

@@ -5,9 +5,9 @@ use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::{ListedCopy, Stream};
 use crate::event::{Event, Transfer};
-use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{Devices, Keep, Link, Load, Nodes, Submission, Wire};
+use crate::memory::Access;
 use crate::memory::{Chunk, DeviceSlice, HostBuffer, Lease, Staging, User};
 use crate::sync::Arc;
 use crate::{Error, Result};

@@ -5,12 +5,12 @@ use et_devapi::msg::ops::{self, LaunchPayload, TraceConfig};
 use et_hal::Hal;
 
 use super::Stream;
-use crate::core_dump::StackArea;
+use crate::core_dump::{self, StackArea};
 use crate::event::{Event, Transfer};
-use crate::graph::Access;
 use crate::kernel::{ArrayAccess, Launch, MAX_ARGS, ParameterKind, StackPlan};
 use crate::link::core::Command;
 use crate::link::{Fresh, LaunchWire, Launched, Load, Submission, Then, Wire};
+use crate::memory::Access;
 use crate::memory::{DeviceSlice, HostBuffer, UsageError, User};
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -107,7 +107,7 @@ impl<H: Hal> Stream<H> {
             core_path: launch.core_path.clone(),
         };
         if launch.core_path.is_some() {
-            link.start_writer()?;
+            core_dump::start_writer(link)?;
         }
         let then = Then::Launch(launched);
         let load = Load::new(Wire::Launch(Box::new(wire)), then);

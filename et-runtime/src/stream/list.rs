@@ -7,9 +7,9 @@ use et_hal::{BusAddr, DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
 use super::copy::{advance, check_host};
-use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{Devices, Keep, Link, Load, Nodes, Submission, Wire};
+use crate::memory::Access;
 use crate::memory::{Chunk, DeviceSlice, Staging};
 use crate::{Error, Result};
 

@@ -11,11 +11,11 @@ use et_hal::{DeviceAccess, DeviceAddr, Hal};
 use super::Stream;
 use super::copy::{advance, check_host};
 use crate::event::Event;
-use crate::graph::Access;
 use crate::link::core::Command;
 use crate::link::{
     Arrival, Driver, Keep, Link, Load, Nodes, OneShot, OpKey, Submission, Wire, take_arrival,
 };
+use crate::memory::Access;
 use crate::memory::{Chunk, DeviceSlice, Staging};
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, Result};

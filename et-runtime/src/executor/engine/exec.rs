@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::records;
 use crate::executor::ids::{RunId, count};
 use crate::executor::outcome::Cut;
 use crate::executor::place::{Ended, Ending};
 use crate::executor::progress::Progress;
-use crate::executor::record::TaskRecord;
 use crate::executor::run::RunShared;
 use crate::executor::trace::Recorder;
 use crate::executor::{Outcome, TaskFailure, TaskSpan};
@@ -146,7 +146,7 @@ impl Exec {
             elapsed: now.saturating_sub(run.launched),
             place: run.route.name(&run.graph),
             trace: recorder.map(Recorder::finish),
-            records: TaskRecord::of(&run),
+            records: records::of(&run),
         }
     }
 }

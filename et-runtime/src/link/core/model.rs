@@ -6,96 +6,24 @@
 //! machine is asked what it would do; at the end everything that was accepted must have ended
 //! exactly once.
 
+mod command;
 mod device;
 
 use std::collections::BTreeSet;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, DmaStatus, EchoStatus, LaunchStatus};
+use et_devapi::msg::ops::{Body, EchoStatus};
 use proptest::prelude::*;
 
-use self::device::{Device, Moment};
+pub(super) use self::command::{Kind, Model};
+use self::device::{Device, Moment, QUEUES};
 use super::*;
 
-const QUEUES: usize = 2;
-const RING: usize = 3;
 const TAGS: u16 = 6;
 const CONTEXTS: usize = 2;
 const STREAMS: usize = 4;
 const PRIORITIES: [Priority; STREAMS] =
     [Priority::Normal, Priority::High, Priority::Low, Priority::Normal];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Copy,
-    Launch,
-    Abort,
-    Ping,
-    Own,
-}
-
-/// A command of the model; it knows what it belongs to, for the checks.
-#[derive(Debug)]
-pub(super) struct Model {
-    pub(super) kind: Kind,
-    pub(super) op: u64,
-    pub(super) context: Option<u32>,
-}
-
-impl Load for Model {
-    type Context = u32;
-
-    fn abort() -> Self {
-        Self { kind: Kind::Abort, op: 0, context: None }
-    }
-
-    fn ping() -> Self {
-        Self { kind: Kind::Ping, op: 0, context: None }
-    }
-
-    fn is_launch(&self) -> bool {
-        self.kind == Kind::Launch
-    }
-
-    fn wants_context(&self) -> bool {
-        self.is_launch() && self.context.is_none()
-    }
-
-    fn give_context(&mut self, context: u32) {
-        assert!(self.context.replace(context).is_none(), "two contexts");
-    }
-
-    fn take_context(&mut self) -> Option<u32> {
-        self.context.take()
-    }
-
-    fn has_clean_context(&self) -> bool {
-        true
-    }
-
-    fn take_listener(&mut self) -> Option<Self> {
-        let is_own = self.kind == Kind::Own;
-        is_own.then(|| std::mem::replace(self, Self::ping()))
-    }
-
-    fn verdict(&self, answer: &Body) -> Verdict {
-        match (self.kind, answer) {
-            (Kind::Own, _) => Verdict::Hold(None),
-            (Kind::Abort | Kind::Ping, _) => Verdict::Done(None),
-            (Kind::Copy, Body::DmaWrite { status, .. }) => match status {
-                DmaStatus::Complete => Verdict::Done(None),
-                DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
-                status => Verdict::Failed(Error::Copy { op: "copy", status: *status }, None),
-            },
-            (Kind::Launch, Body::Launch { status, times, .. }) => match status {
-                LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),
-                LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: times.execute == 0 },
-                _ => Verdict::Hold(Some(*times)),
-            },
-            _ => Verdict::Nonsense,
-        }
-    }
-}
 
 /// What happens next.
 #[derive(Clone, Debug)]

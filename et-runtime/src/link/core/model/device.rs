@@ -9,8 +9,11 @@ use et_devapi::msg::ops::{
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::QueueId;
 
-use super::{Kind, Model, QUEUES, RING};
+use super::command::{Kind, Model};
 use crate::link::core::{Pushed, Sink};
+
+pub(super) const QUEUES: usize = 2;
+const RING: usize = 3;
 
 /// A command the device has.
 #[derive(Clone, Debug)]
