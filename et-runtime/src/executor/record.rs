@@ -22,7 +22,7 @@ pub struct TaskRecord {
     pub task: usize,
     /// The name that it was given.
     pub name: Option<String>,
-    /// What it runs, as [`Graph::function`] says.
+    /// What it runs, as [`Graph::function`](crate::graph::Graph::function) says.
     pub function: String,
     /// What became of it.
     pub state: TaskState,

@@ -76,7 +76,7 @@ fn a_launch_has_memory_harts_and_its_failure() {
         assert!(used.iter().any(|bytes| bytes.as_u64().unwrap() >= 4096), "{name}: {used:?}");
         let groups = data["groups"].as_array().unwrap();
         let titles: Vec<_> = groups.iter().map(|group| group["title"].as_str().unwrap()).collect();
-        let starts = ["Host", "Device", "Harts"];
+        let starts = ["Calls", "Host", "Device", "Harts"];
         assert!(
             titles.iter().zip(starts).all(|(title, start)| title.starts_with(start)),
             "{titles:?}"
