@@ -92,8 +92,8 @@ impl<H: Hal> Link<H> {
         note(&self.has_backlog, core.has_backlog());
         note(&self.wants_context, core.wants_more_contexts());
         if !core.output.ended.is_empty() {
-            // Under the lock, so that who finds the end in the state machine finds this too.
-            self.delivering.fetch_add(1, Ordering::SeqCst);
+            // Who finds the end in the state machine finds this too.
+            core.deliveries = core.deliveries.wrapping_add(1);
         }
         if !core.output.is_empty() {
             std::mem::swap(&mut core.output, output);
@@ -130,10 +130,10 @@ impl<H: Hal> Link<H> {
             }
         }
         // SeqCst on both sides: either this thread sees the latecomer, or it sees the result.
-        if has_results
-            && self.delivering.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.has_latecomers.load(Ordering::SeqCst)
-        {
+        if has_results {
+            self.delivered.fetch_add(1, Ordering::SeqCst);
+        }
+        if has_results && self.has_latecomers.load(Ordering::SeqCst) {
             self.has_latecomers.store(false, Ordering::SeqCst);
             output.wake.append(&mut lock(&self.latecomers));
         }

@@ -125,9 +125,9 @@ pub(crate) struct Link<H: Hal> {
     has_backlog: AtomicBool,
     /// Launches may need one more context.
     wants_context: AtomicBool,
-    /// Threads that set the results of operations that have ended.
-    delivering: AtomicU32,
-    /// Who waits until there is none.
+    /// How often the results of operations that have ended were set, modulo 2³².
+    delivered: AtomicU32,
+    /// Who waits until no other thread is about to.
     latecomers: Mutex<Vec<Arc<Parker>>>,
     has_latecomers: AtomicBool,
     background: Arc<Parker>,
@@ -177,7 +177,7 @@ impl<H: Hal> Link<H> {
             has_errands: AtomicBool::new(false),
             has_backlog: AtomicBool::new(false),
             wants_context: AtomicBool::new(true),
-            delivering: AtomicU32::new(0),
+            delivered: AtomicU32::new(0),
             latecomers: Mutex::default(),
             has_latecomers: AtomicBool::new(false),
             background: Arc::new(Parker::new()),

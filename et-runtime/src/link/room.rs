@@ -218,7 +218,8 @@ impl<H: Hal> Link<H> {
     }
 
     fn is_all_delivered(&self) -> bool {
-        self.delivering.load(Ordering::SeqCst) == 0
+        let deliveries = lock(&self.core).deliveries;
+        self.delivered.load(Ordering::SeqCst) == deliveries
     }
 
     /// Waits until all operations of a stream have ended, or of all streams; `false` if the
@@ -226,11 +227,15 @@ impl<H: Hal> Link<H> {
     pub(crate) fn wait_idle(&self, stream: Option<StreamKey>, deadline: Deadline) -> bool {
         if deadline.limit() == Duration::ZERO {
             self.poll();
-            return lock(&self.core).is_idle(stream) && self.is_all_delivered();
+            let is_idle = lock(&self.core).is_idle(stream);
+            return is_idle && self.is_all_delivered();
         }
         let parker = Arc::new(Parker::new());
         self.enter(|core, _| core.when_idle(stream, &parker));
-        let mut is_over = || !lock(&self.core).waits(stream, &parker) && self.is_delivered(&parker);
+        let mut is_over = || {
+            let waits = lock(&self.core).waits(stream, &parker);
+            !waits && self.is_delivered(&parker)
+        };
         let is_done = self.wait(&parker, &mut is_over, &|| self.left(deadline));
         self.enter(|core, _| core.leave(stream, &parker));
         if self.has_latecomers.load(Ordering::SeqCst) {

@@ -371,6 +371,8 @@ pub(crate) struct Core<C: Load> {
     is_background_asleep: bool,
     spare: Vec<VecDeque<Command<C>>>,
     pub(crate) output: Output<C>,
+    /// How often results were taken out of that, modulo 2³².
+    pub(crate) deliveries: u32,
 }
 
 impl<C: Load> Core<C> {
@@ -421,6 +423,7 @@ impl<C: Load> Core<C> {
             is_background_asleep: false,
             spare: Vec::new(),
             output: Output::default(),
+            deliveries: 0,
         }
     }
 

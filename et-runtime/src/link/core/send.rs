@@ -205,8 +205,9 @@ impl<C: Load> Core<C> {
 
     /// Returns `true` if there is a tag for a command of a normal queue.
     fn has_tag(&self) -> bool {
-        let high = self.queues.iter().take(self.high_queues);
-        self.flights.free() > high.filter(|queue| !queue.is_high_busy).count()
+        let free = self.flights.free();
+        let idle = || self.queues.iter().take(self.high_queues).filter(|queue| !queue.is_high_busy);
+        free > self.high_queues || free > idle().count()
     }
 
     /// Gives a message to the sink and puts it in flight.
