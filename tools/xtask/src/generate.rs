@@ -1,7 +1,7 @@
 //! `cargo xtask generate`: what is written down elsewhere and must say the same in other places.
 //!
 //! The layout of a cell is that of `et_devapi::handshake`; the mutants are those of
-//! `testing/et-loom/mutants.json`; the C header is that of the functions of `et-capi`.
+//! `testing/et-loom` and `testing/et-shuttle`; the C header is that of the functions of `et-capi`.
 
 use std::path::PathBuf;
 
@@ -183,11 +183,14 @@ struct Mutant {
 }
 
 fn mutants() -> anyhow::Result<String> {
-    let json = std::fs::read_to_string(root().join("testing/et-loom/mutants.json"))?;
-    let mutants: Vec<Mutant> = serde_json::from_str(&json).context("reading mutants.json")?;
     let mut table = String::from("| Mutant | Killed by |\n|---|---|\n");
-    for Mutant { name, model } in mutants {
-        table += &format!("| {name} | `{model}` |\n");
+    for tool in ["loom", "shuttle"] {
+        let file = root().join(format!("testing/et-{tool}/mutants.json"));
+        let json = std::fs::read_to_string(file)?;
+        let mutants: Vec<Mutant> = serde_json::from_str(&json).context("reading mutants.json")?;
+        for Mutant { name, model } in mutants {
+            table += &format!("| {name} | `{model}` |\n");
+        }
     }
     Ok(table)
 }
