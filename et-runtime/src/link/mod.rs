@@ -16,15 +16,15 @@
 //! | `errors.rs` | what failed without anyone hearing of it |
 //! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
-//! | `cores.rs` | failed launches that wait for their core files |
+//! | `dumps.rs` | failed launches that wait for their core files |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
 //! | `background.rs` | the thread that drains when nothing else does |
 
 mod answer;
 mod background;
 pub(crate) mod core;
-mod cores;
 mod driver;
+mod dumps;
 mod errors;
 mod flight;
 mod health;
@@ -57,8 +57,8 @@ use crate::{Error, Result};
 pub use self::core::Priority;
 pub(crate) use self::core::{Harm, StreamKey};
 pub(crate) use answer::Fresh;
-pub(crate) use cores::Order;
 pub(crate) use driver::Driver;
+pub(crate) use dumps::Order;
 pub(crate) use errors::ErrorLists;
 pub use errors::{DeviceError, DeviceErrors, StreamError, StreamErrors};
 pub(crate) use load::{
@@ -144,7 +144,7 @@ pub(crate) struct Link<H: Hal> {
     reports: Mutex<Vec<HostBuffer<H>>>,
     /// Host buffer for traces of firmware.
     messages: Mutex<Option<Arc<Lease<H>>>>,
-    cores: cores::Cores,
+    dumps: dumps::Dumps,
 }
 
 impl<H: Hal> Link<H> {
@@ -189,7 +189,7 @@ impl<H: Hal> Link<H> {
             pattern: Mutex::new(None),
             reports: Mutex::new(Vec::new()),
             messages: Mutex::new(None),
-            cores: cores::Cores::default(),
+            dumps: dumps::Dumps::default(),
             config,
         })
     }

@@ -31,7 +31,7 @@ struct Orders {
 
 /// What the writer has to do.
 #[derive(Default)]
-pub(super) struct Cores {
+pub(super) struct Dumps {
     orders: Mutex<Orders>,
     changed: Condvar,
 }
@@ -42,7 +42,7 @@ impl<H: Hal> Link<H> {
         &self,
         start: impl FnOnce() -> Result<thread::JoinHandle<()>>,
     ) -> Result<()> {
-        let mut orders = lock(&self.cores.orders);
+        let mut orders = lock(&self.dumps.orders);
         if orders.writer.is_none() && !orders.is_over {
             orders.writer = Some(start()?);
         }
@@ -55,7 +55,7 @@ impl<H: Hal> Link<H> {
             return self.fail_launch(failure, op);
         };
         let order = Order { failure, path, op };
-        let mut orders = lock(&self.cores.orders);
+        let mut orders = lock(&self.dumps.orders);
         if orders.is_over {
             drop(orders);
             let why = CoreWriteError::Closed;
@@ -63,7 +63,7 @@ impl<H: Hal> Link<H> {
             return self.end_order(order);
         }
         orders.waiting.push_back(order);
-        self.cores.changed.notify_all();
+        self.dumps.changed.notify_all();
     }
 
     /// Ends a launch whose file is written, or will not be.
@@ -78,7 +78,7 @@ impl<H: Hal> Link<H> {
 
     /// Waits for an order; `None` when there will be no more.
     pub(crate) fn next_order(&self) -> Option<Order> {
-        let mut orders = lock(&self.cores.orders);
+        let mut orders = lock(&self.dumps.orders);
         loop {
             if let Some(order) = orders.waiting.pop_front() {
                 return Some(order);
@@ -87,7 +87,7 @@ impl<H: Hal> Link<H> {
                 orders.is_over = true;
                 return None;
             }
-            orders = wait(&self.cores.changed, orders);
+            orders = wait(&self.dumps.changed, orders);
         }
     }
 
@@ -105,9 +105,9 @@ impl<H: Hal> Link<H> {
     /// Waits until the writer has ended, which it does once the link is closed and what was ordered
     /// is written. A lost device is not read, so that takes as long as the files do.
     pub(crate) fn join_writer(&self) {
-        let writer = lock(&self.cores.orders).writer.take();
+        let writer = lock(&self.dumps.orders).writer.take();
         // Behind the lock: the writer waits, or has yet to look whether the link is closed.
-        self.cores.changed.notify_all();
+        self.dumps.changed.notify_all();
         // A callback that it runs may close the device.
         let writer = writer.filter(|writer| writer.thread().id() != thread::current().id());
         if writer.is_some_and(|writer| writer.join().is_err()) {
