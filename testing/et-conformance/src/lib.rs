@@ -21,10 +21,18 @@ pub use runner::harness;
 /// The examples of the book's chapters that are programs.
 #[cfg(doctest)]
 mod book {
+    #[doc = include_str!("../../../docs/src/architecture.md")]
+    struct Architecture;
     #[doc = include_str!("../../../docs/src/getting-started.md")]
     struct GettingStarted;
     #[doc = include_str!("../../../docs/src/graphs.md")]
     struct Graphs;
+    #[doc = include_str!("../../../docs/src/isa.md")]
+    struct Isa;
+    #[doc = include_str!("../../../docs/src/management.md")]
+    struct Management;
     #[doc = include_str!("../../../docs/src/memory.md")]
     struct Memory;
+    #[doc = include_str!("../../../docs/src/traces.md")]
+    struct Traces;
 }
