@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use et_hal::Hal;
 
-use crate::link::{Driver, Operation, Outcome, WakerKey};
+use crate::link::{Continuations, Driver, EventState, Operation, Outcome, WakerKey};
 use crate::memory::{HostBuffer, Lease};
 use crate::profile::Returned;
 use crate::sync::Arc;
@@ -35,24 +35,6 @@ impl fmt::Debug for Event {
             .field("done", &self.operation().result.is_done())
             .finish()
     }
-}
-
-/// How far an operation is. States never go back.
-///
-/// There is no state for an operation that runs: firmware says nothing between the command and its
-/// response, which has the times ([`Timeline`]). See
-/// [`Properties::reports_running`](crate::Properties::reports_running).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum EventState {
-    /// Accepted, and still on the host: something has to end first, or there is no room.
-    Queued,
-    /// The device has it, or the first part of it, and will run it or runs it.
-    Ready,
-    /// It has succeeded, and what it wrote can be used.
-    Complete,
-    /// It has failed; [`Event::outcome`] says why.
-    Failed,
 }
 
 impl Event {
@@ -92,8 +74,7 @@ impl Event {
     pub fn state(&self) -> EventState {
         let is_sent = self.is_done() || self.driver.is_sent(self.operation());
         match self.operation().result.get() {
-            Some(Ok(_)) => EventState::Complete,
-            Some(Err(_)) => EventState::Failed,
+            Some(outcome) => EventState::of(&outcome),
             None if is_sent => EventState::Ready,
             None => EventState::Queued,
         }
@@ -136,6 +117,34 @@ impl Event {
             return;
         }
         self.driver.want(self.operation());
+    }
+
+    /// Has `callback` called once the operation is in `state` or a later one, at once if it is
+    /// already; it gets the state.
+    ///
+    /// [`Ready`](EventState::Ready) is the moment when the device has been sent the operation, or
+    /// the first part of it; one that fails before tells so instead. What is called late hears how
+    /// far the operation is by then, so that states never go back. A failure is kept for
+    /// [`Stream::take_errors`](crate::Stream::take_errors) all the same, as this does not say why.
+    /// Callbacks run as those of [`on_done`](Self::on_done) do.
+    pub fn on_state(&self, state: EventState, callback: impl FnOnce(EventState) + Send + 'static) {
+        let operation = self.operation();
+        match state {
+            EventState::Queued => {
+                let (is, callback) = (self.state(), Box::new(move |is: &_| callback(*is)));
+                self.driver.run_reached(operation.name(), Continuations::of(is, vec![callback]));
+            }
+            EventState::Ready => {
+                self.driver.on_sent(operation, Box::new(move |is| callback(*is)));
+            }
+            EventState::Complete | EventState::Failed => {
+                let callback = move |outcome: &Outcome| callback(EventState::of(outcome));
+                match operation.result.call(callback) {
+                    Some(now) => self.driver.run(operation.name(), now),
+                    None => self.driver.want(operation),
+                }
+            }
+        }
     }
 
     /// As [`on_done`](Self::on_done), for the runtime itself: before the callbacks of users.

@@ -67,9 +67,11 @@ pub use device::{
     Device, NoPeer, PeerPath, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy,
 };
 pub use error::{Error, LoadError, OpenError, Result};
-pub use event::{Event, EventFuture, EventState, Remains, Transfer, TransferError};
+pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
-pub use link::{Counters, DeviceError, DeviceErrors, Priority, StreamError, StreamErrors};
+pub use link::{
+    Counters, DeviceError, DeviceErrors, EventState, Priority, StreamError, StreamErrors,
+};
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{

@@ -8,12 +8,12 @@ use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
-use super::core::{Core, Ended, Output, Pushed, Sink};
+use super::core::{Core, Ended, OnSent, Output, Pushed, Reached, Sink};
 use super::tools::{BATCH, Tools};
 use super::wait::{Source, Terms};
 use super::{
-    Continuations, DeviceError, Errand, Link, Load, OneShot, OpName, Operation, Outcome, Parker,
-    StreamError, Whereabouts,
+    Continuations, DeviceError, Errand, EventState, Link, Load, OneShot, OpName, Operation,
+    Outcome, Parker, StreamError, Whereabouts,
 };
 use crate::Error;
 use crate::clock::Deadline;
@@ -128,6 +128,9 @@ impl<H: Hal> Link<H> {
             if let Some(operation) = Arc::into_inner(operation) {
                 self.list(operation);
             }
+        }
+        for reached in output.reached.drain(..) {
+            self.add_errand(Errand::Reached(reached));
         }
         // SeqCst on both sides: either this thread sees the latecomer, or it sees the result.
         if has_results {
@@ -262,12 +265,23 @@ impl<H: Hal> Link<H> {
     }
 
     /// Runs callbacks of an operation; those that panic are counted and listed.
-    fn run_listed(&self, of: OpName, errand: Continuations<Outcome>) {
+    fn run_listed<R>(&self, of: OpName, errand: Continuations<R>) {
         for message in errand.run() {
             self.counts.panics.fetch_add(1, Ordering::Relaxed);
             let OpName { id: operation, name, stream } = of;
             let error = StreamError::Panicked { operation, name, message };
             self.report(DeviceError::Stream { stream, error });
+        }
+    }
+
+    /// Tells who waited for an operation to be sent how far it is by now: another thread may have
+    /// told of its end before.
+    fn tell_reached(&self, Reached { operation, told }: Reached) {
+        let end = operation.result.get();
+        let state = end.map_or(EventState::Ready, |end| EventState::of(&end));
+        self.run_listed(operation.name(), Continuations::of(state, told));
+        if let Some(operation) = Arc::into_inner(operation) {
+            self.list(operation);
         }
     }
 
@@ -314,6 +328,7 @@ impl<H: Hal> Link<H> {
             };
             match next {
                 Some(Errand::Ended(of, told)) => self.run_listed(of, told),
+                Some(Errand::Reached(reached)) => self.tell_reached(reached),
                 Some(Errand::Report(error)) => self.tell_listener(&error),
                 None => return,
             }
@@ -365,11 +380,15 @@ pub(crate) trait Driver: Send + Sync {
     fn poll(&self);
     /// Returns `true` if the device has been sent something of an operation.
     fn is_sent(&self, operation: &Operation) -> bool;
+    /// Has a callback called once the operation is sent, or has ended without it.
+    fn on_sent(&self, operation: &Operation, callback: OnSent);
     /// A callback or future is interested, which waits for nothing by itself.
     fn want(&self, operation: &Operation);
     fn unwant(&self, operation: &Operation);
     /// Runs callbacks that were registered too late.
     fn run(&self, of: OpName, told: Continuations<Outcome>);
+    /// The same, of those who wait for a state.
+    fn run_reached(&self, of: OpName, told: Continuations<EventState>);
     /// The last handle of an operation has gone, and the operation has ended.
     fn forget(&self, operation: Operation);
     /// Names the link, to tell it from others.
@@ -395,6 +414,16 @@ impl<H: Hal> Driver for Link<H> {
         lock(&self.core).is_sent(operation.key)
     }
 
+    fn on_sent(&self, operation: &Operation, callback: OnSent) {
+        let registered = self.enter(|core, _| core.on_sent(operation.key, callback));
+        let Err(callback) = registered else { return };
+        // Its result is there, or is just being set.
+        let ended = operation.result.call(move |outcome| callback(&EventState::of(outcome)));
+        if let Some(now) = ended {
+            self.run_listed(operation.name(), now);
+        }
+    }
+
     fn want(&self, operation: &Operation) {
         self.enter(|core, _| core.want(operation.key));
     }
@@ -404,6 +433,10 @@ impl<H: Hal> Driver for Link<H> {
     }
 
     fn run(&self, of: OpName, told: Continuations<Outcome>) {
+        self.run_listed(of, told);
+    }
+
+    fn run_reached(&self, of: OpName, told: Continuations<EventState>) {
         self.run_listed(of, told);
     }
 

@@ -45,7 +45,7 @@ use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{Body, CmResetStatus};
 use et_hal::{DeviceAccess, Hal, Mailbox};
 
-use self::core::{Command, Core, Shape};
+use self::core::{Command, Core, Reached, Shape};
 use self::tools::Tools;
 use crate::clock::Deadline;
 use crate::config::Config;
@@ -65,6 +65,7 @@ pub(crate) use load::{
     Arrival, Devices, Keep, LaunchWire, Launched, Load, Nodes, Then, Wire, take_arrival,
 };
 pub use one_shot::{Continuations, OneShot, WakerKey};
+pub use operation::EventState;
 pub(crate) use operation::{OpKey, OpName, Operation, Outcome};
 pub use parker::{Parker, Whereabouts};
 pub(crate) use room::Submission;
@@ -101,6 +102,8 @@ struct Counts {
 enum Errand {
     /// Those who wait for the end of an operation.
     Ended(OpName, Continuations<Outcome>),
+    /// Those who wait until an operation has left the host.
+    Reached(Reached),
     /// The listener of the device.
     Report(DeviceError),
 }

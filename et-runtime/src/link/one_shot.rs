@@ -42,6 +42,12 @@ pub struct Continuations<R> {
 }
 
 impl<R> Continuations<R> {
+    /// Callbacks of users that are to be told `result`.
+    pub(crate) fn of(result: R, callbacks: Vec<Callback<R>>) -> Self {
+        let interests = callbacks.into_iter().map(Interest::Callback).collect();
+        Self { result: Some(result), interests }
+    }
+
     /// Returns `true` if there is nothing to run.
     #[must_use]
     pub fn is_empty(&self) -> bool {

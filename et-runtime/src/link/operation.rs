@@ -11,6 +11,31 @@ use crate::timeline::Timeline;
 
 pub(crate) type Outcome = Result<Timeline>;
 
+/// How far an operation is. States never go back.
+///
+/// There is no state for an operation that runs: firmware says nothing between the command and its
+/// response, which has the times ([`Timeline`]). See
+/// [`Properties::reports_running`](crate::Properties::reports_running).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EventState {
+    /// Accepted, and still on the host: something has to end first, or there is no room.
+    Queued,
+    /// The device has it, or the first part of it, and will run it or runs it.
+    Ready,
+    /// It has succeeded, and what it wrote can be used.
+    Complete,
+    /// It has failed; [`Event::outcome`](crate::Event::outcome) says why.
+    Failed,
+}
+
+impl EventState {
+    /// The last one of an operation that has ended so.
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        if outcome.is_ok() { Self::Complete } else { Self::Failed }
+    }
+}
+
 /// Names an operation inside its link. Never used again, unlike wire tags and places in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OpKey {

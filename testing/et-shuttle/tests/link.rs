@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use et_runtime::handshake::Parker;
-use et_runtime::{Clock, Config, Device, DeviceSlice, Error, Event, Stream};
+use et_runtime::{Clock, Config, Device, DeviceSlice, Error, Event, EventState, Stream};
 use et_shuttle::{Card, Desk, below, chance, check};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -149,13 +149,18 @@ impl User<'_> {
         let Some(event) = self.events.last() else { return };
         let (ledger, stream) = (Arc::clone(self.ledger), self.stream.clone());
         ledger.left.fetch_add(1, Ordering::SeqCst);
-        event.on_done(move |_| {
+        let call = move || {
             if chance(2) {
                 // The device may be closed by now.
                 drop(stream.barrier());
             }
             ledger.called.fetch_add(1, Ordering::SeqCst);
-        });
+        };
+        if chance(3) {
+            event.on_state(EventState::Ready, move |_| call());
+        } else {
+            event.on_done(move |_| call());
+        }
     }
 
     fn synchronize(&self) {

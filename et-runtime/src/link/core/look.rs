@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Attention, Core, Entry, Load, OpKey, Parker, Queue, Sent, StreamKey};
+use super::{Attention, Core, Entry, Load, OnSent, OpKey, Parker, Queue, Reached, Sent, StreamKey};
 use crate::Error;
 
 impl<C: Load> Core<C> {
@@ -140,6 +140,29 @@ impl<C: Load> Core<C> {
         if op.interest == 0 {
             self.interest -= 1;
         }
+    }
+
+    /// Registers a callback for the moment when the device has been sent something of an operation,
+    /// or for its end if that comes first. Handed back if it has ended.
+    pub(crate) fn on_sent(&mut self, key: OpKey, callback: OnSent) -> Result<(), OnSent> {
+        let Some(op) = self.find(key) else { return Err(callback) };
+        op.on_sent.push(callback);
+        let is_sent = op.sent.is_some();
+        self.want(key);
+        if is_sent {
+            self.reach(key.slot);
+        }
+        Ok(())
+    }
+
+    /// An operation is sent: it tells whom it was to tell.
+    pub(super) fn reach(&mut self, slot: u32) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        let (operation, told) = (Arc::clone(&op.operation), std::mem::take(&mut op.on_sent));
+        for _ in &told {
+            self.unwant(operation.key);
+        }
+        self.output.reached.push(Reached { operation, told });
     }
 
     /// Returns what the background thread has to attend to.

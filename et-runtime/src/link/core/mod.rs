@@ -41,7 +41,7 @@ use self::slab::Slab;
 use super::Parker;
 use super::flight::Flights;
 use super::health::Health;
-use super::operation::{OpKey, Operation};
+use super::operation::{EventState, OpKey, Operation};
 use crate::timeline::Timeline;
 use crate::{Error, Result};
 
@@ -145,11 +145,21 @@ pub(crate) struct Ended {
     pub(crate) error: Option<Error>,
 }
 
+/// What is called once an operation has left the host.
+pub(crate) type OnSent = Box<dyn FnOnce(&EventState) + Send>;
+
+/// An operation that has left the host, and who is told.
+pub(crate) struct Reached {
+    pub(crate) operation: Arc<Operation>,
+    pub(crate) told: Vec<OnSent>,
+}
+
 /// What there is to do when the state machine has been left.
 pub(crate) struct Output<C> {
     /// Commands that the device is done with, or never had.
     pub(crate) finished: Vec<(C, Option<Error>)>,
     pub(crate) ended: Vec<Ended>,
+    pub(crate) reached: Vec<Reached>,
     pub(crate) wake: Vec<Arc<Parker>>,
     /// Something was put into a queue.
     pub(crate) kick: bool,
@@ -162,6 +172,7 @@ impl<C> Default for Output<C> {
         Self {
             finished: Vec::new(),
             ended: Vec::new(),
+            reached: Vec::new(),
             wake: Vec::new(),
             kick: false,
             rouse: false,
@@ -171,7 +182,11 @@ impl<C> Default for Output<C> {
 
 impl<C> Output<C> {
     pub(crate) fn is_empty(&self) -> bool {
-        self.finished.is_empty() && self.ended.is_empty() && self.wake.is_empty() && !self.rouse
+        self.finished.is_empty()
+            && self.ended.is_empty()
+            && self.reached.is_empty()
+            && self.wake.is_empty()
+            && !self.rouse
     }
 }
 
@@ -220,6 +235,8 @@ struct Op<C> {
     times: Option<Times>,
     /// Callbacks and futures.
     interest: u32,
+    /// Whom to tell when it is sent; each has an interest.
+    on_sent: Vec<OnSent>,
     /// Places in streams that wait for it.
     dependents: Vec<(u32, u64)>,
     /// It is among the entries of its stream.
@@ -518,6 +535,7 @@ impl<C: Load> Core<C> {
             sent: None,
             times: None,
             interest: 0,
+            on_sent: Vec::new(),
             dependents: Vec::new(),
             is_entry: true,
             is_aborted: false,
@@ -711,6 +729,10 @@ impl<C: Load> Core<C> {
         let timeline =
             Timeline { queued, sent: op.sent.unwrap_or(queued), completed: now, device: op.times };
         let (operation, error) = (Arc::clone(&op.operation), op.error.take());
+        for callback in op.on_sent.drain(..) {
+            // It was never sent. The result is not set yet.
+            let (None | Some(_)) = operation.result.call(|end| callback(&EventState::of(end)));
+        }
         self.output.ended.push(Ended { operation, timeline, error });
         self.ops.remove(slot);
         if let Some(lane) = self.streams.get_mut(stream) {

@@ -10,6 +10,7 @@ mod command;
 mod device;
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{Body, EchoStatus};
@@ -74,6 +75,10 @@ pub(super) enum Step {
     Unwant {
         op: usize,
     },
+    /// Someone wants to hear when it is sent.
+    Listen {
+        op: usize,
+    },
     Own,
     Reset,
     /// The device takes what is in a queue.
@@ -117,6 +122,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..8).prop_map(|op| Step::GiveUp { op }),
         2 => (0usize..8).prop_map(|op| Step::Want { op }),
         1 => (0usize..8).prop_map(|op| Step::Unwant { op }),
+        3 => (0usize..8).prop_map(|op| Step::Listen { op }),
         1 => Just(Step::Own),
         12 => (0..QUEUES).prop_map(|queue| Step::Take { queue }),
         20 => (0usize..8, prop::bool::weighted(0.1))
@@ -140,6 +146,9 @@ struct Known {
     is_open: bool,
     ended: u32,
     wanted: u32,
+    /// Callbacks for its sending, and those that were called.
+    listeners: usize,
+    told: Arc<Mutex<Vec<EventState>>>,
     touched: bool,
     /// Accepted ones.
     commands: u32,
@@ -210,6 +219,8 @@ impl World {
             is_open: true,
             ended: 0,
             wanted: 0,
+            listeners: 0,
+            told: Arc::default(),
             touched: false,
             commands: 0,
         });
@@ -349,6 +360,15 @@ impl World {
                     self.core.unwant(self.ops[at].key);
                 }
             }
+            Step::Listen { op } => {
+                if let Some(op) = self.pick(op).map(|at| &mut self.ops[at]) {
+                    let told = Arc::clone(&op.told);
+                    let callback = Box::new(move |state: &_| told.lock().unwrap().push(*state));
+                    let registered = self.core.on_sent(op.key, callback);
+                    assert_eq!(registered.is_err(), op.ended != 0, "a listener is refused");
+                    op.listeners += usize::from(registered.is_ok());
+                }
+            }
             Step::Own => {
                 if !self.is_lost() {
                     self.own += 1;
@@ -457,8 +477,21 @@ impl World {
             assert!(load.context.is_none() || error.is_some(), "a context is lost");
             self.own_done += usize::from(load.kind == Kind::Own);
         }
-        for Ended { operation, error, .. } in output.ended {
+        for Reached { operation, told } in output.reached {
+            assert!(!self.ended.contains(&operation.key.id), "sent after its end");
+            told.into_iter().for_each(|callback| callback(&EventState::Ready));
+        }
+        for op in self.core.ops.keys().into_iter().filter_map(|slot| self.core.ops.get(slot)) {
+            assert!(op.sent.is_none() || op.on_sent.is_empty(), "sent, and its listeners wait");
+            let key = op.operation.key;
+            let wanted = self.ops.iter().find(|op| op.key.id == key.id).map_or(0, |op| op.wanted);
+            assert_eq!(op.interest as usize, wanted as usize + op.on_sent.len(), "interest");
+        }
+        for Ended { operation, timeline, error } in output.ended {
             let id = operation.key.id;
+            let outcome = error.clone().map_or(Ok(timeline), Err);
+            let told = operation.result.set(outcome, |_| ());
+            assert_eq!(told.expect("its only result").run(), Vec::<String>::new());
             let Some(known) = self.ops.iter_mut().find(|op| op.key.id == id) else {
                 unreachable!("ended without having been accepted");
             };
@@ -511,6 +544,8 @@ impl World {
         }
         for op in &self.ops {
             assert_eq!(op.ended, 1, "operation {} never ended", op.key.id);
+            let told = op.told.lock().unwrap();
+            assert_eq!(told.len(), op.listeners, "operation {}: {told:?}", op.key.id);
         }
         assert_eq!(self.own, self.own_done, "the runtime's own commands");
         assert_eq!(self.core.interest, 0, "interest in operations that have ended");

@@ -174,6 +174,9 @@ impl<C: Load> Core<C> {
             }
             op.has_started = true;
             op.sent.get_or_insert(now);
+            if !op.on_sent.is_empty() {
+                self.reach(slot);
+            }
         }
         if let Some(lane) = self.streams.get_mut(stream) {
             lane.barred_by.clear();

@@ -19,6 +19,7 @@ crate::case::group! { Runtime, "runtime::events":
     a_deadline_says_what_was_waited_for [Need::Compute, Need::Abort],
     an_event_knows_how_far_its_operation_is [Need::Compute, Need::Abort],
     callbacks_come_without_anybody_waiting,
+    callbacks_follow_the_states_of_an_operation [Need::Compute, Need::Abort],
     events_are_futures,
     a_device_can_be_used_without_a_thread_of_its_own,
     times_of_host_and_device_are_in_order [Need::Compute],
@@ -129,6 +130,47 @@ fn callbacks_come_without_anybody_waiting<H: Hal>(rig: &Rig<H>) -> Result<(), Fa
     });
     check_eq!(receiver.recv_timeout(bench.patience)?, (usize::MAX, true), "the late callback");
     Ok(())
+}
+
+fn callbacks_follow_the_states_of_an_operation<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let hang = bench.load("hang")?;
+    let buffer = bench.zeroed(4096)?;
+    let (stream, other) = (bench.device.stream(), bench.device.stream());
+    let kernel = stream.launch(&Launch::new(&hang).shires(bench.one_shire()))?;
+    other.wait_for(&kernel);
+    let waits = other.fill(&buffer, 1)?;
+    let (sender, receiver) = mpsc::channel();
+    let listen = |name: &'static str, event: &et_runtime::Event, state: EventState| {
+        let sender = sender.clone();
+        event.on_state(state, move |is| {
+            let _ = sender.send((name, state, is));
+        });
+    };
+    let next = || receiver.recv_timeout(bench.patience);
+    listen("waits", &waits, EventState::Queued);
+    check_eq!(next()?, ("waits", EventState::Queued, EventState::Queued), "told at once");
+    listen("waits", &waits, EventState::Ready);
+    listen("waits", &waits, EventState::Complete);
+    // The kernel is there already, and nothing tells of the other before the kernel has ended.
+    listen("kernel", &kernel, EventState::Ready);
+    check_eq!(next()?, ("kernel", EventState::Ready, EventState::Ready), "told of the kernel");
+    listen("kernel", &kernel, EventState::Failed);
+    bench.device.request_abort(&kernel)?;
+    check_eq!(next()?, ("kernel", EventState::Failed, EventState::Failed), "of its end");
+    let (name, state, is) = next()?;
+    check_eq!((name, state), ("waits", EventState::Ready), "of what waited");
+    check!(matches!(is, EventState::Ready | EventState::Complete), "sent, and {is:?}");
+    check_eq!(next()?, ("waits", EventState::Complete, EventState::Complete), "of its end");
+    // Too late for all of them, so at once.
+    for state in [EventState::Queued, EventState::Ready, EventState::Complete] {
+        listen("waits", &waits, state);
+        check_eq!(next()?, ("waits", state, EventState::Complete), "told after the end");
+    }
+    // A state is not a reason, so the failure is kept for whoever asks.
+    drop(kernel);
+    crate::check::until("the failure", bench.patience, || Ok(!stream.take_errors().is_empty()))?;
+    bench.works()
 }
 
 struct Unpark(Thread);
