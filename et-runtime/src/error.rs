@@ -164,6 +164,15 @@ pub enum Error {
         /// The kernel's name.
         name: Arc<str>,
     },
+    /// A part of the memory is [mapped](crate::Stream::map) already, and one of the two is to be
+    /// written.
+    #[error("{len} bytes at {addr} are mapped already")]
+    Mapped {
+        /// Where the other mapping starts.
+        addr: DeviceAddr,
+        /// Its length in bytes.
+        len: u64,
+    },
     /// The device refused or failed a copy. Spec: §7.8.
     #[error("{op} failed on the device: {status}")]
     Copy {
@@ -371,7 +380,7 @@ impl Error {
             Self::Misaligned { .. } => ErrorKind::Misaligned,
             Self::Access { .. } | Self::Usage(_) => ErrorKind::Permission,
             Self::ArgumentsTooLarge { .. } => ErrorKind::TooLarge,
-            Self::KernelInUse { .. } => ErrorKind::Busy,
+            Self::KernelInUse { .. } | Self::Mapped { .. } => ErrorKind::Busy,
             Self::Unsupported { .. } => ErrorKind::Unsupported,
             Self::Malformed { .. } => ErrorKind::Protocol,
             Self::Memory(_)
@@ -504,6 +513,7 @@ mod tests {
                 "stack",
             ),
             (Error::KernelInUse { name: "add".into() }, ErrorKind::Busy, "add"),
+            (Error::Mapped { addr, len: 12 }, ErrorKind::Busy, "12 bytes at"),
             (Error::Copy { op: "copy to the device", status }, ErrorKind::Other, "to the device"),
             (Error::Refused { op: "echo", status: "no".into() }, ErrorKind::Other, "echo"),
             (

@@ -12,5 +12,7 @@ pub type HostBuffer<H = AnyHal> = et_runtime::HostBuffer<H>;
 pub type Transfer<H = AnyHal> = et_runtime::Transfer<H>;
 /// [`et_runtime::TransferError`].
 pub type TransferError<H = AnyHal> = et_runtime::TransferError<H>;
+/// [`et_runtime::Mapping`].
+pub type Mapping<H = AnyHal> = et_runtime::Mapping<H>;
 /// [`et_runtime::Management`].
 pub type Management<H = AnyHal> = et_runtime::Management<H>;

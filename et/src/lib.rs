@@ -15,20 +15,20 @@ pub use et_runtime::{
     AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, Call, Clock, ClockFit, Config,
     Counters, DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain, Error,
     Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel, KernelArgs, Launch,
-    LaunchFailure, ListedCopy, LoadError, MemoryStats, Module, NoPeer, PeerPath, Priority, Profile,
-    ProfileFormat, ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError,
+    LaunchFailure, ListedCopy, LoadError, MapPath, MemoryStats, Module, NoPeer, PeerPath, Priority,
+    Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError,
     RecoveryPolicy, RecoveryStep, Remains, Remedy, Report, Result, StreamError, StreamErrors,
     StreamOptions, SystemClock, Timeline, Times, Version, core_dump, executor, graph, kernel,
     management, memory, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
-pub use handles::{Device, HostBuffer, Management, Stream, Transfer, TransferError};
+pub use handles::{Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError};
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use open::{DeviceInfo, Holder, OpenError, list, open, open_management, open_with};
 
 #[cfg(not(any(feature = "sim", feature = "vfio")))]
-pub use et_runtime::{Device, HostBuffer, Management, Stream, Transfer, TransferError};
+pub use et_runtime::{Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError};
 
 /// The HAL traits.
 pub use et_hal as hal;

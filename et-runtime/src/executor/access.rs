@@ -5,8 +5,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use et_devapi::dir::{OpsRegion, Region};
-use et_hal::{AccessPath, Bar, BarOffset, DeviceAccess, Hal, Mmio};
+use et_hal::{DeviceAccess, Hal};
 
 use crate::clock::Clock;
 use crate::config::Drain;
@@ -18,6 +17,8 @@ use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer};
 use crate::stream::Stream;
 use crate::sync::Arc;
 use crate::{Device, Error, Result};
+
+pub(super) use crate::link::Window;
 
 /// Firmware waits for 5 s until all cores have booted. Spec: §10.3
 const RESET_LIMIT: Duration = Duration::from_secs(10);
@@ -114,20 +115,13 @@ impl<H: Hal> Access<H> {
 
     /// Returns `true` if the registers let the host use device memory.
     pub(super) fn grants_cpu_access(&self) -> bool {
-        self.link.layout.ops.region(OpsRegion::HostManaged).is_some_and(|r| r.access.is_io())
+        self.link.grants_cpu_access()
     }
 
     /// Opens the window on device memory; `None` unless the host may use it, and is able to without
     /// messages.
     pub(super) fn window(&self) -> Option<Window<H>> {
-        let region: Region = *self.link.layout.ops.region(OpsRegion::HostManaged)?;
-        if !self.grants_cpu_access() {
-            return None;
-        }
-        let window = self.link.hal.window(Bar::new(region.bar)?).ok()?;
-        let origin = region.bar_offset.wrapping_sub(region.device_addr.as_u64());
-        let path = window.path(BarOffset::new(region.bar_offset), region.len_bytes);
-        (path == AccessPath::Direct).then_some(Window { mmio: window, origin })
+        self.link.window()
     }
 
     /// Resets the cores, because they do not heed an abort. Done by a thread of its own, since it
@@ -142,20 +136,6 @@ impl<H: Hal> Access<H> {
         {
             tracing::error!(%error, "no thread to reset compute");
         }
-    }
-}
-
-/// Device memory as the host sees it without messages.
-pub(super) struct Window<H: Hal> {
-    pub(super) mmio: H::Mmio,
-    /// Where device address 0 would be in it.
-    origin: u64,
-}
-
-impl<H: Hal> Window<H> {
-    /// Where an address is.
-    pub(super) fn at(&self, addr: u64) -> BarOffset {
-        BarOffset::new(addr.wrapping_add(self.origin))
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
 //! | `dumps.rs` | failed launches that wait for their core files |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
+//! | `window.rs` | device memory, where the host may use it |
 //! | `background.rs` | the thread that drains when nothing else does |
 
 mod answer;
@@ -36,6 +37,7 @@ mod room;
 mod testimony;
 mod tools;
 pub(crate) mod wait;
+mod window;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -72,6 +74,7 @@ pub(crate) use room::Submission;
 pub use wait::Waiters;
 #[cfg(feature = "unstable-handshake")]
 pub use wait::{Lead, Source, Terms};
+pub(crate) use window::Window;
 
 /// Most launch contexts, and so most launches in flight.
 const CONTEXTS: usize = 64;

@@ -9,6 +9,7 @@ use et_hal::{DeviceAddr, MemoryWatch, WatchedBuffer};
 
 use super::access::Access;
 use super::allocator::Block;
+use super::maps::{Claim, Maps};
 use super::usage::{BufferOptions, Limits, TagStats, Usage, UsageError, User};
 use super::watched::Watched;
 use super::{AllocError, Allocator, MemoryStats};
@@ -19,6 +20,7 @@ use crate::{Error, Result};
 /// The memory of one device, between two resets.
 pub(crate) struct DeviceMemory {
     books: Mutex<Books>,
+    maps: Arc<Maps>,
 }
 
 struct Books {
@@ -110,7 +112,15 @@ impl DeviceMemory {
             log: None,
             tags: BTreeMap::new(),
         };
-        Ok(Arc::new(Self { books: Mutex::new(books) }))
+        Ok(Arc::new(Self { books: Mutex::new(books), maps: Arc::default() }))
+    }
+
+    /// Keeps others from mapping a part, as long as the claim lives.
+    ///
+    /// # Errors
+    /// [`Error::Mapped`](crate::Error::Mapped).
+    pub(crate) fn map(&self, addr: DeviceAddr, len_bytes: u64, is_written: bool) -> Result<Claim> {
+        self.maps.claim(addr, len_bytes, is_written)
     }
 
     pub(crate) fn alloc(self: &Arc<Self>, len_bytes: u64, align: u64) -> Result<DeviceBuffer> {

@@ -4,6 +4,7 @@ mod access;
 mod allocator;
 mod buffer;
 mod host;
+mod maps;
 mod staging;
 mod usage;
 mod watched;
@@ -19,4 +20,5 @@ pub use usage::{BufferOptions, TagStats, UsageError, User};
 
 pub(crate) use buffer::DeviceMemory;
 pub(crate) use host::Lease;
+pub(crate) use maps::Claim;
 pub(crate) use staging::{Chunk, Staging};

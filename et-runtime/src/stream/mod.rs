@@ -4,6 +4,7 @@ mod copy;
 mod download;
 mod launch;
 mod list;
+mod map;
 mod peer;
 
 use std::fmt;
@@ -18,10 +19,12 @@ use crate::link::core::Command;
 use crate::link::{
     Driver, Keep, Link, Load, Operation, Priority, StreamErrors, StreamKey, Submission, Wire,
 };
-use crate::memory::{DeviceSlice, HostBuffer};
+use crate::memory::{Access, DeviceSlice, HostBuffer};
 use crate::profile::Returned;
 use crate::sync::Arc;
 use crate::{Error, Result};
+
+pub use map::{MapPath, Mapping};
 
 /// One copy of a [list](Stream::copy_list).
 #[derive(Debug)]
@@ -172,6 +175,25 @@ impl<H: Hal> Stream<H> {
         timeout: Duration,
     ) -> Result<()> {
         self.call("read", || self.read_bytes(&from.into(), into.as_mut_bytes(), timeout))
+    }
+
+    /// Shows the host a part of device memory, as it is when the earlier operations of the stream
+    /// have ended, which is waited for: through the BAR where the registers grant that
+    /// ([`Properties::cpu_access`](crate::Properties::cpu_access)), else as a copy.
+    ///
+    /// With [`Access::Write`] nothing is fetched; all of it should be written then, since nothing
+    /// says what the rest has afterwards. A part that is written has one mapping at a time. Kernels
+    /// and copies are not kept from it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Mapped`]; [`Error::Usage`] if the buffer is not for that.
+    pub fn map(
+        &self,
+        range: impl Into<DeviceSlice>,
+        access: Access,
+        timeout: Duration,
+    ) -> Result<Mapping<H>> {
+        self.call("map", || self.map_slice(range.into(), access, timeout))
     }
 
     /// Copies a host buffer to the device, without staging and without waiting.

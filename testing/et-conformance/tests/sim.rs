@@ -1,5 +1,6 @@
 //! The simulator passes everything, on a small board and on the one that is simulated by
-//! default, both with device memory that the host may use.
+//! default, both with device memory that the host may use, and all that a card can pass as one that
+//! is like it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -42,11 +43,14 @@ fn main() -> ExitCode {
     let bus = suite("non-coherent", "cpu-access=yes,shires=4,dram=1GiB,coherent=no");
     let asleep =
         suite("asleep", "cpu-access=yes,shires=4,dram=1GiB,credit-abort=no,ack-timeout=100000");
+    // Device memory is for the device alone, and each shire has caches.
+    let card = Suite::new("card", board("shires=4,dram=1GiB,memory=private"));
     harness(vec![
         suite("small", "cpu-access=yes,shires=4,dram=1GiB"),
         suite("default", "cpu-access=yes"),
         bus,
         asleep,
+        card,
         suite("checked", "cpu-access=yes,shires=4,dram=1GiB,check=memory"),
     ])
 }

@@ -15,6 +15,7 @@ mod imports;
 mod link;
 mod lists;
 mod management;
+mod maps;
 mod mistakes;
 mod modules;
 mod resets;
@@ -31,6 +32,7 @@ pub(crate) fn cases<H: Hal>() -> Vec<Case<H>> {
         copies::cases(),
         lists::cases(),
         imports::cases(),
+        maps::cases(),
         streams::cases(),
         link::cases(),
         events::cases(),
