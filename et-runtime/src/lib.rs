@@ -81,7 +81,7 @@ pub use properties::{
     AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, FormFactor, Properties,
 };
 pub use report::Report;
-pub use stream::{ListedCopy, MapPath, Mapping, Stream, StreamOptions};
+pub use stream::{ListedCopy, MapPath, Mapping, Stream, StreamOptions, UnmapError};
 pub use timeline::Timeline;
 
 pub use et_devapi::msg::ops::{FirmwareType, Times, Version};

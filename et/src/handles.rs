@@ -14,5 +14,7 @@ pub type Transfer<H = AnyHal> = et_runtime::Transfer<H>;
 pub type TransferError<H = AnyHal> = et_runtime::TransferError<H>;
 /// [`et_runtime::Mapping`].
 pub type Mapping<H = AnyHal> = et_runtime::Mapping<H>;
+/// [`et_runtime::UnmapError`].
+pub type UnmapError<H = AnyHal> = et_runtime::UnmapError<H>;
 /// [`et_runtime::Management`].
 pub type Management<H = AnyHal> = et_runtime::Management<H>;

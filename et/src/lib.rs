@@ -6,6 +6,8 @@ mod any;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 mod handles;
 mod locator;
+#[cfg(feature = "log")]
+pub mod log;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 mod open;
 
@@ -22,13 +24,17 @@ pub use et_runtime::{
     management, memory, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
-pub use handles::{Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError};
+pub use handles::{
+    Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError, UnmapError,
+};
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use open::{DeviceInfo, Holder, OpenError, list, open, open_management, open_with};
 
 #[cfg(not(any(feature = "sim", feature = "vfio")))]
-pub use et_runtime::{Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError};
+pub use et_runtime::{
+    Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError, UnmapError,
+};
 
 /// The HAL traits.
 pub use et_hal as hal;

@@ -28,4 +28,7 @@ fn a_failing_launch_is_in_the_log() {
         assert!(line.contains(part), "{part} in {text}");
     }
     assert!(text.contains("INFO") && text.contains("device API"), "{text}");
+    // What is heard by the program itself cannot be sent elsewhere.
+    #[cfg(feature = "log")]
+    assert!(matches!(et::log::forward("debug", |_| ()), Err(et::log::LogError::Taken)));
 }

@@ -207,6 +207,20 @@ typedef enum et_identity {
     ET_IDENTITY_RUNTIME_VERSION = 8,
 } et_identity;
 
+// How much a message matters; a higher number matters less.
+typedef enum et_log_level {
+    // Something failed.
+    ET_LOG_ERROR = 1,
+    // Something is not as it should be.
+    ET_LOG_WARN = 2,
+    // What users want to know.
+    ET_LOG_INFO = 3,
+    // What helps to find mistakes.
+    ET_LOG_DEBUG = 4,
+    // Every step.
+    ET_LOG_TRACE = 5,
+} et_log_level;
+
 // The way from the memory of one device to that of another.
 typedef enum et_peer_path {
     // They are one device: `et_copy_on_device`.
@@ -640,6 +654,12 @@ typedef struct et_part {
     // Number of bytes.
     uint64_t bytes;
 } et_part;
+
+// To be called with a message: `level` is an `et_log_level`, `target` says who speaks, as
+// `et_runtime::link`. Both texts are there during the call only. Any thread of the library may
+// call it, at any time and several at once; it must not throw, and must call nothing of the
+// library.
+typedef void (*et_log_callback)(void *user, uint32_t level, const char *target, const char *text);
 
 // The service processor of a card: temperatures, clocks, errors, firmware. It shares nothing with
 // copies and launches but the card, so it answers while kernels hang.
@@ -1439,6 +1459,13 @@ enum et_status et_copy_to_peer(struct et_stream stream,
 // Returns the way that bytes take from one device to another, an `et_peer_path`, which is the same
 // in both directions.
 enum et_status et_device_peer_path(struct et_device device, struct et_device other, uint32_t *path);
+
+// Has a function called for each message that the filter lets through: a level (`debug`), or
+// levels of targets (`warn,et_runtime=trace`). What was asked for before ends.
+//
+// Without a function messages are lines on standard error, which the environment variable `ET_LOG`
+// asks for too. `ET_BUSY` if the program hears them as a user of Rust's `tracing`.
+enum et_status et_log_to(const char *filter, et_log_callback callback, void *user);
 
 // Opens the service processor of an open device. Its calls take at most `timeout_ns`; 0 is the
 // device's `command_timeout_ns`.

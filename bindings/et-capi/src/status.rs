@@ -178,6 +178,7 @@ pub extern "C" fn et_init(abi_version: u32) -> et_status {
         }
         // Relaxed: a flag that guards no data.
         INITIALISED.store(true, Ordering::Relaxed);
+        et::log::to_stderr_if_asked();
         Ok(())
     })
 }

@@ -119,6 +119,7 @@ fn opened<T: Send + 'static>(
     options: Option<&Bound<'_, PyDict>>,
     open: fn(Locator, Config) -> Result<T, et::OpenError>,
 ) -> PyResult<T> {
+    et::log::to_stderr_if_asked();
     let parsed: Locator = locator.parse().map_err(|error| et::OpenError::Locator(error).raise())?;
     let config = config(options)?;
     // A thread of its own: booting may take long, and Ctrl-C should not have to wait for it. What

@@ -17,6 +17,7 @@ mod host;
 mod host_data;
 mod kernel;
 mod life;
+mod log;
 mod management;
 mod memory;
 mod module;
@@ -42,6 +43,7 @@ mod native {
         host_data::HostData,
         kernel::{Grid, Kernel},
         life::end,
+        log::log,
         management::Management,
         memory::Buffer,
         module::{Builtin, Builtins, Module},

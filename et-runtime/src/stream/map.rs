@@ -74,6 +74,32 @@ impl<H: Hal> fmt::Debug for Mapping<H> {
     }
 }
 
+/// A mapping that has not ended, because what was written has not reached the device.
+#[derive(thiserror::Error)]
+#[error("mapped memory was not written back")]
+pub struct UnmapError<H: Hal> {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// To be ended once more, or dropped.
+    pub mapping: Box<Mapping<H>>,
+}
+
+impl<H: Hal> fmt::Debug for UnmapError<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnmapError")
+            .field("error", &self.error)
+            .field("mapping", &self.mapping)
+            .finish()
+    }
+}
+
+impl<H: Hal> From<UnmapError<H>> for Error {
+    fn from(failed: UnmapError<H>) -> Self {
+        failed.error
+    }
+}
+
 impl<H: Hal> Stream<H> {
     pub(super) fn map_slice(
         &self,
@@ -226,8 +252,8 @@ impl<H: Hal> Mapping<H> {
     ///
     /// # Errors
     /// As [`flush`](Self::flush), with the mapping.
-    pub fn unmap(mut self, timeout: Duration) -> Result<(), (Self, Error)> {
-        self.flush(timeout).map_err(|error| (self, error))
+    pub fn unmap(mut self, timeout: Duration) -> Result<(), UnmapError<H>> {
+        self.flush(timeout).map_err(|error| UnmapError { error, mapping: Box::new(self) })
     }
 }
 

@@ -24,7 +24,7 @@ use crate::profile::Returned;
 use crate::sync::Arc;
 use crate::{Error, Result};
 
-pub use map::{MapPath, Mapping};
+pub use map::{MapPath, Mapping, UnmapError};
 
 /// One copy of a [list](Stream::copy_list).
 #[derive(Debug)]

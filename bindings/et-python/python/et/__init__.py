@@ -54,7 +54,7 @@ from ._et import (
     open,
     open_management,
 )
-from ._et import _end, version as __version__
+from ._et import _end, _log, version as __version__
 from ._errors import (
     AbortedError,
     ArgumentError,
@@ -90,6 +90,25 @@ from ._types import In, InOut, Out, Scalar, f32, f64, i8, i16, i32, i64, u8, u16
 
 # Before the interpreter ends, not while: no thread may enter it any more then.
 _atexit.register(_end)
+
+
+def enable_logging(what="info"):
+    """Sends what the stack says to the loggers below ``logging.getLogger("et")``.
+
+    ``what`` is a level, of ``logging`` or by name, or levels of parts: ``"warn,et_runtime=debug"``.
+    It is the threshold for all of them; the logger ``et`` lets everything through if it has no level
+    of its own. What is said is handed over by a thread, a moment later.
+    """
+    import logging
+
+    if isinstance(what, int):
+        names = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"),
+                 (logging.DEBUG, "debug"))
+        what = next((name for level, name in names if what >= level), "trace")
+    _log(what)
+    logger = logging.getLogger("et")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(1)
 
 
 def from_dlpack(source, device, *, stream=None):

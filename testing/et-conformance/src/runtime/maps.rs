@@ -48,7 +48,7 @@ fn a_mapping_shows_a_part_and_writes_it_back<H: Hal>(rig: &Rig<H>) -> Result<(),
     same("after a flush", &bench.download::<u8>(&buffer)?, &expected)?;
     mapping.write(0, &[1u8])?;
     expected[part.start] = 1;
-    mapping.unmap(bench.patience).map_err(|(_, error)| error)?;
+    mapping.unmap(bench.patience)?;
     same("at the end", &bench.download::<u8>(&buffer)?, &expected)
 }
 
@@ -66,7 +66,7 @@ fn what_is_only_written_is_not_fetched<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
     check_eq!(copies(Access::Write)?.0, 0, "copies to be overwritten");
     let mut mapping = bench.stream().map(&buffer, Access::Write, bench.patience)?;
     mapping.write(0, &pattern(1 << 20))?;
-    mapping.unmap(bench.patience).map_err(|(_, error)| error)?;
+    mapping.unmap(bench.patience)?;
     same("what was written", &bench.download::<u8>(&buffer)?, &pattern(1 << 20))
 }
 
@@ -85,7 +85,7 @@ fn a_mapping_is_behind_what_its_stream_was_given<H: Hal>(rig: &Rig<H>) -> Result
         mapping.read(64 << 9, &mut seen)?;
         check_eq!(seen, [round.to_le_bytes()[0]; 64], "of the kernel in round {round}");
         mapping.write(0, &[0xa5u8; 16])?;
-        mapping.unmap(bench.patience).map_err(|(_, error)| error)?;
+        mapping.unmap(bench.patience)?;
         check_eq!(
             bench.download::<u8>(&buffer)?[..17],
             {
@@ -114,7 +114,7 @@ fn who_writes_is_alone_and_readers_are_not<H: Hal>(rig: &Rig<H>) -> Result<(), F
     drop(readers);
     let second = map(0, 2048, Access::Write)?;
     drop((second, writer));
-    map(0, 4096, Access::Update)?.unmap(bench.patience).map_err(|(_, error)| error)?;
+    map(0, 4096, Access::Update)?.unmap(bench.patience)?;
     bench.works()
 }
 

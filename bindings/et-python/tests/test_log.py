@@ -1,0 +1,59 @@
+"""What the stack says, in `logging`."""
+
+import logging
+import subprocess
+import sys
+import time
+
+import pytest
+
+import et
+from conftest import KERNELS, SIM
+
+
+def fail():
+    """A kernel traps."""
+    with et.open(SIM, shutdown_timeout=1.0) as device:
+        with pytest.raises(et.KernelError):
+            device.load(KERNELS / "trap_load.elf").launch(et.u64(0)).wait(60)
+
+
+def until(is_done):
+    deadline = time.monotonic() + 60
+    while not is_done():
+        assert time.monotonic() < deadline, "it never came"
+
+
+def test_messages_reach_the_loggers_of_their_parts(caplog):
+    et.enable_logging(logging.DEBUG)
+    try:
+        fail()
+        said = lambda: [it for it in caplog.records if "launch failed kernel=" in it.getMessage()]
+        until(said)
+        (record, *_) = said()
+        assert record.levelno == logging.DEBUG
+        assert record.name.startswith("et.runtime.")
+    finally:
+        et.enable_logging("off")
+    before = len(caplog.records)
+    fail()
+    # In the thread that hands over, behind all that was said.
+    with et.open(SIM) as device:
+        done = []
+        event = device.stream().record()
+        event.add_done_callback(lambda _: done.append(True))
+        until(lambda: done)
+    assert len(caplog.records) == before
+
+
+def test_what_is_no_level_is_refused():
+    with pytest.raises(et.ArgumentError, match="et_runtime=loud"):
+        et.enable_logging("et_runtime=loud")
+
+
+def test_the_environment_asks_for_lines_on_standard_error():
+    program = f"import et\nwith et.open({SIM!r}): pass\n"
+    for level, expected in (("et_runtime=info", True), ("off", False)):
+        ran = subprocess.run([sys.executable, "-c", program], env={"ET_LOG": level},
+                             capture_output=True, text=True, timeout=120, check=True)
+        assert ("info  et_runtime::" in ran.stderr) == expected, ran.stderr
