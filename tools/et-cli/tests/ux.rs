@@ -64,6 +64,7 @@ fn a_reader_that_has_enough_ends_every_command_quietly_and_a_full_disk_is_an_err
         &["trace", "--all"],
         &["graph", &graph, "--dot"],
         &["stat", "--watch", "--interval", "0.01"],
+        &["top", "--json", "--interval", "0.05"],
         &["run", &kernel("trace"), "--arg", "u64:1", "--arg", "u64:3"],
     ] {
         let out = et(args).stdout(closed_pipe()).stderr(Stdio::piped()).output().unwrap();

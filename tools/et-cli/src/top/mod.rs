@@ -18,7 +18,7 @@ use self::draw::View;
 use self::model::Model;
 use self::sample::{DeviceSource, Look, Source};
 use crate::manage::seconds;
-use crate::output::Format;
+use crate::output::{self, Format};
 
 /// How long a key may wait at most.
 const STEP: Duration = Duration::from_millis(50);
@@ -88,6 +88,9 @@ fn lines(
         let now = started.elapsed();
         model.add(now, look);
         println!("{}", model.document(now));
+        if output::has_ended() {
+            break;
+        }
         left = left.map(|left| left - 1);
         while left != Some(0) && !stop.load(Ordering::Relaxed) && Instant::now() < next {
             std::thread::park_timeout(next.saturating_duration_since(Instant::now()).min(STEP));
