@@ -208,13 +208,18 @@ pub enum Error {
         /// What was seen.
         why: Arc<str>,
     },
-    /// The command was aborted, with its stream.
-    #[error("aborted")]
-    Aborted,
+    /// The operation was aborted, or its stream.
+    #[error("{op} was aborted")]
+    Aborted {
+        /// The operation.
+        op: &'static str,
+    },
     /// A kernel was ended by the abort of another operation, because the device can abort only a
     /// whole queue. Spec: §10.1.
-    #[error("aborted together with operation {operation}, which shares its queue")]
+    #[error("{op} was aborted together with operation {operation}, which shares its queue")]
     AbortedWith {
+        /// The operation that was not meant.
+        op: &'static str,
         /// Number of the operation that was to be aborted; see [`Event::id`](crate::Event::id).
         operation: u64,
     },
@@ -396,7 +401,7 @@ impl Error {
             Self::Copy { .. }
             | Self::Launch(_)
             | Self::Refused { .. }
-            | Self::Aborted
+            | Self::Aborted { .. }
             | Self::AbortedWith { .. } => ErrorKind::Other,
         }
     }
@@ -521,8 +526,8 @@ mod tests {
                 ErrorKind::Protocol,
                 "power query",
             ),
-            (Error::Aborted, ErrorKind::Other, "aborted"),
-            (Error::AbortedWith { operation: 9 }, ErrorKind::Other, "operation 9"),
+            (Error::Aborted { op: "fill" }, ErrorKind::Other, "fill was aborted"),
+            (Error::AbortedWith { op: "fill", operation: 9 }, ErrorKind::Other, "operation 9"),
             (Error::Unsupported { op: "abort", why: "no queue" }, ErrorKind::Unsupported, "abort"),
             (Error::HasEnded { operation: 10 }, ErrorKind::Invalid, "operation 10"),
         ]

@@ -279,7 +279,7 @@ pub(crate) fn status_of(error: &et::Error) -> et_status {
         et::Error::Copy { .. } => ET_COPY_FAILED,
         et::Error::Launch(_) => ET_LAUNCH_FAILED,
         et::Error::Refused { .. } => ET_REFUSED,
-        et::Error::Aborted | et::Error::AbortedWith { .. } => ET_ABORTED,
+        et::Error::Aborted { .. } | et::Error::AbortedWith { .. } => ET_ABORTED,
         other => of_kind(other.kind()),
     }
 }

@@ -64,7 +64,7 @@ fn class(error: &et::Error) -> &'static str {
         E::Copy { .. } | E::Refused { .. } => "RefusedError",
         E::Launch(_) => "KernelError",
         E::ArgumentsMismatch { .. } => "ArgumentsMismatchError",
-        E::Aborted | E::AbortedWith { .. } => "AbortedError",
+        E::Aborted { .. } | E::AbortedWith { .. } => "AbortedError",
         E::Unsupported { .. } => "UnsupportedError",
         E::Memory(_)
         | E::OutOfRange { .. }

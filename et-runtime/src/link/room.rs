@@ -136,8 +136,8 @@ impl<H: Hal> Drop for Submission<'_, H> {
     fn drop(&mut self) {
         if self.is_open {
             // Its submitter has panicked.
-            let key = self.operation.key;
-            self.link.enter(|core, now| core.close(key, Err(Error::Aborted), now));
+            let (key, name) = (self.operation.key, self.operation.name);
+            self.link.enter(|core, now| core.close(key, Err(Error::Aborted { op: name }), now));
         }
     }
 }

@@ -62,7 +62,7 @@ impl<H: Hal> Stream<H> {
             let len = pieces.iter().map(|(_, len)| len).sum::<usize>();
             let Some(piece) = piece.get_mut(..len) else { return Err(Error::Closed) };
             chunk.read(hal, piece)?;
-            if sink(piece) { Ok(()) } else { Err(Error::Aborted) }
+            if sink(piece) { Ok(()) } else { Err(Error::Aborted { op: "read" }) }
         })
     }
 

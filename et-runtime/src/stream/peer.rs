@@ -150,7 +150,7 @@ impl<S: Hal, T: Hal> Relay<S, T> {
             return;
         }
         drop(state);
-        self.source.close(Err(Error::Aborted));
+        self.source.close(Err(Error::Aborted { op: NAME }));
         self.target.close(Err(error));
     }
 }

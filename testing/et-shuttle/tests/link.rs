@@ -44,8 +44,10 @@ struct Ledger {
 impl Ledger {
     /// An error is a loss or an abort, and there was one.
     fn judge(&self, error: &Error) {
-        let is_abort =
-            matches!(error, Error::Aborted | Error::AbortedWith { .. } | Error::HasEnded { .. });
+        let is_abort = matches!(
+            error,
+            Error::Aborted { .. } | Error::AbortedWith { .. } | Error::HasEnded { .. }
+        );
         let has_aborted = self.has_aborted.load(Ordering::SeqCst);
         let is_pulled = self.is_pulled.load(Ordering::SeqCst);
         assert!(is_abort && has_aborted || is_pulled, "{error:?}");

@@ -512,7 +512,7 @@ impl<H: Hal> Session<H> {
         let limit = self.patience.limit;
         if let Some(stop) = &mut self.stop {
             if stop.poll(access) {
-                self.end(&Error::Aborted, done);
+                self.end(&Error::Aborted { op: "graph" }, done);
             }
             return;
         }

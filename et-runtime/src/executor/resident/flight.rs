@@ -253,7 +253,7 @@ impl<H: Hal> Flight<H> {
         let Self { image, buffer, launch, trapped, is_given_up, .. } = self;
         let error = match launch.outcome() {
             Some(outcome) => outcome.err(),
-            None => Some(crate::Error::Aborted),
+            None => Some(crate::Error::Aborted { op: "graph" }),
         };
         Remaining::new(tools, (image, buffer), trapped, error, is_given_up)
     }

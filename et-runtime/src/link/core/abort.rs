@@ -80,8 +80,9 @@ impl<C: Load> Core<C> {
         let Some(op) = self.ops.get_mut(slot) else { return Ok(()) };
         op.is_aborted = true;
         let (id, stream) = (op.operation.key.id, op.stream);
+        let aborted = Error::Aborted { op: op.operation.name };
         if op.is_open || !op.pending.is_empty() {
-            self.fail(slot, Error::Aborted);
+            self.fail(slot, aborted.clone());
         }
         for queue in 0..self.queues.len() {
             let again = std::mem::take(&mut self.queues[queue].again);
@@ -90,7 +91,7 @@ impl<C: Load> Core<C> {
             self.queues[queue].again = others;
             for sent in own {
                 self.keep_barrier(&sent);
-                self.give_back(sent, Error::Aborted);
+                self.give_back(sent, aborted.clone());
             }
         }
         let mut outcome = Ok(());
@@ -218,8 +219,8 @@ impl<C: Load> Core<C> {
         let end = place.again.partition_point(|sent| sent.sequence < end);
         let overtaken: Vec<_> = place.again.drain(..end).collect();
         for sent in overtaken {
-            let slot = sent.op;
-            self.give_back(sent, Error::AbortedWith { operation });
+            let (slot, op) = (sent.op, self.sender_of(&sent));
+            self.give_back(sent, Error::AbortedWith { op, operation });
             if let Some(slot) = slot {
                 self.end_if_done(slot, now);
             }
@@ -249,6 +250,11 @@ impl<C: Load> Core<C> {
         }
     }
 
+    /// The name of a command's operation. Commands of the runtime itself have none.
+    fn sender_of(&self, sent: &Sent<C>) -> &'static str {
+        sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name)
+    }
+
     /// Decides about a command that the device has aborted. `Err` with the command and the reason
     /// if it has ended, `Ok` if it will be sent again.
     pub(super) fn aborted(
@@ -262,19 +268,20 @@ impl<C: Load> Core<C> {
             Abort::Asked(id) | Abort::Answered(id) => Some(id),
         };
         let is_meant = sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.is_aborted);
+        let op = self.sender_of(&sent);
         if is_meant {
             self.keep_barrier(&sent);
         }
         match target {
-            _ if sent.role == Role::Lost => Err((sent, Error::Aborted)),
+            _ if sent.role == Role::Lost => Err((sent, Error::Aborted { op })),
             // Another user has aborted the queue.
-            None => Err((sent, Error::Aborted)),
-            Some(_) if is_meant => Err((sent, Error::Aborted)),
+            None => Err((sent, Error::Aborted { op })),
+            Some(_) if is_meant => Err((sent, Error::Aborted { op })),
             Some(_) if is_repeatable => {
                 self.queues[queue].again.push(sent);
                 Ok(())
             }
-            Some(operation) => Err((sent, Error::AbortedWith { operation })),
+            Some(operation) => Err((sent, Error::AbortedWith { op, operation })),
         }
     }
 }

@@ -368,7 +368,7 @@ impl<C: Load> Core<C> {
             self.queues[queue].is_high_busy = false;
             self.abort_answered(queue, now);
         }
-        self.lose_launches(mark, &Error::Aborted, now);
+        self.lose_launches(mark, &Error::Aborted { op: "launch" }, now);
         std::mem::take(&mut self.contexts.lost)
     }
 

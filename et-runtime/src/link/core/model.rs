@@ -439,7 +439,7 @@ impl World {
             let load = Model { kind: Kind::Copy, op: 0, context: None };
             self.core.follow(op, queue, Command::new(load), self.now);
         } else {
-            self.core.release(op, Err(Error::Aborted), self.now);
+            self.core.release(op, Err(Error::Aborted { op: "held" }), self.now);
         }
     }
 
@@ -509,7 +509,7 @@ impl World {
                     error,
                     Error::Copy { .. }
                         | Error::AbortedWith { .. }
-                        | Error::Aborted
+                        | Error::Aborted { .. }
                         | Error::Closed
                         | Error::Lost { .. }
                 );

@@ -284,14 +284,22 @@ fn a_launch_that_waits_can_be_aborted<H: Hal>(rig: &Rig<H>) -> Result<(), Failur
     for (where_, event) in &waiting {
         bench.device.abort(event, bench.patience)?;
         let outcome = event.outcome();
-        check_matches!(outcome, Some(Err(Error::Aborted)), "a launch that waits {where_}");
+        check_matches!(
+            outcome,
+            Some(Err(Error::Aborted { op: "launch" })),
+            "a launch that waits {where_}"
+        );
         check_matches!(kernel.wait(MOMENT), Err(Error::Timeout { .. }), "the kernel before it");
     }
     let behind = stream(true).launch(&launch)?;
     bench.device.abort(&behind, bench.patience)?;
-    check_matches!(behind.outcome(), Some(Err(Error::Aborted)), "a launch behind the kernel");
+    check_matches!(
+        behind.outcome(),
+        Some(Err(Error::Aborted { op: "launch" })),
+        "a launch behind the kernel"
+    );
     let outcome = kernel.wait(bench.patience);
-    let Err(Error::AbortedWith { operation }) = outcome else {
+    let Err(Error::AbortedWith { op: "launch", operation }) = outcome else {
         return Err(Failure::new(format!("the kernel in the same queue gave {outcome:?}")));
     };
     check_eq!(operation, behind.id(), "the operation that was to be aborted");
