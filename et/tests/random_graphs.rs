@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use et::executor::{CpuPool, DeviceExecutor, ExecutorConfig, Outcome, Place, RunError, TaskState};
-use et::graph::{CoreSet, FunctionId, Graph, GraphBuilder, Resource, Task, TaskError, TaskId};
+use et::graph::{
+    Comparison, CoreSet, FunctionId, Graph, GraphBuilder, GraphError, HostData, Resource, Task,
+    TaskError, TaskId, Word,
+};
 
 mod common;
 
@@ -54,14 +57,102 @@ struct Step {
     key: u64,
     /// Fails, and leaves everything as it was.
     fails: bool,
+    condition: Option<Condition>,
 }
 
 impl Step {
     fn conflicts(&self, later: &Self) -> bool {
         let overlap = |a: &Range<u64>, b: &Range<u64>| a.start.max(b.start) < a.end.min(b.end);
+        let looked_at = |step: &Self| step.condition.as_ref().map_or(0..0, |c| c.word..c.word + 1);
         overlap(&self.write, &later.read)
             || overlap(&self.write, &later.write)
             || overlap(&self.read, &later.write)
+            || overlap(&self.write, &looked_at(later))
+            || overlap(&looked_at(self), &later.write)
+    }
+
+    fn is_to_run(&self, words: &[u64]) -> bool {
+        self.condition.as_ref().is_none_or(|condition| condition.holds(words))
+    }
+}
+
+/// A task runs only if this word of the array compares so with a value.
+#[derive(Clone, Debug)]
+struct Condition {
+    word: u64,
+    ty: &'static str,
+    comparison: Comparison,
+    value: u64,
+}
+
+impl Condition {
+    fn random(words: u64, random: &mut Random) -> Self {
+        use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+        let word = random.below(words);
+        let any = [Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual];
+        let pick = |random: &mut Random, of: u64| usize::try_from(random.below(of)).unwrap();
+        // What the word is at the start is among the values.
+        let value = if random.one_in(2) { Random(word).next() } else { random.next() };
+        let ty = ["u32", "i32", "u64", "i64"][pick(random, 4)];
+        Self { word, ty, comparison: any[pick(random, 6)], value }
+    }
+
+    /// Where it is in its word of 64 bits.
+    fn offset(&self) -> u64 {
+        if self.ty.ends_with("32") { self.value % 2 * 4 } else { 0 }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is compared")]
+    fn holds(&self, words: &[u64]) -> bool {
+        let value = self.value;
+        let word = words[usize::try_from(self.word).unwrap()] >> (8 * self.offset());
+        let order = match self.ty {
+            "u32" => (word as u32).cmp(&(value as u32)),
+            "i32" => (word as u32).cast_signed().cmp(&(value as u32).cast_signed()),
+            "u64" => word.cmp(&value),
+            _ => word.cast_signed().cmp(&value.cast_signed()),
+        };
+        match self.comparison {
+            Comparison::Equal => order.is_eq(),
+            Comparison::NotEqual => order.is_ne(),
+            Comparison::Less => order.is_lt(),
+            Comparison::LessOrEqual => order.is_le(),
+            Comparison::Greater => order.is_gt(),
+            Comparison::GreaterOrEqual => order.is_ge(),
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is compared")]
+    fn add_to(&self, task: Task, memory: &Memory<'_>) -> Task {
+        let Self { comparison, value, .. } = *self;
+        match self.ty {
+            "u32" => task.only_if(&memory.word(self).unwrap(), comparison, value as u32),
+            "i32" => {
+                let value = (value as u32).cast_signed();
+                task.only_if(&memory.word(self).unwrap(), comparison, value)
+            }
+            "u64" => task.only_if(&memory.word(self).unwrap(), comparison, value),
+            _ => task.only_if(&memory.word(self).unwrap(), comparison, value.cast_signed()),
+        }
+    }
+}
+
+/// Where the words of a program are that its conditions look at.
+enum Memory<'a> {
+    Host(&'a [HostData]),
+    Device(&'a et::DeviceBuffer),
+}
+
+impl Memory<'_> {
+    fn word<T: et::graph::WordType>(&self, of: &Condition) -> Result<Word<T>, GraphError> {
+        let offset = of.offset();
+        match self {
+            Self::Host(words) => {
+                let word = usize::try_from(of.word).unwrap();
+                Word::on_host(&words[word], usize::try_from(offset).unwrap())
+            }
+            Self::Device(array) => Word::on_device(*array, 8 * of.word + offset),
+        }
     }
 }
 
@@ -74,9 +165,9 @@ struct Program {
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} words", self.words)?;
-        for (index, Step { read, write, key, fails }) in self.tasks.iter().enumerate() {
+        for (index, Step { read, write, key, fails, condition }) in self.tasks.iter().enumerate() {
             let fails = if *fails { ", fails" } else { "" };
-            write!(f, "\n  {index}: {read:?} -> {write:?}, key {key:#x}{fails}")?;
+            write!(f, "\n  {index}: {read:?} -> {write:?}, key {key:#x}{fails}, {condition:?}")?;
         }
         Ok(())
     }
@@ -87,12 +178,14 @@ impl Program {
         // From programs that are nearly a chain to such whose tasks hardly touch.
         let most = 1 + random.below(words.min(16));
         let failing = if random.one_in(4) { 8 } else { u64::MAX };
+        let conditional = if random.one_in(2) { 3 } else { u64::MAX };
         let tasks = (0..random.below(MOST_TASKS + 1))
             .map(|_| Step {
                 read: random.range(words, most),
                 write: random.range(words, most),
                 key: random.next(),
                 fails: random.one_in(failing),
+                condition: random.one_in(conditional).then(|| Condition::random(words, random)),
             })
             .collect();
         Self { words, tasks }
@@ -103,14 +196,18 @@ impl Program {
         (0..self.words).map(|word| Random(word).next()).collect()
     }
 
-    /// Runs those tasks in program order that are complete in the end.
+    /// Runs those tasks in program order that are complete in the end, and checks that others have
+    /// the conditions that they must have had.
     fn replay(&self, words: &mut [u64], ends: &[TaskState]) {
-        let complete = ends.iter().map(|end| *end == TaskState::Complete);
-        for (step, _) in self.tasks.iter().zip(complete).filter(|(_, is_complete)| *is_complete) {
-            let at = |word: u64| usize::try_from(word).unwrap();
-            let hash = step.read.clone().fold(HASH_START, |hash, word| mix(hash, words[at(word)]));
-            for word in step.write.clone() {
-                words[at(word)] = changed(words[at(word)], hash, step.key, word);
+        for (index, (step, end)) in self.tasks.iter().zip(ends).enumerate() {
+            let expected = match end {
+                TaskState::Complete | TaskState::Failed => true,
+                TaskState::Skipped => false,
+                _ => continue,
+            };
+            assert_eq!(step.is_to_run(words), expected, "task {index} is {end}");
+            if *end == TaskState::Complete {
+                step.run(words);
             }
         }
     }
@@ -119,21 +216,31 @@ impl Program {
     fn is_lost(&self, task: usize, ends: &[TaskState]) -> bool {
         let before = self.tasks[..task].iter().zip(ends);
         before
-            .filter(|(_, end)| **end != TaskState::Complete)
+            .filter(|(_, end)| !end.is_success())
             .any(|(before, _)| before.conflicts(&self.tasks[task]))
     }
 
-    /// What becomes of each task if no one cancels any.
-    fn ends(&self) -> Vec<TaskState> {
+    /// Runs the tasks one after the other, and says what becomes of each.
+    fn run(&self, words: &mut [u64]) -> Vec<TaskState> {
         let mut ends = Vec::new();
         for (task, step) in self.tasks.iter().enumerate() {
-            ends.push(match (self.is_lost(task, &ends), step.fails) {
-                (true, _) => TaskState::DependencyFailed,
-                (false, true) => TaskState::Failed,
-                (false, false) => TaskState::Complete,
+            ends.push(match () {
+                () if self.is_lost(task, &ends) => TaskState::DependencyFailed,
+                () if !step.is_to_run(words) => TaskState::Skipped,
+                () if step.fails => TaskState::Failed,
+                () => {
+                    step.run(words);
+                    TaskState::Complete
+                }
             });
         }
         ends
+    }
+
+    /// What becomes of the tasks of the first run, and of the words.
+    fn first_run(&self) -> (Vec<TaskState>, Vec<u64>) {
+        let mut words = self.start();
+        (self.run(&mut words), words)
     }
 
     /// Checks what does not depend on what was cancelled when: nothing has run behind something
@@ -144,6 +251,7 @@ impl Program {
                 TaskState::Complete => !self.is_lost(task, ends) && !step.fails,
                 TaskState::Failed => !self.is_lost(task, ends) && step.fails,
                 TaskState::DependencyFailed => self.is_lost(task, ends),
+                TaskState::Skipped => !self.is_lost(task, ends) && step.condition.is_some(),
                 end => end == TaskState::Cancelled,
             };
             assert!(is_right, "task {task} is {:?}", ends[task]);
@@ -151,12 +259,14 @@ impl Program {
     }
 }
 
-/// The words after the tasks have run one after the other, without those that fail and those behind
-/// them.
-fn oracle(program: &Program) -> Vec<u64> {
-    let mut words = program.start();
-    program.replay(&mut words, &program.ends());
-    words
+impl Step {
+    fn run(&self, words: &mut [u64]) {
+        let at = |word: u64| usize::try_from(word).unwrap();
+        let hash = self.read.clone().fold(HASH_START, |hash, word| mix(hash, words[at(word)]));
+        for word in self.write.clone() {
+            words[at(word)] = changed(words[at(word)], hash, self.key, word);
+        }
+    }
 }
 
 // The function of testing/kernels/src/task_rmw.c.
@@ -174,12 +284,16 @@ fn changed(word: u64, hash: u64, key: u64, index: u64) -> u64 {
 struct Shared {
     words: Arc<[AtomicU64]>,
     resource: Resource,
+    /// Each word once more, for conditions.
+    copies: Arc<[HostData]>,
 }
 
 impl Shared {
     fn new(program: &Program) -> Self {
         let words = program.start().into_iter().map(AtomicU64::new).collect();
-        Self { words, resource: Resource::new(program.words) }
+        let copy = |word: u64| HostData::new(word.to_le_bytes().to_vec());
+        let copies = program.start().into_iter().map(copy).collect();
+        Self { words, resource: Resource::new(program.words), copies }
     }
 
     fn words(&self) -> Vec<u64> {
@@ -190,7 +304,7 @@ impl Shared {
 /// Makes a program a graph of host functions; some tasks may run on one of `workers` only.
 fn build(program: &Program, shared: &Shared, workers: u64, random: &mut Random) -> Graph {
     let mut builder = GraphBuilder::new();
-    let words = Arc::clone(&shared.words);
+    let (words, copies) = (Arc::clone(&shared.words), Arc::clone(&shared.copies));
     let change = builder.function(move |task| {
         let &[first, count, key, read_first, read_count] = task.args() else {
             return Err(TaskError::from("five words"));
@@ -204,13 +318,16 @@ fn build(program: &Program, shared: &Shared, workers: u64, random: &mut Random) 
         }
         for word in first..first + count {
             let old = at(word).load(Ordering::Relaxed);
-            at(word).store(changed(old, hash, key, word), Ordering::Relaxed);
+            let new = changed(old, hash, key, word);
+            at(word).store(new, Ordering::Relaxed);
+            let copy = &copies[usize::try_from(word).unwrap()];
+            copy.with_mut(|bytes| bytes.copy_from_slice(&new.to_le_bytes()));
         }
         Ok(())
     });
     let fail = builder.function(|_| Err(TaskError::from("no luck")));
     for step in &program.tasks {
-        let Step { read, write, key, fails } = step;
+        let Step { read, write, key, fails, condition } = step;
         let mut task = Task::new(if *fails { fail } else { change });
         for word in [write.start, write.end - write.start, *key] {
             task = task.u64(word);
@@ -223,6 +340,12 @@ fn build(program: &Program, shared: &Shared, workers: u64, random: &mut Random) 
         let middle = read.start + random.below(read.end - read.start + 1);
         task = task.reads(shared.resource.range(read.start..middle));
         task = task.reads(shared.resource.range(middle..read.end));
+        for word in write.clone() {
+            task = task.writes(&shared.copies[usize::try_from(word).unwrap()]);
+        }
+        if let Some(condition) = condition {
+            task = condition.add_to(task, &Memory::Host(&shared.copies));
+        }
         if random.one_in(16) {
             let worker = u32::try_from(random.below(workers)).unwrap();
             task = task.cores(CoreSet::of([worker]));
@@ -247,6 +370,7 @@ fn run_on_cpu(pool: &CpuPool, graphs: &[&Graph]) -> Vec<Vec<TaskState>> {
             let ends = ends(&outcome);
             let failed = ends.contains(&TaskState::Failed);
             assert_eq!(matches!(outcome.check(), Err(RunError::TaskFailed { .. })), failed);
+            assert_eq!(outcome.is_success(), !failed);
             for (task, end) in ends.iter().enumerate() {
                 let task = TaskId::from_index(u32::try_from(task).unwrap());
                 let root = outcome.root_cause(task).map(|root| outcome.state(root));
@@ -267,11 +391,9 @@ fn check_uncancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, rand
     match kind {
         0 => {
             let times = 2 + random.below(3);
-            let ends = run_on_cpu(pool, &vec![&graph; usize::try_from(times).unwrap()]);
-            assert!(ends.iter().all(|ends| *ends == first.ends()));
-            let mut words = oracle(first);
-            for _ in 1..times {
-                first.replay(&mut words, &first.ends());
+            let mut words = first.start();
+            for ends in run_on_cpu(pool, &vec![&graph; usize::try_from(times).unwrap()]) {
+                assert_eq!(ends, first.run(&mut words));
             }
             assert_eq!(shared.words(), words, "{times} times");
         }
@@ -279,21 +401,23 @@ fn check_uncancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, rand
             let beside = Shared::new(second);
             let other = build(second, &beside, workers, random);
             let ends = run_on_cpu(pool, &[&graph, &other]);
-            assert_eq!(ends, [first.ends(), second.ends()]);
-            assert_eq!(shared.words(), oracle(first), "beside another one");
-            assert_eq!(beside.words(), oracle(second), "beside another one");
+            for (ends, program, shared) in [(&ends[0], first, &shared), (&ends[1], second, &beside)]
+            {
+                let found = (ends.clone(), shared.words());
+                assert_eq!(found, program.first_run(), "beside another one");
+            }
         }
         2 => {
             let other = build(second, &shared, workers, random);
             let ends = run_on_cpu(pool, &[&graph, &other]);
-            assert_eq!(ends, [first.ends(), second.ends()]);
-            let mut words = oracle(first);
-            second.replay(&mut words, &second.ends());
+            let mut words = first.start();
+            assert_eq!(ends, [first.run(&mut words), second.run(&mut words)]);
             assert_eq!(shared.words(), words, "the second behind the first");
         }
         _ => {
-            assert_eq!(run_on_cpu(pool, &[&graph]), [first.ends()]);
-            assert_eq!(shared.words(), oracle(first));
+            let (ends, words) = first.first_run();
+            assert_eq!(run_on_cpu(pool, &[&graph]), [ends]);
+            assert_eq!(shared.words(), words);
         }
     }
 }
@@ -386,7 +510,9 @@ struct Board {
 
 impl Board {
     fn new(place: Place) -> Self {
-        let device = common::open("shires=1,dram=1GiB,cpu-access=yes");
+        // Elsewhere the words of conditions are copied.
+        let access = if place == Place::Cores { ",cpu-access=yes" } else { "" };
+        let device = common::open(&format!("shires=1,dram=1GiB{access}"));
         let config = ExecutorConfig::new().place(place).cores(6);
         let executor = device.executor(&config).unwrap();
         let (change, fail) =
@@ -398,9 +524,13 @@ impl Board {
     fn build(&self, program: &Program, array: &et::DeviceBuffer) -> Graph {
         let mut builder = GraphBuilder::new();
         let functions: [FunctionId; 2] = [builder.kernel(&self.change), builder.kernel(&self.fail)];
-        for Step { read, write, key, fails } in &program.tasks {
+        for Step { read, write, key, fails, condition } in &program.tasks {
             let slice = |range: &Range<u64>| array.slice(range.start * 8..range.end * 8).unwrap();
             let task = Task::new(functions[usize::from(*fails)]);
+            let task = match condition {
+                Some(condition) => condition.add_to(task, &Memory::Device(array)),
+                None => task,
+            };
             let task = if *fails {
                 task.i64(-1)
             } else {
@@ -422,10 +552,11 @@ impl Board {
         stream.copy_to_device(&program.start(), &array).unwrap().wait(common::LONG).unwrap();
         let run = self.executor.launch(&self.build(program, &array)).unwrap();
         let outcome = run.wait(common::LONG).unwrap();
-        assert_eq!(ends(&outcome), program.ends());
+        let (expected, after) = program.first_run();
+        assert_eq!(ends(&outcome), expected);
         let mut words = program.start();
         stream.read(&array, &mut words, common::LONG).unwrap();
-        assert_eq!(words, oracle(program));
+        assert_eq!(words, after);
     }
 }
 

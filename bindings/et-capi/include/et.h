@@ -116,6 +116,8 @@ typedef enum et_task_state {
     ET_TASK_CANCELLED = 7,
     // A task it waits for failed or was cancelled. Final.
     ET_TASK_NOT_RUN = 8,
+    // Its condition was false: it did not run, and those behind it go on. Final.
+    ET_TASK_SKIPPED = 9,
 } et_task_state;
 
 // How a task uses memory.
@@ -155,6 +157,22 @@ typedef enum et_asset {
     // Type of the memory.
     ET_ASSET_MEMORY_TYPE = 12,
 } et_asset;
+
+// How a word is compared with a value.
+typedef enum et_comparison {
+    // `==`
+    ET_EQUAL = 1,
+    // `!=`
+    ET_NOT_EQUAL = 2,
+    // `<`
+    ET_LESS = 3,
+    // `<=`
+    ET_LESS_OR_EQUAL = 4,
+    // `>`
+    ET_GREATER = 5,
+    // `>=`
+    ET_GREATER_OR_EQUAL = 6,
+} et_comparison;
 
 // What is watched for errors.
 typedef enum et_error_source {
@@ -343,6 +361,18 @@ typedef enum et_unit {
     // One that this version does not know.
     ET_OTHER_UNIT = 7,
 } et_unit;
+
+// Type of a word of memory.
+typedef enum et_word {
+    // `uint32_t`
+    ET_WORD_U32 = 1,
+    // `uint64_t`
+    ET_WORD_U64 = 2,
+    // `int32_t`
+    ET_WORD_I32 = 3,
+    // `int64_t`
+    ET_WORD_I64 = 4,
+} et_word;
 
 // An open device.
 typedef struct et_device {
@@ -1232,6 +1262,16 @@ enum et_status et_task_name(struct et_task task, const char *name);
 
 // Runs the kernel on these shires only, where tasks become launches.
 enum et_status et_task_shires(struct et_task task, uint64_t mask);
+
+// Runs the task only if the word at `offset`, an `et_word` aligned to its length, compares so, an
+// `et_comparison`, with `value` when everything before the task has ended. If not, the task is
+// skipped: those behind it go on. A value with a sign is one that was converted to `uint64_t`.
+enum et_status et_task_only_if(struct et_task task,
+                               struct et_mem mem,
+                               uint64_t offset,
+                               uint32_t word,
+                               uint32_t comparison,
+                               uint64_t value);
 
 // Adds a task and frees its description, which stays if that fails. Gives the index of the task,
 // which may be null; tasks are in program order, and wait for earlier ones with whose use of

@@ -113,6 +113,8 @@ pub enum et_task_state {
     ET_TASK_CANCELLED = 7,
     /// A task it waits for failed or was cancelled. Final.
     ET_TASK_NOT_RUN = 8,
+    /// Its condition was false: it did not run, and those behind it go on. Final.
+    ET_TASK_SKIPPED = 9,
 }
 
 /// Makes an executor. `options` may be null.
@@ -242,6 +244,7 @@ pub extern "C" fn et_run_task_state(
             TaskState::Failed => et_task_state::ET_TASK_FAILED_ITSELF,
             TaskState::Cancelled => et_task_state::ET_TASK_CANCELLED,
             TaskState::DependencyFailed => et_task_state::ET_TASK_NOT_RUN,
+            TaskState::Skipped => et_task_state::ET_TASK_SKIPPED,
         });
         Ok(())
     })

@@ -8,7 +8,9 @@ use std::mem::MaybeUninit;
 use std::ptr::null;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use et::graph::{FunctionId, Graph, GraphBuilder, Task, TaskContext, TaskError, TaskId};
+use et::graph::{
+    Comparison, FunctionId, Graph, GraphBuilder, Task, TaskContext, TaskError, TaskId, Word,
+};
 
 use crate::call::{Inside, guard, inside};
 use crate::host_data::et_host_data;
@@ -344,6 +346,94 @@ pub unsafe extern "C" fn et_task_name(task: et_task, name: *const c_char) -> et_
 #[unsafe(no_mangle)]
 pub extern "C" fn et_task_shires(task: et_task, mask: u64) -> et_status {
     guard(|| change(task, |task| Ok(task.shires(mask))))
+}
+
+/// Type of a word of memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_word {
+    /// `uint32_t`
+    ET_WORD_U32 = 1,
+    /// `uint64_t`
+    ET_WORD_U64 = 2,
+    /// `int32_t`
+    ET_WORD_I32 = 3,
+    /// `int64_t`
+    ET_WORD_I64 = 4,
+}
+
+/// How a word is compared with a value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_comparison {
+    /// `==`
+    ET_EQUAL = 1,
+    /// `!=`
+    ET_NOT_EQUAL = 2,
+    /// `<`
+    ET_LESS = 3,
+    /// `<=`
+    ET_LESS_OR_EQUAL = 4,
+    /// `>`
+    ET_GREATER = 5,
+    /// `>=`
+    ET_GREATER_OR_EQUAL = 6,
+}
+
+fn comparison(number: u32) -> Result<Comparison, Failure> {
+    Ok(match number {
+        1 => Comparison::Equal,
+        2 => Comparison::NotEqual,
+        3 => Comparison::Less,
+        4 => Comparison::LessOrEqual,
+        5 => Comparison::Greater,
+        6 => Comparison::GreaterOrEqual,
+        _ => {
+            let text = format!("there is no comparison {number}");
+            return Err(Failure::new(et_status::ET_INVALID, text));
+        }
+    })
+}
+
+/// Runs the task only if the word at `offset`, an `et_word` aligned to its length, compares so, an
+/// `et_comparison`, with `value` when everything before the task has ended. If not, the task is
+/// skipped: those behind it go on. A value with a sign is one that was converted to `uint64_t`.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_task_only_if(
+    task: et_task,
+    mem: et_mem,
+    offset: u64,
+    word: u32,
+    comparison: u32,
+    value: u64,
+) -> et_status {
+    guard(|| {
+        let comparison = self::comparison(comparison)?;
+        let out_of_range = |_| {
+            let text = format!("{value:#x} is no value of such a word");
+            Failure::new(et_status::ET_INVALID, text)
+        };
+        let bytes = if word == 1 || word == 3 { 4 } else { 8 };
+        let slice = memory::slice(mem, offset, bytes)?;
+        change(task, |task| {
+            Ok(match word {
+                1 => {
+                    let value = u32::try_from(value).map_err(out_of_range)?;
+                    task.only_if(&Word::on_device(slice, 0)?, comparison, value)
+                }
+                2 => task.only_if(&Word::on_device(slice, 0)?, comparison, value),
+                3 => {
+                    let value = i32::try_from(value.cast_signed()).map_err(out_of_range)?;
+                    task.only_if(&Word::on_device(slice, 0)?, comparison, value)
+                }
+                4 => task.only_if(&Word::on_device(slice, 0)?, comparison, value.cast_signed()),
+                _ => {
+                    let text = format!("there is no type of word {word}");
+                    return Err(Failure::new(et_status::ET_INVALID, text));
+                }
+            })
+        })
+    })
 }
 
 /// Adds a task and frees its description, which stays if that fails. Gives the index of the task,

@@ -352,6 +352,55 @@ unsafe extern "C" fn fails(_: *mut c_void, task: u32, _: *const u64, _: usize) -
 }
 
 #[test]
+fn conditions_of_tasks() {
+    let (word, equal, not_equal) = (et_word::ET_WORD_I32 as u32, 1, 2);
+    let device = open(SMALL);
+    let builder = made(|out| et_graph_builder_create(out));
+    // It would fail if it ran.
+    let function = made(|out| et_graph_function(builder, Some(fails), null_mut(), out));
+    let task = made(|out| et_task_create(builder, function, out));
+    let flags = mem(device, 64);
+    for (status, offset, word, comparison, value) in [
+        (ET_OUT_OF_BOUNDS, 61, word, equal, 0),
+        (ET_INVALID, 2, word, equal, 0),
+        (ET_INVALID, 0, 5, equal, 0),
+        (ET_INVALID, 0, word, 0, 0),
+        (ET_INVALID, 0, word, 7, 0),
+        (ET_INVALID, 0, word, equal, 1 << 31),
+        (ET_INVALID, 0, et_word::ET_WORD_U32 as u32, equal, u64::MAX),
+    ] {
+        let refused = et_task_only_if(task, flags, offset, word, comparison, value);
+        assert_eq!(refused, status, "{offset} {word} {comparison} {value}: {}", last_error());
+    }
+    let bad = et_mem { id: 0 };
+    assert_eq!(et_task_only_if(task, bad, 0, word, equal, 0), ET_BAD_HANDLE);
+    let minus_one = (-1_i64).cast_unsigned();
+    ok(et_task_only_if(task, flags, 4, word, not_equal, minus_one));
+    let queue = stream(device);
+    let fill = |byte| {
+        ok(et_fill(queue, flags, 0, 64, byte, None));
+        ok(et_stream_synchronize(queue, LONG));
+    };
+    // -1 in all words.
+    fill(0xff);
+    let task = made(|out| et_graph_add(builder, task, out));
+    let graph = made(|out| et_graph_build(builder, out));
+    // SAFETY: no options.
+    let executor = made(|out| unsafe { et_executor_create(device, null(), out) });
+    // SAFETY: no options.
+    let run = made(|out| unsafe { et_graph_launch(executor, graph, null(), out) });
+    ok(et_run_wait(run, LONG));
+    let state = made(|out| et_run_task_state(run, task, out));
+    assert_eq!(state, et_task_state::ET_TASK_SKIPPED);
+    fill(0);
+    // SAFETY: no options.
+    let run = made(|out| unsafe { et_graph_launch(executor, graph, null(), out) });
+    assert_eq!(et_run_wait(run, LONG), ET_TASK_FAILED);
+    ok(et_executor_free(executor));
+    ok(et_graph_free(graph));
+}
+
+#[test]
 fn graphs_and_runs() {
     let device = open(SMALL);
     let builder = made(|out| et_graph_builder_create(out));

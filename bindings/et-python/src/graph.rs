@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use et::graph::{Access, GraphBuilder, Task, TaskError, TaskId};
+use et::graph::{Access, Comparison, GraphBuilder, Task, TaskError, TaskId, Word};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::args::Packed;
 use crate::card::Card;
+use crate::dtype::{DType, Kind};
 use crate::error::{self, Raise};
 use crate::executor::{Executor, Run};
 use crate::host_data::HostData;
@@ -63,6 +64,50 @@ fn declare(task: Task, buffers: &[PyRef<'_, Buffer>], access: Access) -> PyResul
     })
 }
 
+/// A buffer of one element, an operator and a value.
+type Condition<'py> = (PyRef<'py, Buffer>, String, Bound<'py, PyAny>);
+
+fn only_if(task: Task, condition: Option<&Condition<'_>>) -> PyResult<Task> {
+    let Some((buffer, operator, value)) = condition else { return Ok(task) };
+    let wrong = |what: String| error::raise("ArgumentError", what);
+    let Some(comparison) = Comparison::named(operator) else {
+        return Err(wrong(format!("{operator:?} is no comparison")));
+    };
+    let slice = buffer.slice()?;
+    let ty = buffer.dtype_or_bytes();
+    if slice.len_bytes() != ty.size as u64 {
+        return Err(wrong("a condition looks at one element".into()));
+    }
+    Ok(match ty {
+        DType { kind: Kind::Uint, size: 4 } => task.only_if(
+            &Word::on_device(slice, 0).map_err(Raise::raise)?,
+            comparison,
+            value.extract::<u32>()?,
+        ),
+        DType { kind: Kind::Uint, size: 8 } => task.only_if(
+            &Word::on_device(slice, 0).map_err(Raise::raise)?,
+            comparison,
+            value.extract::<u64>()?,
+        ),
+        DType { kind: Kind::Int, size: 4 } => task.only_if(
+            &Word::on_device(slice, 0).map_err(Raise::raise)?,
+            comparison,
+            value.extract::<i32>()?,
+        ),
+        DType { kind: Kind::Int, size: 8 } => task.only_if(
+            &Word::on_device(slice, 0).map_err(Raise::raise)?,
+            comparison,
+            value.extract::<i64>()?,
+        ),
+        other => {
+            let name = other.name();
+            return Err(wrong(format!(
+                "a condition looks at int32, uint32, int64 or uint64, not {name}"
+            )));
+        }
+    })
+}
+
 fn number(index: usize) -> PyResult<TaskId> {
     let index = u32::try_from(index);
     index.map(TaskId::from_index).map_err(|_| error::raise("GraphError", "no such task"))
@@ -112,9 +157,13 @@ impl Graph {
     /// Adds a task that runs a kernel, and returns its number. The kernel's signature says which
     /// arguments it reads and writes; without one it is taken to do both with all. `shires` is as
     /// for `Kernel.launch`, where tasks become launches.
+    ///
+    /// `only_if=(flag, "!=", 0)` has the task run only if the one element of `flag`, a 32-bit or
+    /// 64-bit integer, compares so when all before the task has ended. If not, it is skipped, and
+    /// those behind it go on.
     #[pyo3(
-        signature = (kernel, *args, name = None, after = vec![], shires = None),
-        text_signature = "($self, kernel, *args, name=None, after=(), shires=None)"
+        signature = (kernel, *args, name = None, after = vec![], shires = None, only_if = None),
+        text_signature = "($self, kernel, *args, name=None, after=(), shires=None, only_if=None)"
     )]
     fn add(
         &self,
@@ -123,6 +172,7 @@ impl Graph {
         name: Option<String>,
         after: Vec<usize>,
         shires: Option<&Bound<'_, PyAny>>,
+        only_if: Option<Condition<'_>>,
     ) -> PyResult<usize> {
         let own = kernel.get();
         let Packed { args, memory } = own.pack(args)?;
@@ -151,19 +201,22 @@ impl Graph {
         if let Some(mask) = mask {
             task = task.shires(mask);
         }
+        let task = self::only_if(task, only_if.as_ref())?;
         let id = state.builder()?.add(Self::finish(task, name, after)?).map_err(Raise::raise)?;
         Ok(id.index())
     }
 
     /// Adds a task that calls a function without arguments on a thread of the host, and returns its
-    /// number. `reads`, `writes` and `updates` are buffers that order it.
+    /// number. `reads`, `writes` and `updates` are buffers that order it; `only_if` is as for `add`.
     #[pyo3(
         signature = (
             function, *, reads = vec![], writes = vec![], updates = vec![], name = None,
-            after = vec![]
+            after = vec![], only_if = None
         ),
-        text_signature = "($self, function, *, reads=(), writes=(), updates=(), name=None, after=())"
+        text_signature = "($self, function, *, reads=(), writes=(), updates=(), name=None, after=(), \
+                          only_if=None)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn host(
         &self,
         function: Py<PyAny>,
@@ -172,6 +225,7 @@ impl Graph {
         updates: Vec<PyRef<'_, Buffer>>,
         name: Option<String>,
         after: Vec<usize>,
+        only_if: Option<Condition<'_>>,
     ) -> PyResult<usize> {
         let raised = Arc::clone(&self.raised);
         let call = move |context: &et::graph::TaskContext<'_>| {
@@ -187,13 +241,15 @@ impl Graph {
             called.unwrap_or_else(|| Err(TaskError::from("the interpreter has ended")))
         };
         let mut state = self.lock()?;
-        for buffer in reads.iter().chain(&writes).chain(&updates) {
+        let tested = only_if.as_ref().map(|(buffer, ..)| buffer);
+        for buffer in reads.iter().chain(&writes).chain(&updates).chain(tested) {
             state.note(&buffer.card);
         }
         let function = state.builder()?.function(call);
         let task = declare(Task::new(function), &reads, Access::Read)?;
         let task = declare(task, &writes, Access::Write)?;
         let task = declare(task, &updates, Access::Update)?;
+        let task = self::only_if(task, only_if.as_ref())?;
         let id = state.builder()?.add(Self::finish(task, name, after)?).map_err(Raise::raise)?;
         Ok(id.index())
     }

@@ -85,7 +85,7 @@ impl Buffer {
         self.dtype
     }
 
-    fn dtype_or_bytes(&self) -> DType {
+    pub(crate) fn dtype_or_bytes(&self) -> DType {
         self.dtype.unwrap_or(DType::U8)
     }
 

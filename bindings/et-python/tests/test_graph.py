@@ -58,6 +58,26 @@ def test_places(device, add, place):
         device.executor("nowhere")
 
 
+@pytest.mark.parametrize("place", ["resident", "streams"])
+def test_conditions_decide_what_runs(device, add, place):
+    a, s = device.array(np.ones(64, "f4")), device.array(np.zeros(64, "f4"))
+    flags = device.array(np.array([-1, 0], "i4"))
+    with device.executor(place, cores=4, workers=1) as executor:
+        graph = et.Graph()
+        graph.add(add, a, a, s, 64, only_if=(flags[0:1], ">=", 0))
+        graph.add(add, a, s, s, 64, only_if=(flags[0:1], "<", 0))
+        graph.launch(executor).wait(20)
+    assert (s.to_numpy() == 1).all(), "the first was skipped, the second ran"
+    graph, ran = et.Graph(), []
+    graph.host(lambda: ran.append(1), only_if=(flags[1:2], "!=", 0))
+    graph.host(lambda: ran.append(2), only_if=(flags[1:2], "==", 0))
+    graph.run(timeout=20)
+    assert ran == [2]
+    for wrong in [(flags, "==", 0), (a[0:1], "==", 0), (flags[0:1], "=", 0)]:
+        with pytest.raises(et.ArgumentError):
+            et.Graph().add(add, a, a, s, 64, only_if=wrong)
+
+
 @settings(max_examples=25, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12))

@@ -61,6 +61,11 @@ impl<H: Hal> Access<H> {
         self.link.available_shires()
     }
 
+    /// Where copies may begin and end.
+    pub(super) fn copy_align(&self) -> u64 {
+        self.link.layout.dma.align_bytes
+    }
+
     /// Why nothing can be sent to the device, if so.
     pub(super) fn refusal(&self) -> Option<Error> {
         self.link.refusal()

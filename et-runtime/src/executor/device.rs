@@ -10,13 +10,15 @@ use super::access::Access;
 use super::config::{ExecutorConfig, Place, Why};
 use super::cores::{self, Cores, Crew};
 use super::driver::{Check, Limits};
+use super::engine::Beside;
 use super::harts::{Holder, tenants};
 use super::host::Desk;
 use super::ids::count;
-use super::pool::{Owner, PoolConfig};
+use super::pool::{Others, Owner, PoolConfig};
 use super::resident::{self, Resident};
 use super::run::Route;
 use super::streams::Streams;
+use super::words::DeviceWords;
 use super::{Run, RunError, RunOptions};
 use crate::graph::{Graph, TaskId, Work};
 use crate::memory::DeviceMemory;
@@ -115,7 +117,9 @@ impl<H: Hal> DeviceExecutor<H> {
                     places.push(Box::new(Cores::new(&access, desk, team, window, cores, patience)));
                 }
             }
-            (places, Some(Box::new(check) as Box<dyn Check>))
+            let words = DeviceWords::new(&access, desk);
+            let beside = Beside { places, words: Some(Box::new(words)) };
+            Others { beside, check: Some(Box::new(check)) }
         };
         let owner = Owner::new(&pool_config, limits, places)
             .map_err(|error| RunError::Unsupported { place: "cpu", why: error.to_string() })?;
@@ -237,11 +241,11 @@ impl<H: Hal> Check for Checker<H> {
         }
         let place = place_of(graph, self.place, self.has_cores, &self.memory)?;
         // Copies alone need no harts.
-        let (kernels, copies) = match place {
-            Place::Resident if view.has_kernels() => (RESIDENT, RESIDENT),
-            Place::Cores => (CORES, COPIES),
-            _ => (LAUNCHES, COPIES),
-        };
-        Ok(Route::new(kernels, copies, place.name()))
+        let name = place.name();
+        Ok(match place {
+            Place::Resident if view.has_kernels() => Route::whole(RESIDENT, name),
+            Place::Cores => Route::new(CORES, COPIES, name),
+            _ => Route::new(LAUNCHES, COPIES, name),
+        })
     }
 }

@@ -558,10 +558,11 @@ impl Pool {
         let view = graph.view();
         let tasks = count(view.len());
         let mut route = Route::HOST;
-        if view.has_kernels() || view.has_copies() {
+        let condition = view.device_condition();
+        if view.has_kernels() || view.has_copies() || condition.is_some() {
             let Some(check) = &self.check else {
                 let needs = |task: &u32| !matches!(view.work(*task), Work::Host(_));
-                let task = (0..tasks).find(needs).unwrap_or(0);
+                let task = (0..tasks).find(needs).or(condition).unwrap_or(0);
                 return Err(RunError::NeedsDevice { task: TaskId::from_index(task) });
             };
             route = check.check(graph)?;

@@ -5,6 +5,7 @@
 //! knows nothing of workers: it offers what is ready to [`Place`]s and takes what they have done.
 //! Tasks are released by counters that only the holder touches.
 
+mod conditions;
 mod exec;
 mod ready;
 mod records;
@@ -19,6 +20,7 @@ use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::{Done, Place};
 use super::run::{RunShared, Runs};
+use super::words::Words;
 use super::{Outcome, TaskState};
 use crate::clock::Clock;
 use crate::handshake::{Continuations, Patience};
@@ -34,6 +36,14 @@ pub(super) enum Request {
     CancelAll,
 }
 
+/// What there is beside the first place.
+#[derive(Default)]
+pub(super) struct Beside {
+    pub(super) places: Vec<Box<dyn Place>>,
+    /// If there is device memory.
+    pub(super) words: Option<Box<dyn Words>>,
+}
+
 /// Its first place has a type of its own, because most tasks of most graphs go there and because
 /// that says more of itself.
 pub(super) struct Engine<F> {
@@ -41,6 +51,8 @@ pub(super) struct Engine<F> {
     /// How long a scheduler looks before it sleeps.
     pub(super) patience: Patience,
     others: Vec<Box<dyn Place>>,
+    /// Where there is device memory.
+    words: Option<Box<dyn Words>>,
     ready: Queues,
     /// Ready tasks for which there was no room in the first place.
     full_at: usize,
@@ -62,7 +74,7 @@ pub(super) struct Engine<F> {
 impl<F: Place> Engine<F> {
     pub(super) fn new(
         first: F,
-        others: Vec<Box<dyn Place>>,
+        Beside { places, words }: Beside,
         table: Arc<Runs>,
         clock: Arc<dyn Clock>,
         patience: Patience,
@@ -70,8 +82,9 @@ impl<F: Place> Engine<F> {
         Self {
             first,
             patience,
-            ready: Queues::new(1 + others.len()),
-            others,
+            ready: Queues::new(1 + places.len()),
+            others: places,
+            words,
             full_at: 0,
             execs: Vec::new(),
             table,
@@ -105,12 +118,14 @@ impl<F: Place> Engine<F> {
 
     /// How soon to look at what does not notify.
     pub(super) fn next_look(&self) -> Option<Duration> {
-        self.others.iter().filter_map(|place| place.next_look()).min()
+        let places = self.others.iter().filter_map(|place| place.next_look());
+        places.chain(self.words.as_ref().and_then(|words| words.next_look())).min()
     }
 
-    /// Returns `true` if a place other than the first has something.
+    /// Returns `true` if a place other than the first has something, or words are on their way.
     pub(super) fn is_busy(&self) -> bool {
         self.others.iter().any(|place| place.is_busy())
+            || self.words.as_ref().is_some_and(|words| words.is_busy())
     }
 
     /// The time left until the next deadline of a run.
@@ -140,6 +155,9 @@ impl<F: Place> Engine<F> {
         }
         if !self.done.is_empty() {
             self.take_done();
+        }
+        if self.ready.opened() != 0 || self.words.as_ref().is_some_and(|words| words.is_busy()) {
+            progress |= self.look_at_conditions();
         }
         // A look that finds nothing is short, so that the next one comes soon: what found no room
         // finds none now.
@@ -400,6 +418,7 @@ impl<F: Place> Engine<F> {
         }
         let (for_worker, for_device) = self.ready.waiting();
         for (number, what) in [
+            (self.ready.opened(), "tasks wait until their conditions can be read"),
             (for_worker, "tasks wait for a worker"),
             (for_device, "tasks wait for the device"),
             (self.queue.len(), "graphs wait for others whose buffers they use"),

@@ -13,8 +13,8 @@ use crate::graph::{Graph, TaskId};
 
 impl Outcome {
     /// Writes what [`RunTrace::write_chrome_json`] does, without spans if the launch asked for no
-    /// trace; in addition, under `otherData`, what became of the tasks that are not complete, and
-    /// why.
+    /// trace; in addition, under `otherData`, what became of the tasks that did not succeed, and why,
+    /// and which were skipped.
     ///
     /// # Errors
     /// Those of the writer.
@@ -34,7 +34,7 @@ impl Outcome {
         let failures: HashMap<TaskId, String> =
             self.failures.iter().map(|(task, why)| (*task, why.to_string())).collect();
         let graph = self.graph();
-        let tasks = graph.tasks().filter(|task| self.state(*task) != TaskState::Complete);
+        let tasks = graph.tasks().filter(|task| !self.state(*task).is_success());
         let tasks: Vec<_> = tasks
             .map(|task| {
                 json!({
@@ -45,9 +45,10 @@ impl Outcome {
                 })
             })
             .collect();
+        let skipped = graph.tasks().filter(|task| self.state(*task) == TaskState::Skipped);
         let other = json!({
             "place": self.place(), "elapsed_us": micros(self.elapsed()), "tasks": graph.len(),
-            "incomplete": tasks,
+            "incomplete": tasks, "skipped": skipped.map(TaskId::index).collect::<Vec<_>>(),
         });
         match self.trace() {
             Some(trace) => trace.write(graph, detail, &other, out),

@@ -47,6 +47,7 @@ mod stall;
 mod state;
 mod streams;
 mod trace;
+mod words;
 
 pub use config::{ExecutorConfig, Place, UnknownPlace};
 pub use device::DeviceExecutor;

@@ -58,13 +58,13 @@ impl Outcome {
         Some(TaskId::from_index(*root))
     }
 
-    /// Returns `true` if all tasks are complete.
+    /// Returns `true` if all tasks are complete or were skipped.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.failures.is_empty()
             && self.cut.is_none()
             && self.roots.is_empty()
-            && self.states.iter().all(|state| *state == TaskState::Complete)
+            && self.states.iter().all(|state| state.is_success())
     }
 
     /// Returns the time from the launch to the end of the last task.
@@ -105,7 +105,7 @@ impl Outcome {
     /// [`RunError::Deadline`], [`RunError::TaskFailed`], [`RunError::Cancelled`].
     pub fn check(&self) -> Result<(), RunError> {
         let tasks = self.states.len();
-        let unfinished = tasks - self.count(TaskState::Complete);
+        let unfinished = self.states.iter().filter(|state| !state.is_success()).count();
         if let Some(Cut::Deadline(after)) = self.cut {
             return Err(RunError::Deadline { after, unfinished, tasks });
         }

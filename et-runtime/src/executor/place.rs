@@ -40,6 +40,8 @@ pub(super) enum Ended {
     Reported,
     /// It was given up before it started.
     NotRun,
+    /// Its condition was false.
+    Skipped,
 }
 
 impl Ended {

@@ -5,9 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::driver::{Check, Limits, Pool};
-use super::engine::Engine;
+use super::engine::{Beside, Engine};
 use super::host::{Desk, HostThreads, Threads};
-use super::place::Place;
 use super::run::Runs;
 use super::{Run, RunError, RunOptions};
 use crate::clock::{Clock, SystemClock};
@@ -82,8 +81,13 @@ pub(super) struct Owner {
     background: Option<JoinHandle<()>>,
 }
 
-/// Places beside the host threads, and what says which graphs can run on them.
-type Others = (Vec<Box<dyn Place>>, Option<Box<dyn Check>>);
+/// What there is beside the host threads.
+#[derive(Default)]
+pub(super) struct Others {
+    pub(super) beside: Beside,
+    /// What says which graphs can run there.
+    pub(super) check: Option<Box<dyn Check>>,
+}
 
 impl Owner {
     pub(super) fn new(
@@ -94,7 +98,7 @@ impl Owner {
         let PoolConfig { workers, spins, name, clock, start_limit, processors } = config.clone();
         let pool = Arc::new_cyclic(|pool: &Weak<Pool>| {
             let desk: Weak<dyn Desk> = Weak::<Pool>::clone(pool);
-            let (others, check) = others(&desk);
+            let Others { beside, check } = others(&desk);
             let (table, name) = (Arc::new(Runs::default()), name.clone());
             let threads = Threads { name, limit: workers, spins, processors, start_limit };
             let host = HostThreads::new(
@@ -104,7 +108,7 @@ impl Owner {
                 threads,
             );
             let patience = Patience::new(spins);
-            let engine = Engine::new(host, others, table, Arc::clone(&clock), patience);
+            let engine = Engine::new(host, beside, table, Arc::clone(&clock), patience);
             Pool::new(clock, spins, (workers, limits), engine, check)
         });
         let its = Arc::clone(&pool);
@@ -179,7 +183,7 @@ impl CpuPool {
     /// Those of the system, if it gives no thread.
     pub fn with_config(config: &PoolConfig) -> std::io::Result<Self> {
         let limits = Limits { grace: Duration::ZERO, abort: Duration::ZERO };
-        Ok(Self { owner: Owner::new(config, limits, |_| (Vec::new(), None))? })
+        Ok(Self { owner: Owner::new(config, limits, |_| Others::default())? })
     }
 
     /// Returns how many callbacks and wakers of runs have panicked. Such a panic harms nothing

@@ -92,18 +92,31 @@ impl Progress {
     #[inline]
     pub fn succeed(&mut self, tasks: &impl Tasks, task: u32, mut release: impl FnMut(u32)) {
         tasks.set_state(task, TaskState::Executed);
-        if !self.is_whole {
-            for &next in tasks.successors(task) {
-                let pending = &mut self.pending[next as usize];
-                *pending -= 1;
-                // A task that is final already was cancelled, or one before it failed.
-                if *pending == 0 && tasks.state(next) == TaskState::Waiting {
-                    tasks.set_state(next, TaskState::Ready);
-                    release(next);
-                }
+        self.release(tasks, task, &mut release);
+        self.end(tasks, task, TaskState::Complete);
+    }
+
+    /// The condition of a task is false: it ends without having run. Otherwise as
+    /// [`succeed`](Self::succeed).
+    pub fn skip(&mut self, tasks: &impl Tasks, task: u32, mut release: impl FnMut(u32)) {
+        self.release(tasks, task, &mut release);
+        self.end(tasks, task, TaskState::Skipped);
+    }
+
+    #[inline]
+    fn release(&mut self, tasks: &impl Tasks, task: u32, release: &mut impl FnMut(u32)) {
+        if self.is_whole {
+            return;
+        }
+        for &next in tasks.successors(task) {
+            let pending = &mut self.pending[next as usize];
+            *pending -= 1;
+            // A task that is final already was cancelled, or one before it failed.
+            if *pending == 0 && tasks.state(next) == TaskState::Waiting {
+                tasks.set_state(next, TaskState::Ready);
+                release(next);
             }
         }
-        self.end(tasks, task, TaskState::Complete);
     }
 
     /// A task has failed, and calls `poisoned` with each that depends on it and is not final.
@@ -113,7 +126,7 @@ impl Progress {
     }
 
     /// The device has not run a task of a run that it had as a whole.
-    pub fn skip(&mut self, tasks: &impl Tasks, task: u32) {
+    pub fn leave_out(&mut self, tasks: &impl Tasks, task: u32) {
         self.end(tasks, task, TaskState::Cancelled);
     }
 
@@ -240,7 +253,7 @@ mod tests {
         graph.states.iter().map(Cell::get).collect()
     }
 
-    use TaskState::{Cancelled, Complete, DependencyFailed, Failed};
+    use TaskState::{Cancelled, Complete, DependencyFailed, Failed, Skipped};
 
     #[test]
     fn the_last_of_those_before_it_releases_a_task() {
@@ -267,6 +280,32 @@ mod tests {
         assert_eq!(poisoned, [(3, 1), (4, 1)]);
         let states = final_states(&graph, &progress);
         assert_eq!(states, [Complete, Failed, Failed, DependencyFailed, DependencyFailed]);
+    }
+
+    #[test]
+    fn a_skipped_task_releases_as_one_that_has_run() {
+        let (graph, mut progress) = diamond();
+        let mut released = Vec::new();
+        progress.skip(&graph, 1, |task| released.push(task));
+        assert_eq!(released, [0_u32; 0], "the other way is open");
+        progress.skip(&graph, 2, |task| released.push(task));
+        assert_eq!(released, [3]);
+        assert_eq!(run(&mut progress, &graph, 3), [4]);
+        assert!(!progress.is_over());
+        progress.skip(&graph, 4, |_| unreachable!());
+        let states = final_states(&graph, &progress);
+        assert_eq!(states, [Complete, Skipped, Skipped, Complete, Skipped]);
+    }
+
+    #[test]
+    fn what_is_behind_a_skipped_task_is_poisoned_by_others() {
+        let (graph, mut progress) = diamond();
+        progress.skip(&graph, 1, |_| unreachable!());
+        hand_over(&mut progress, &graph, 2);
+        progress.take_back();
+        progress.fail(&graph, 2, |_| ());
+        let states = final_states(&graph, &progress);
+        assert_eq!(states, [Complete, Skipped, Failed, DependencyFailed, DependencyFailed]);
     }
 
     #[test]
@@ -307,7 +346,7 @@ mod tests {
         assert!(!progress.cancel_task(&graph, 4, |_| unreachable!()));
         progress.cut(&graph);
         progress.succeed(&graph, 0, |_| unreachable!());
-        progress.skip(&graph, 2);
+        progress.leave_out(&graph, 2);
         progress.fail(&graph, 1, |_| ());
         let states = final_states(&graph, &progress);
         assert_eq!(states, [Complete, Failed, Cancelled, DependencyFailed, DependencyFailed]);

@@ -53,6 +53,8 @@ pub(super) struct Route {
     pub(super) kernels: u8,
     pub(super) copies: u8,
     name: &'static str,
+    /// The place of the kernels looks at conditions by itself.
+    is_whole: bool,
 }
 
 impl Route {
@@ -60,7 +62,18 @@ impl Route {
     pub(super) const HOST: Self = Self::new(0, 0, "cpu");
 
     pub(super) const fn new(kernels: u8, copies: u8, name: &'static str) -> Self {
-        Self { kernels, copies, name }
+        Self { kernels, copies, name, is_whole: false }
+    }
+
+    /// To a place that takes a graph as a whole.
+    pub(super) const fn whole(place: u8, name: &'static str) -> Self {
+        Self { kernels: place, copies: place, name, is_whole: true }
+    }
+
+    /// Whether the scheduler looks at the conditions of tasks.
+    #[inline]
+    pub(super) fn looks_at_conditions(self) -> bool {
+        !self.is_whole
     }
 
     /// The place for a task.

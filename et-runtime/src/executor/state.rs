@@ -27,13 +27,29 @@ pub enum TaskState {
     Cancelled = 8,
     /// A task it depends on failed or was cancelled. Final.
     DependencyFailed = 9,
+    /// Its [condition](crate::graph::Task::only_if) was false, so it did not run, and those that
+    /// depend on it go on. Final.
+    Skipped = 10,
 }
 
 impl TaskState {
     /// Returns `true` if it stays like this.
     #[must_use]
     pub const fn is_final(self) -> bool {
-        matches!(self, Self::Complete | Self::Failed | Self::Cancelled | Self::DependencyFailed)
+        matches!(
+            self,
+            Self::Complete
+                | Self::Failed
+                | Self::Cancelled
+                | Self::DependencyFailed
+                | Self::Skipped
+        )
+    }
+
+    /// Returns `true` if what depends on it goes on: it has run, or was skipped.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Complete | Self::Skipped)
     }
 
     pub(super) const fn from_u8(value: u8) -> Self {
@@ -47,7 +63,8 @@ impl TaskState {
             6 => Self::Complete,
             7 => Self::Failed,
             8 => Self::Cancelled,
-            _ => Self::DependencyFailed,
+            9 => Self::DependencyFailed,
+            _ => Self::Skipped,
         }
     }
 }
@@ -55,7 +72,7 @@ impl TaskState {
 impl TaskState {
     /// Returns the state that is displayed so.
     pub(super) fn named(name: &str) -> Option<Self> {
-        (0..=9).map(Self::from_u8).find(|state| state.to_string() == name)
+        (0..=10).map(Self::from_u8).find(|state| state.to_string() == name)
     }
 }
 
@@ -72,6 +89,7 @@ impl fmt::Display for TaskState {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::DependencyFailed => "not run",
+            Self::Skipped => "skipped",
         })
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::check::{check_extra, check_regions, check_stage, check_usage};
+use super::condition::{Test, WordPlace};
 use super::copies::Copies;
 use super::hazard::{Edges, Hazards};
 use super::record::Recorded;
@@ -50,6 +51,9 @@ pub struct GraphBuilder {
     pub(super) core_of: Vec<u32>,
     pub(super) shires: Vec<u64>,
     pub(super) recorded: Vec<Recorded>,
+    pub(super) tests: Vec<(u32, Test)>,
+    /// Beside `tests`.
+    pub(super) tested: Vec<WordPlace>,
     pub(super) memory: Option<Arc<DeviceMemory>>,
     pub(super) kinds: Kinds,
     pub(super) hazards: Hazards,
@@ -148,6 +152,9 @@ impl GraphBuilder {
         let Task { function, args, mut declared, after, extra, .. } = task;
         let mut extra = extra.map(|extra| *extra);
         let copies = extra.as_mut().map_or_else(Copies::default, |extra| {
+            if let Some(condition) = &extra.condition {
+                declared.push(Declared::new(condition.place.region(), Access::Read));
+            }
             Copies::new(std::mem::take(&mut extra.stages), extra.is_recorded, &mut declared)
         });
         let id = self.next_id(copies.before.len(), 1 + copies.after.len())?;
@@ -362,6 +369,10 @@ impl GraphBuilder {
     fn set_extra(&mut self, task: TaskId, copies: &Copies, extra: Extra) {
         if extra.is_recorded {
             self.recorded.push(copies.recorded(task.0));
+        }
+        if let Some(condition) = extra.condition {
+            self.tests.push((task.0, condition.test));
+            self.tested.push(condition.place);
         }
         if let Some(name) = extra.name {
             self.names.push((task.0, name));

@@ -1,5 +1,6 @@
 //! What is refused of a task, whatever the graph is.
 
+use super::condition::{Condition, WordPlace};
 use super::task::{Declared, Extra, Stage};
 use super::{Access, CoreSet, GraphError, HostData, TaskId};
 use crate::memory::{DeviceSlice, User};
@@ -10,6 +11,9 @@ pub(super) fn check_extra(task: TaskId, extra: &Extra) -> Result<(), GraphError>
     }
     if extra.shires == Some(0) {
         return Err(GraphError::EmptyShireMask { task });
+    }
+    if let Some(Condition { place: WordPlace::Device(slice), .. }) = &extra.condition {
+        check_condition(task, slice)?;
     }
     Ok(())
 }
@@ -44,6 +48,12 @@ pub(super) fn check_usage(
     slice
         .check_usage(user, access, op)
         .map_err(|error| GraphError::Usage { task, error: Box::new(error) })
+}
+
+/// Checks that whoever schedules may read the word of a condition.
+pub(super) fn check_condition(task: TaskId, word: &DeviceSlice) -> Result<(), GraphError> {
+    check_usage(task, User::Host, word, Access::Read)?;
+    check_usage(task, User::Kernels, word, Access::Read)
 }
 
 pub(super) fn check_regions(task: TaskId, declared: &[Declared]) -> Result<(), GraphError> {

@@ -122,6 +122,16 @@ pub enum GraphError {
         /// The new argument.
         found: u64,
     },
+    /// A condition cannot look at this word.
+    #[error("there is no {kind} at byte {offset} of {len}, aligned to its length")]
+    NoWord {
+        /// Type of the word.
+        kind: &'static str,
+        /// Where it would begin.
+        offset: u64,
+        /// Bytes there are.
+        len: u64,
+    },
     /// Two sides of a copy have different lengths.
     #[error("{task} copies between {host} bytes on the host and {device} bytes on the device")]
     CopyLength {

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use super::condition::WordPlace;
 use super::{Graph, TaskId};
 
 /// Most tasks that [`Display`](fmt::Display) shows one by one.
@@ -20,7 +21,8 @@ impl Graph {
 
     /// Returns the graph as JSON: `tasks` with `id`, `name` (if any), `function`, `args` (if any;
     /// words as hexadecimal strings), `accesses` (`access`, `kind`, `space`, `start`, `end`),
-    /// `cores` and `shires` (if any); `edges` with `from`, `to` and `reasons` (of `raw`, `waw`,
+    /// `cores`, `shires` and `if` (if any; its condition, as `{"word":{…},"test":"u32 != 0"}` with `kind`,
+    /// `start` and `end` of the word); `edges` with `from`, `to` and `reasons` (of `raw`, `waw`,
     /// `war`, `explicit`).
     ///
     /// Spaces are numbered: regions of different spaces never overlap.
@@ -38,6 +40,10 @@ impl Graph {
             let label = match self.name(task) {
                 Some(name) => format!("{} {name}: {}", task.0, self.function(task)),
                 None => format!("{} {}", task.0, self.function(task)),
+            };
+            let label = match self.condition(task) {
+                Some(condition) => format!("{label}\n{condition}"),
+                None => label,
             };
             writeln!(out, "  t{} [label=\"{}\"];", task.0, dot_escaped(&label))?;
         }
@@ -103,6 +109,18 @@ impl Graph {
         if let Some(mask) = view.shires(task.0) {
             write!(out, ",\"shires\":\"{mask:#x}\"")?;
         }
+        if let Some((test, place)) = view.condition(task.0) {
+            let (kind, start) = match place {
+                WordPlace::Device(slice) => ("device", slice.addr().as_u64()),
+                WordPlace::Host(_, offset) => ("host", *offset as u64),
+            };
+            let end = start + test.kind.bytes();
+            write!(
+                out,
+                ",\"if\":{{\"word\":{{\"kind\":\"{kind}\",\"start\":{start},\"end\":{end}}},\
+                 \"test\":\"{test}\"}}"
+            )?;
+        }
         out.push('}');
         Ok(())
     }
@@ -156,6 +174,9 @@ impl fmt::Display for Graph {
                 write!(f, " \"{name}\"")?;
             }
             write!(f, ": {}", self.function(task))?;
+            if let Some(condition) = self.condition(task) {
+                write!(f, " {condition}")?;
+            }
             for (at, successor) in self.successors(task).enumerate() {
                 write!(f, "{}{}", if at == 0 { " → " } else { ", " }, successor.0)?;
             }

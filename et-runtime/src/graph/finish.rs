@@ -35,6 +35,7 @@ impl GraphBuilder {
             core_of: self.core_of,
             shires: self.shires,
             recorded: self.recorded,
+            tests: self.tests,
             memory: self.memory,
             kinds: self.kinds,
             is_forward,
@@ -46,11 +47,13 @@ impl GraphBuilder {
         span_space.shrink_to_fit();
         self.words.shrink_to_fit();
         self.copies.shrink_to_fit();
+        self.tested.shrink_to_fit();
         let graph = Graph {
             shape: Arc::new(shape),
             words: Arc::new(self.words),
             places: Arc::new(Places { keep, spans, span_space, footprint: OnceLock::new() }),
             copies: Arc::new(self.copies),
+            tested: Arc::new(self.tested),
         };
         graph.check_cycle()?;
         Ok(graph)

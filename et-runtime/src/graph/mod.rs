@@ -40,6 +40,7 @@
 
 mod builder;
 mod check;
+mod condition;
 mod copies;
 mod core_set;
 mod error;
@@ -61,6 +62,7 @@ mod task;
 
 pub use crate::memory::Access;
 pub use builder::GraphBuilder;
+pub use condition::{Comparison, Word, WordType};
 pub use core_set::CoreSet;
 pub use error::{CyclePath, GraphError};
 pub use function::{TaskContext, TaskError};
@@ -70,5 +72,6 @@ pub use region::{HostData, Region, Resource};
 pub use shape::Graph;
 pub use task::Task;
 
+pub(crate) use condition::{Test, WordPlace};
 pub(crate) use record::{Recorded, RecordedRegion};
 pub(crate) use shape::Work;

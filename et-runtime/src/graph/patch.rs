@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::check::check_usage;
+use super::check::{check_condition, check_usage};
+use super::condition::WordPlace;
 use super::shape::{Ends, Function, Places, Work};
 use super::span::{NONE, Span, to_u32};
 use super::{Graph, GraphError, HostData, Region, TaskId};
@@ -67,6 +68,7 @@ impl Patch {
         let Self { graph, args, rebinds, data } = self;
         let mut words = (!args.is_empty() || !rebinds.is_empty()).then(|| graph.words.to_vec());
         let mut copies = (!rebinds.is_empty() || !data.is_empty()).then(|| graph.copies.to_vec());
+        let mut tested = copies.is_some().then(|| graph.tested.to_vec());
         let mut places = copies.is_some().then(|| graph.places.unshared());
 
         if let Some(words) = &mut words {
@@ -77,6 +79,7 @@ impl Patch {
         {
             let moves = Moves::new(&graph, rebinds)?;
             moves.apply(&graph, words, copies, places)?;
+            moves.apply_to_conditions(&graph, tested.as_deref_mut().unwrap_or_default())?;
         }
         if let Some(words) = &mut words {
             check_addresses(&graph, words, &args, places.as_ref().unwrap_or(&graph.places))?;
@@ -85,6 +88,7 @@ impl Patch {
             && !data.is_empty()
         {
             replace_data(&graph, copies, places, &data)?;
+            replace_tested(&graph, tested.as_deref_mut().unwrap_or_default(), places);
         }
         Ok(Graph {
             shape: Arc::clone(&graph.shape),
@@ -94,6 +98,7 @@ impl Patch {
                 Arc::new(places)
             }),
             copies: copies.map_or(Arc::clone(&graph.copies), Arc::new),
+            tested: tested.map_or(Arc::clone(&graph.tested), Arc::new),
         })
     }
 }
@@ -236,6 +241,27 @@ impl Moves {
             }
         }
         self.move_words(graph, words, places, &groups);
+        Ok(())
+    }
+
+    /// Moves the words that conditions look at; their addresses must be aligned as before.
+    fn apply_to_conditions(
+        &self,
+        graph: &Graph,
+        tested: &mut [WordPlace],
+    ) -> Result<(), GraphError> {
+        for ((task, test), place) in graph.shape.tests.iter().zip(tested) {
+            let WordPlace::Device(slice) = place else { continue };
+            let Range { start, end } = bounds(slice);
+            let Some(number) = self.find(Span { start, end })? else { continue };
+            let (old, new) = &self.moves[number];
+            let (offset, len) = (start - old.start, new.len_bytes());
+            if !(new.addr().as_u64() + offset).is_multiple_of(test.kind.bytes()) {
+                return Err(GraphError::NoWord { kind: test.kind.as_str(), offset, len });
+            }
+            *slice = new.slice(offset..end - old.start).expect("old and new are as long");
+            check_condition(TaskId(*task), slice)?;
+        }
         Ok(())
     }
 
@@ -395,6 +421,18 @@ fn replace_data(
         }
     }
     Ok(())
+}
+
+/// Has conditions look at the data that a patch has put in the place of theirs, as `places` says.
+fn replace_tested(graph: &Graph, tested: &mut [WordPlace], places: &Places) {
+    for place in tested {
+        let WordPlace::Host(data, _) = place else { continue };
+        let id = Region::from(&*data).space_id();
+        let space = graph.places.keep.iter().position(|region| region.space_id() == id);
+        if let Some(new) = space.and_then(|space| places.keep[space].host()) {
+            *data = new.clone();
+        }
+    }
 }
 
 /// Only host spaces can be replaced, and a device space may be there twice.

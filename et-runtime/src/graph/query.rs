@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::condition::WordPlace;
 use super::error::CyclePath;
 use super::footprint::Footprint;
 use super::shape::{Function, Graph, Shape};
@@ -76,6 +77,22 @@ impl Graph {
             let kind = self.places.keep[self.places.span_space[span] as usize].kind();
             let span = self.places.spans[span];
             (kind, span.start..span.end, accesses.access(at))
+        })
+    }
+
+    /// Returns the condition of a task as text, as `if u32 at 0x8005801040 != 0`: the type, the
+    /// device address or byte of host data, and the comparison.
+    #[must_use]
+    pub fn condition(&self, task: TaskId) -> Option<String> {
+        let (test, place) = self.view().condition(self.check(task))?;
+        let (kind, operator, value) = (test.kind.as_str(), test.comparison, test.value());
+        Some(match place {
+            WordPlace::Device(slice) => {
+                format!("if {kind} at {:#x} {operator} {value}", slice.addr().as_u64())
+            }
+            WordPlace::Host(_, offset) => {
+                format!("if {kind} at byte {offset} of host data {operator} {value}")
+            }
         })
     }
 
@@ -188,6 +205,7 @@ impl Shape {
         self.core_of.shrink_to_fit();
         self.shires.shrink_to_fit();
         self.recorded.shrink_to_fit();
+        self.tests.shrink_to_fit();
     }
 }
 

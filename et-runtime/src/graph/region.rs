@@ -188,6 +188,13 @@ impl Region {
         }
     }
 
+    pub(super) fn host(&self) -> Option<&HostData> {
+        match &self.0 {
+            Kind::Host(data) => Some(data),
+            _ => None,
+        }
+    }
+
     /// Returns the length of the resource if the region is not inside it.
     pub(super) fn outside_of(&self) -> Option<u64> {
         match &self.0 {

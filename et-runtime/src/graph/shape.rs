@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::condition::{Test, WordPlace};
 use super::footprint::Footprint;
 use super::function::HostFunction;
 use super::record::Recorded;
@@ -147,6 +148,8 @@ pub(super) struct Shape {
     pub(super) shires: Vec<u64>,
     /// Tasks that are recorded.
     pub(super) recorded: Vec<Recorded>,
+    /// Ascending, of the tasks that have a condition.
+    pub(super) tests: Vec<(u32, Test)>,
     pub(super) memory: Option<Arc<DeviceMemory>>,
     pub(super) kinds: Kinds,
     /// Whether every edge leads to a later task.
@@ -173,6 +176,8 @@ pub struct Graph {
     pub(super) words: Arc<Vec<u64>>,
     pub(super) places: Arc<Places>,
     pub(super) copies: Arc<Vec<Ends>>,
+    /// The words of the conditions, in the order of [`Shape::tests`].
+    pub(super) tested: Arc<Vec<WordPlace>>,
 }
 
 impl fmt::Debug for Graph {
@@ -199,11 +204,12 @@ pub(crate) struct View<'a> {
     pub(super) shape: &'a Shape,
     words: &'a [u64],
     copies: &'a [Ends],
+    tested: &'a [WordPlace],
 }
 
 impl Graph {
     pub(crate) fn view(&self) -> View<'_> {
-        View { shape: &self.shape, words: &self.words, copies: &self.copies }
+        View { shape: &self.shape, words: &self.words, copies: &self.copies, tested: &self.tested }
     }
 
     /// Returns the bytes that the graph occupies: at most 64 per task and 8 per edge for tasks with
@@ -246,6 +252,8 @@ impl Graph {
             + places.footprint.get().map_or(0, Footprint::resident_bytes)
             + bytes(&self.words)
             + bytes(&self.copies)
+            + bytes(&shape.tests)
+            + bytes(&self.tested)
     }
 }
 
@@ -327,6 +335,24 @@ impl<'a> View<'a> {
     /// Returns the tasks that are recorded, and by which copies.
     pub(crate) fn recorded(self) -> &'a [Recorded] {
         &self.shape.recorded
+    }
+
+    /// Returns the condition of a task: a test, and the word it is for.
+    #[inline]
+    pub(crate) fn condition(self, task: u32) -> Option<(Test, &'a WordPlace)> {
+        let tests = &self.shape.tests;
+        // Of most graphs no task has one.
+        if tests.is_empty() {
+            return None;
+        }
+        let at = tests.binary_search_by_key(&task, |&(task, _)| task).ok()?;
+        Some((tests[at].1, &self.tested[at]))
+    }
+
+    /// Returns the first task whose condition looks at device memory.
+    pub(crate) fn device_condition(self) -> Option<u32> {
+        let is_device = |place: &WordPlace| matches!(place, WordPlace::Device(_));
+        self.tested.iter().position(is_device).map(|at| self.shape.tests[at].0)
     }
 
     /// Returns the memory that all buffers and kernels of the graph are in; `None` if it has

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{Access, CoreSet, FunctionId, HostData, Region, TaskId};
+use super::condition::{Condition, Test};
+use super::{Access, Comparison, CoreSet, FunctionId, HostData, Region, TaskId, Word, WordType};
 use crate::kernel::KernelArgs;
 use crate::memory::DeviceSlice;
 
@@ -30,6 +31,7 @@ pub(super) struct Extra {
     pub(super) shires: Option<u64>,
     pub(super) stages: Vec<Stage>,
     pub(super) is_recorded: bool,
+    pub(super) condition: Option<Condition>,
 }
 
 /// A region with its use.
@@ -173,6 +175,43 @@ impl Task {
     /// Runs the task after another one, whatever both declare.
     pub fn after(mut self, task: TaskId) -> Self {
         self.after.push(task);
+        self
+    }
+
+    /// Runs the task only if a word compares so with a value when everything before the task has
+    /// ended. The task reads the word, and is ordered behind what writes it.
+    ///
+    /// If not, the task is [`Skipped`](crate::executor::TaskState::Skipped): what depends on it goes
+    /// on, with what was in its outputs before. Copies that come with the task
+    /// ([`stage_in`](Self::stage_in), [`stage_out`](Self::stage_out), [`recorded`](Self::recorded))
+    /// are tasks of their own, without a condition. A second call replaces the first.
+    ///
+    /// Who schedules reads the word: the host, by a copy or a look, or a hart of the device. So a
+    /// buffer must be [for](crate::Device::alloc_with) both to read.
+    ///
+    /// ```
+    /// # use et_runtime::graph::{Comparison, GraphBuilder, HostData, Task, Word};
+    /// # let mut builder = GraphBuilder::new();
+    /// let left = HostData::zeroed(4);
+    /// let its = left.clone();
+    /// let count = builder.function(move |_| {
+    ///     its.with_mut(|bytes| bytes.copy_from_slice(&7_u32.to_le_bytes()));
+    ///     Ok(())
+    /// });
+    /// let more = builder.function(|_| Ok(()));
+    /// builder.add(Task::new(count).writes(&left))?;
+    /// let any_left = Word::<u32>::on_host(&left, 0)?;
+    /// builder.add(Task::new(more).only_if(&any_left, Comparison::NotEqual, 0))?;
+    /// # Ok::<(), et_runtime::graph::GraphError>(())
+    /// ```
+    pub fn only_if<T: WordType>(
+        mut self,
+        word: &Word<T>,
+        comparison: Comparison,
+        value: T,
+    ) -> Self {
+        let (place, test) = (word.place.clone(), Test::new(comparison, value));
+        self.extra().condition = Some(Condition { place, test });
         self
     }
 

@@ -360,6 +360,19 @@ impl DeviceSlice {
         }
     }
 
+    /// Returns the smallest part of its buffer around the slice that begins at a multiple of `align`
+    /// and ends at one, or with the buffer, and how many bytes it has before the slice.
+    pub(crate) fn aligned_out(&self, align: u64) -> (Self, u64) {
+        let allocation = Arc::clone(&self.allocation);
+        let before = self.addr().as_u64() % align;
+        // A buffer that begins between multiples has none before its first.
+        let before = before.min(self.offset);
+        let end = (self.addr().as_u64() + self.len_bytes).next_multiple_of(align);
+        let end = (end - allocation.addr.as_u64()).min(allocation.len_bytes);
+        let offset = self.offset - before;
+        (Self { allocation, offset, len_bytes: end - offset }, before)
+    }
+
     /// Lets kernels use this part of its buffer for `access` only, whatever slice names it; an
     /// earlier limit of a part inside it is replaced. Launches that say what they do with a buffer
     /// ([`Launch::input`](crate::Launch::input), or the kernel's [`Signature`]) are held to it, and

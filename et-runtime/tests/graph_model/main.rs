@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of the tests are tests too")]
 
 mod building;
+mod conditions;
 mod patching;
 mod random;
 

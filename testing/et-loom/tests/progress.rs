@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-const STATES: [TaskState; 10] = [
+const STATES: [TaskState; 11] = [
     TaskState::Waiting,
     TaskState::Ready,
     TaskState::Delegated,
@@ -21,6 +21,7 @@ const STATES: [TaskState; 10] = [
     TaskState::Failed,
     TaskState::Cancelled,
     TaskState::DependencyFailed,
+    TaskState::Skipped,
 ];
 
 type States = [TaskState; 4];

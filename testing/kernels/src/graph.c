@@ -28,6 +28,9 @@
  * leaves itself. Whoever sleeps for a credit may not hear of an abort of the launch; after this
  * nobody does but for a worker whose task goes on, and that one is awake.
  *
+ * A task that is to run only if a condition holds has `et_task` of this file for its function, and
+ * `struct guarded` for its arguments.
+ *
  * Memory. Before and after each task a worker evicts its caches: the first-level cache if the launch
  * has one shire and the scheduler is in it, else the second-level cache too. So a task sees what the
  * tasks completed before its dispatch have written with plain stores, at any address. It must not
@@ -151,6 +154,46 @@ static uint64_t ET_ALIGN_LINE completions[(GROUPS + 7) / 8 * 8];
 
 typedef int64_t task_function(const void *args, const struct kernel_environment *env, uint64_t part,
                               uint64_t parts);
+
+/*
+ * The task of a function that is to run only if a word is in a range, or is not. The word is extended
+ * to 64 bits; one with a sign has its highest bit inverted then, so that one comparison is enough for
+ * all. The worker looks at it: a task sees what those before it have written, and the scheduler goes
+ * on. What it returns is that of the function if negative, else 0, or SKIPPED if it was not called.
+ */
+struct guarded {
+    task_function *function;
+    const void *word;
+    uint64_t first;
+    uint64_t span; /* the last one of the range minus the first */
+    uint64_t flags;
+    uint64_t constant; /* room for a word that does not change */
+    uint64_t args[];
+};
+_Static_assert(sizeof(struct guarded) == 48, "documented layout");
+
+enum { OUTSIDE = 1, HALF = 2, SIGNED = 4 };
+enum { SKIPPED = 1 };
+
+int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
+                uint64_t parts)
+{
+    const struct guarded *guarded = (const void *)args;
+    uint64_t flags = guarded->flags;
+    uint64_t key;
+    if ((flags & HALF) == 0) {
+        key = *(const uint64_t *)guarded->word;
+    } else {
+        uint32_t half = *(const uint32_t *)guarded->word;
+        key = (flags & SIGNED) != 0 ? (uint64_t)(int64_t)(int32_t)half : half;
+    }
+    if ((flags & SIGNED) != 0)
+        key ^= (uint64_t)1 << 63;
+    if ((key - guarded->first <= guarded->span) == (flags & OUTSIDE))
+        return SKIPPED;
+    int64_t value = guarded->function(guarded->args, env, part, parts);
+    return value < 0 ? value : 0;
+}
 
 /* Nothing to do in mode 0: looks again at once for a while, then sleeps. */
 static ET_NOINLINE unsigned wait_or_park(cell_t cell, uint32_t done, unsigned looks)
@@ -577,6 +620,7 @@ static ET_NOINLINE int64_t coordinate(const struct args *args, uint64_t harts)
 
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
+    __asm__ volatile("" : : "r"(et_task)); /* only the host calls it: or the linker would drop it */
     uint64_t rank = et_index(env);
     uint64_t harts = et_harts(env);
     if (harts > args->harts)

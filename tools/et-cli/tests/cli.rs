@@ -324,6 +324,51 @@ fn a_graph_computes_the_same_with_caches() {
 }
 
 #[test]
+fn conditions_of_a_graph_decide_what_runs() {
+    let (_folder, path) = folder();
+    // The first task leaves 0x01010101 in the words that the others look at.
+    let graph = format!(
+        r#"{{"buffers":{{"n":{{"dtype":"u32","shape":[16]}},"y":{{"dtype":"u32","shape":[1000]}}}},
+            "kernels":{{"memset":"{}"}},"outputs":{{"y":"y.npy"}},"tasks":[
+            {{"name":"set","kernel":"memset","args":["out:n","u64:1","u64:64"]}},
+            {{"name":"yes","kernel":"memset","args":["out:y","u64:64","u64:4000"],
+              "if":"n[5] > 16843008"}},
+            {{"name":"no","kernel":"memset","args":["out:y","u64:65","u64:4000"],
+              "if":"n[5] <= 16843008"}}]}}"#,
+        kernel("memset")
+    );
+    let (file, profile) = (path("graph.json"), path("profile.json").display().to_string());
+    std::fs::write(&file, graph).unwrap();
+    let file = file.display().to_string();
+    for place in ["cores", "resident", "streams"] {
+        for device in [DEVICE, &format!("{DEVICE},memory=weak,seed=3")] {
+            let graph = |more: &[&str]| {
+                let mut command = Command::cargo_bin("et").unwrap();
+                command.args(["--device", device, "graph", &file, "--place", place]);
+                let output = command.args(more).output().unwrap();
+                assert!(output.status.success(), "{place}: {}", text(&output.stderr));
+                output
+            };
+            let stdout = text(&graph(&[]).stdout);
+            assert!(stdout.contains("2 of 3 tasks complete, 1 skipped"), "{place}: {stdout}");
+            let bytes = std::fs::read(path("y.npy")).unwrap();
+            assert!(bytes.ends_with(&[64; 4000]), "{place}");
+            std::fs::remove_file(path("y.npy")).unwrap();
+
+            let report = json(&graph(&["--json", "--profile", &profile]));
+            assert_eq!(report["status"], "completed");
+            let state = |task: usize| report["tasks"][task]["state"].as_str().unwrap().to_owned();
+            assert_eq!([0, 1, 2].map(state), ["complete", "complete", "skipped"], "{place}");
+            let written: Value = serde_json::from_slice(&std::fs::read(&profile).unwrap()).unwrap();
+            assert_eq!(written["otherData"]["skipped"], serde_json::json!([2]), "{place}");
+            assert_eq!(written["otherData"]["incomplete"], serde_json::json!([]), "{place}");
+        }
+    }
+    let described = json(&et(&["graph", &file, "--dot", "--json"]));
+    assert_eq!(described["tasks"][2]["if"]["test"], "u32 <= 16843008");
+}
+
+#[test]
 fn a_graph_records_the_tasks_that_are_asked_for() {
     let (_folder, path) = formula();
     let (file, records) = (path("graph.json").display().to_string(), path("records"));

@@ -394,6 +394,7 @@ class Graph:
         name: str | None = None,
         after: Sequence[int] = (),
         shires: _Shires = None,
+        only_if: tuple[Buffer, str, int] | None = None,
     ) -> int: ...
     def host(
         self,
@@ -404,6 +405,7 @@ class Graph:
         updates: Sequence[Buffer] = (),
         name: str | None = None,
         after: Sequence[int] = (),
+        only_if: tuple[Buffer, str, int] | None = None,
     ) -> int: ...
     def copy_in(self, source: HostData, target: Buffer) -> int: ...
     def copy_out(self, source: Buffer, target: HostData) -> int: ...

@@ -95,8 +95,15 @@ impl Exec {
                 let failure = self.report(index);
                 self.fail(index, failure);
             }
-            Ended::NotRun => self.progress.skip(&*self.run, index),
+            Ended::NotRun => self.progress.leave_out(&*self.run, index),
+            Ended::Skipped => self.skip(index, is_ready),
         }
+    }
+
+    /// The condition of a task is false; names those that it releases.
+    pub(super) fn skip(&mut self, task: u32, mut is_ready: impl FnMut(&RunShared, u32)) {
+        let Self { run, progress, .. } = self;
+        progress.skip(&**run, task, |next| is_ready(run, next));
     }
 
     pub(super) fn fail(&mut self, task: u32, failure: TaskFailure) {

@@ -85,34 +85,48 @@ fn offer<P: Place + ?Sized>(
 }
 
 /// Ready tasks, by place.
-pub(super) struct Queues(Vec<Ready>);
+pub(super) struct Queues {
+    places: Vec<Ready>,
+    /// Those whose conditions the scheduler has yet to look at.
+    open: VecDeque<TaskRef>,
+}
 
 impl Queues {
     pub(super) fn new(places: usize) -> Self {
-        Self((0..places).map(|_| Ready::default()).collect())
+        Self { places: (0..places).map(|_| Ready::default()).collect(), open: VecDeque::new() }
     }
 
     /// Those of a place.
     #[inline]
     pub(super) fn of(&mut self, place: usize) -> &mut Ready {
-        &mut self.0[place]
+        &mut self.places[place]
     }
 
     /// Returns `true` if any worker of the first place could take one.
     pub(super) fn has_backlog(&self) -> bool {
-        self.0.first().is_some_and(|ready| !ready.any.is_empty())
+        self.places.first().is_some_and(|ready| !ready.any.is_empty())
     }
 
     /// Returns how many tasks wait for the first place, and how many for the others.
     pub(super) fn waiting(&self) -> (usize, usize) {
-        let first = self.0.first().map_or(0, Ready::len);
-        (first, self.0.iter().map(Ready::len).sum::<usize>() - first)
+        let first = self.places.first().map_or(0, Ready::len);
+        (first, self.places.iter().map(Ready::len).sum::<usize>() - first)
     }
 
     #[inline]
     pub(super) fn push(&mut self, run: &RunShared, slot: u32, index: u32) {
+        if run.route.looks_at_conditions() && run.graph.view().condition(index).is_some() {
+            self.open.push_back(TaskRef { run: run.number, slot, index });
+        } else {
+            self.push_to_place(run, slot, index);
+        }
+    }
+
+    /// A task that has no condition, or whose condition holds.
+    #[inline]
+    pub(super) fn push_to_place(&mut self, run: &RunShared, slot: u32, index: u32) {
         let task = TaskRef { run: run.number, slot, index };
-        let ready = &mut self.0[run.route.place(&run.graph, index)];
+        let ready = &mut self.places[run.route.place(&run.graph, index)];
         if run.graph.view().core_set(index).is_some() {
             ready.choosy.push(task);
         } else {
@@ -120,9 +134,21 @@ impl Queues {
         }
     }
 
+    /// The tasks whose conditions are to be looked at.
+    #[inline]
+    pub(super) fn open(&mut self) -> &mut VecDeque<TaskRef> {
+        &mut self.open
+    }
+
+    /// Returns how many these are.
+    pub(super) fn opened(&self) -> usize {
+        self.open.len()
+    }
+
     /// Drops the tasks of a run, which were cancelled when they were ready.
     pub(super) fn forget(&mut self, run: RunId) {
-        for ready in &mut self.0 {
+        self.open.retain(|task| task.run != run);
+        for ready in &mut self.places {
             ready.any.retain(|task| task.run != run);
             ready.choosy.retain(|task| task.run != run);
         }

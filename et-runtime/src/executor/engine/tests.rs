@@ -10,7 +10,8 @@ use crate::executor::TaskFailure;
 use crate::executor::ids::{TaskRef, WorkerId};
 use crate::executor::place::{Ended, Ending, Offer, Unit};
 use crate::executor::run::Route;
-use crate::graph::{Graph, GraphBuilder, Task, TaskId};
+use crate::executor::words::{Answer, Verdict, Words};
+use crate::graph::{Comparison, Graph, GraphBuilder, HostData, Task, TaskId, Word};
 
 #[derive(Debug, Default)]
 struct ManualClock(Mutex<Duration>);
@@ -97,8 +98,57 @@ impl Place for Fake {
     }
 }
 
+/// What was asked of device memory, and what is to be told.
+#[derive(Debug, Default)]
+struct Memory {
+    room: usize,
+    asked: Vec<TaskRef>,
+    tells: Vec<Answer>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct FakeWords(Arc<Mutex<Memory>>);
+
+impl FakeWords {
+    fn tell(&self, task: u32, holds: Result<bool, TaskFailure>) {
+        let mut memory = self.0.lock().unwrap();
+        let at = memory.asked.iter().position(|asked| asked.index == task).unwrap();
+        let task = memory.asked.remove(at);
+        memory.tells.push((task, holds));
+    }
+
+    fn asked(&self) -> Vec<u32> {
+        self.0.lock().unwrap().asked.iter().map(|task| task.index).collect()
+    }
+}
+
+impl Words for FakeWords {
+    fn ask(&mut self, _: &Arc<RunShared>, task: TaskRef) -> Verdict {
+        let mut memory = self.0.lock().unwrap();
+        if memory.asked.len() >= memory.room {
+            return Verdict::Full;
+        }
+        memory.asked.push(task);
+        Verdict::Asked
+    }
+
+    fn poll(&mut self, answers: &mut Vec<Answer>) {
+        answers.append(&mut self.0.lock().unwrap().tells);
+    }
+
+    fn next_look(&self) -> Option<Duration> {
+        None
+    }
+
+    fn is_busy(&self) -> bool {
+        let memory = self.0.lock().unwrap();
+        !memory.asked.is_empty() || !memory.tells.is_empty()
+    }
+}
+
 struct Rig {
     engine: Engine<Fake>,
+    words: FakeWords,
     clock: Arc<ManualClock>,
     first: Fake,
     next: u64,
@@ -110,8 +160,10 @@ impl Rig {
         let clock = Arc::new(ManualClock::default());
         let its: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let patience = Patience::new(1);
-        let engine = Engine::new(first.clone(), Vec::new(), Arc::default(), its, patience);
-        Self { engine, clock, first, next: 1 }
+        let words = FakeWords::default();
+        let others = Beside { words: Some(Box::new(words.clone())), ..Beside::default() };
+        let engine = Engine::new(first.clone(), others, Arc::default(), its, patience);
+        Self { engine, words, clock, first, next: 1 }
     }
 
     fn launch(&mut self, graph: &Graph, route: Route, options: RunOptions) -> Arc<RunShared> {
@@ -137,7 +189,7 @@ impl Rig {
 }
 
 use TaskState::{
-    Cancelled, Complete, Delegated, DependencyFailed, Failed, Ready, Running, Waiting,
+    Cancelled, Complete, Delegated, DependencyFailed, Failed, Ready, Running, Skipped, Waiting,
 };
 
 /// 0 before 1 and 2, both before 3.
@@ -288,4 +340,105 @@ fn runs_that_conflict_follow_one_another_and_may_be_cancelled_meanwhile() {
     rig.first.end(0, Ended::Complete);
     rig.turn([]);
     assert!(c.result.get().is_some());
+}
+
+/// Tasks one behind the other that all run only if their word of host data is not 0.
+fn guarded(flags: &[u8]) -> Graph {
+    let mut builder = GraphBuilder::new();
+    let function = builder.function(|_| Ok(()));
+    let mut before = None;
+    for &flag in flags {
+        let data = HostData::new(vec![flag, 0, 0, 0]);
+        let word = Word::<u32>::on_host(&data, 0).unwrap();
+        let task = Task::new(function).only_if(&word, Comparison::NotEqual, 0);
+        let task = before.into_iter().fold(task, Task::after);
+        before = Some(builder.add(task).unwrap());
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_task_whose_condition_is_false_is_skipped_and_its_dependents_go_on() {
+    let mut rig = Rig::new(9);
+    let run = rig.launch(&guarded(&[0, 0, 1, 0]), Route::HOST, RunOptions::new());
+    assert_eq!(states(&run), [Skipped, Skipped, Running, Waiting]);
+    assert_eq!(rig.first.has(), [2]);
+    rig.first.end(2, Ended::Complete);
+    rig.turn([]);
+    let outcome = run.result.get().unwrap();
+    assert_eq!(states(&run), [Skipped, Skipped, Complete, Skipped]);
+    assert!(outcome.is_success() && outcome.check().is_ok());
+    // Without any work for a place.
+    let run = rig.launch(&guarded(&[0, 0]), Route::HOST, RunOptions::new());
+    assert!(run.result.get().unwrap().is_success());
+}
+
+/// Three tasks beside one another with conditions on device memory.
+fn on_device() -> Graph {
+    let base = et_hal::DeviceAddr::new(0x0080_0580_1000);
+    let memory = crate::memory::DeviceMemory::new(base, 1 << 20, None).unwrap();
+    let mut builder = GraphBuilder::new();
+    let function = builder.function(|_| Ok(()));
+    let flag = memory.alloc(64, 64).unwrap();
+    for _ in 0..3 {
+        let word = Word::<u64>::on_device(&flag, 8).unwrap();
+        let task = Task::new(function).only_if(&word, Comparison::Equal, 1);
+        builder.add(task).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn words_of_device_memory_are_asked_for_as_there_is_room() {
+    let mut rig = Rig::new(9);
+    rig.words.0.lock().unwrap().room = 2;
+    let run = rig.launch(&on_device(), Route::HOST, RunOptions::new());
+    assert_eq!((rig.words.asked(), states(&run)), (vec![0, 1], vec![Ready; 3]));
+    assert!(rig.engine.describe().contains("1 tasks wait until their conditions"));
+    rig.words.tell(1, Ok(true));
+    rig.turn([]);
+    assert_eq!((rig.words.asked(), rig.first.has()), (vec![0, 2], vec![1]));
+    rig.words.tell(0, Ok(false));
+    rig.words.tell(2, Err(TaskFailure::Panicked("the word is gone".into())));
+    rig.turn([]);
+    assert_eq!(states(&run), [Skipped, Running, Failed]);
+    rig.first.end(1, Ended::Complete);
+    rig.turn([]);
+    assert_eq!(run.result.get().unwrap().failures().len(), 1);
+}
+
+#[test]
+fn an_answer_for_a_task_that_was_cancelled_means_nothing() {
+    let mut rig = Rig::new(9);
+    rig.words.0.lock().unwrap().room = 2;
+    let run = rig.launch(&on_device(), Route::HOST, RunOptions::new());
+    rig.turn([Request::CancelTask(run.number, 0)]);
+    assert_eq!(states(&run), [Cancelled, Ready, Ready]);
+    rig.words.tell(0, Ok(true));
+    rig.turn([]);
+    assert_eq!((rig.first.has(), run.state(0)), (vec![], Cancelled));
+    // All three are over, two of them asked for and one not.
+    rig.turn([Request::Cancel(run.number)]);
+    assert!(run.result.get().is_some() && rig.words.asked() == [1, 2]);
+    let next = rig.launch(&diamond(), Route::HOST, RunOptions::new());
+    rig.words.tell(1, Ok(false));
+    rig.words.tell(2, Ok(true));
+    rig.turn([]);
+    assert_eq!(
+        (rig.first.has(), states(&next)),
+        (vec![0], vec![Running, Waiting, Waiting, Waiting])
+    );
+}
+
+#[test]
+fn a_place_that_takes_a_whole_run_looks_at_conditions_itself() {
+    let mut rig = Rig::new(9);
+    rig.first.0.lock().unwrap().takes_whole = true;
+    let run = rig.launch(&guarded(&[0, 1]), Route::whole(0, "fake"), RunOptions::new());
+    assert_eq!(states(&run), [Delegated; 2]);
+    rig.first.end(0, Ended::Skipped);
+    rig.first.end(1, Ended::Complete);
+    rig.turn([]);
+    assert_eq!(states(&run), [Skipped, Complete]);
+    assert!(run.result.get().unwrap().is_success());
 }

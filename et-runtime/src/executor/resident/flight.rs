@@ -5,7 +5,7 @@ use std::time::Duration;
 use et_devapi::handshake::CELL_WORDS;
 use et_hal::Hal;
 
-use super::image::{CONTROL, FINISH, Image, Offsets, PROGRESS, Progress, STOP};
+use super::image::{CONTROL, Counts, FINISH, Image, Offsets, PROGRESS, Progress, STOP};
 use super::outcome::{Remaining, remains_of, take_words};
 use super::{LOOK, Tools};
 use crate::Result;
@@ -53,17 +53,12 @@ pub(super) struct Flight<H: Hal> {
 
 impl<H: Hal> Flight<H> {
     pub(super) fn start(tools: &Tools<H>, run: &RunShared, tasks: Vec<u32>) -> Result<Self> {
-        let view = run.graph.view();
-        let (mut edges, mut words) = (0, 0);
-        for &task in &tasks {
-            edges += view.successors(task).len() as u64;
-            words += view.args(task).len().max(1) as u64;
-        }
         let harts = tools.crew.harts;
-        let room = Offsets::new(tasks.len() as u64, edges, words, harts).len_bytes;
+        let counts = Counts::of(&run.graph, tasks.iter().copied());
+        let room = Offsets::new(counts, harts).len_bytes;
         let buffer = tools.access.memory().alloc(room, 64)?;
         let base = buffer.addr().as_u64();
-        let image = Image::new(&run.graph, tasks, base, harts);
+        let image = Image::new(&run.graph, tasks, base, (&tools.kernel, harts));
         let all = buffer.slice(..image.at.len_bytes)?;
         // If it fails, the scheduler finds no image and says so, or the device is gone.
         let uploaded = tools.main.copy_to_device(&image.bytes, all)?;

@@ -6,11 +6,20 @@
 use et_devapi::handshake::{CELL_BYTES, CELL_WORDS, LINE_BYTES};
 
 use super::super::ids::{Rank, count, high, low, size};
-use crate::graph::{Graph, Work};
+use crate::graph::{Graph, Test, WordPlace, Work};
+use crate::kernel::Kernel;
 
 const MAGIC: u64 = 0x4850_4152_4754_4531;
 const HEADER_BYTES: u64 = 192;
 const TASK_BYTES: u64 = 32;
+/// Words before the arguments of a task with a condition: `struct guarded`.
+const GUARD_WORDS: u64 = 6;
+/// In the flags of a condition: it holds outside the range; the word has 4 bytes; it has a sign.
+const OUTSIDE: u64 = 1;
+const HALF: u64 = 2;
+const SIGNED: u64 = 4;
+/// What the guard of a task returns that was not run; else that is 0.
+const SKIPPED: u64 = 1;
 /// Bytes of what is left of each task.
 pub(super) const OUTCOME_BYTES: u64 = 32;
 /// Where the progress line starts.
@@ -37,9 +46,38 @@ pub(super) struct Offsets {
     pub(super) len_bytes: u64,
 }
 
+/// How much there is of what a graph has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    tasks: u64,
+    edges: u64,
+    arg_words: u64,
+}
+
+impl Counts {
+    /// Of these tasks, edges to others included.
+    pub(super) fn of(graph: &Graph, tasks: impl Iterator<Item = u32>) -> Self {
+        let view = graph.view();
+        let mut counts = Self::default();
+        for task in tasks {
+            counts.tasks += 1;
+            counts.edges += view.successors(task).len() as u64;
+            counts.arg_words += arg_words(graph, task);
+        }
+        counts
+    }
+}
+
+/// Each task has arguments of its own, so that their address tells which task a worker has.
+fn arg_words(graph: &Graph, task: u32) -> u64 {
+    let guard = if graph.view().condition(task).is_some() { GUARD_WORDS } else { 0 };
+    (graph.view().args(task).len() as u64 + guard).max(1)
+}
+
 impl Offsets {
-    /// For `tasks` tasks with `edges` edges and `arg_words` words of arguments, on `harts` harts.
-    pub(super) fn new(tasks: u64, edges: u64, arg_words: u64, harts: u32) -> Self {
+    /// On so many harts.
+    pub(super) fn new(counts: Counts, harts: u32) -> Self {
+        let Counts { tasks, edges, arg_words } = counts;
         let mut at = HEADER_BYTES;
         let mut place = |bytes: u64| {
             let start = at;
@@ -57,6 +95,10 @@ impl Offsets {
     }
 }
 
+fn entry_of(kernel: &Kernel) -> u64 {
+    kernel.task_entry().map_or(0, |entry| entry.as_u64())
+}
+
 /// The image of the tasks of a graph that are left to run.
 #[derive(Debug)]
 pub(super) struct Image {
@@ -69,9 +111,14 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Writes the image of the kernels in `tasks`, to be loaded at device address `base`. What is
-    /// not among them counts as complete.
-    pub(super) fn new(graph: &Graph, tasks: Vec<u32>, base: u64, harts: u32) -> Self {
+    /// Writes the image of the kernels in `tasks`, to be loaded at device address `base`, for
+    /// `scheduler`. What is not among them counts as complete.
+    pub(super) fn new(
+        graph: &Graph,
+        tasks: Vec<u32>,
+        base: u64,
+        (scheduler, harts): (&Kernel, u32),
+    ) -> Self {
         const NOT_HERE: u32 = u32::MAX;
         let view = graph.view();
         let mut index = vec![NOT_HERE; view.len()];
@@ -84,10 +131,8 @@ impl Image {
         };
         let inside = |task: u32| successors_of(task).filter(|&next| next != NOT_HERE);
         let edges: u64 = tasks.iter().map(|&task| inside(task).count() as u64).sum();
-        // Each task has arguments of its own, so that their address tells which task a worker has.
-        let words = |task: u32| (view.args(task).len() as u64).max(1);
-        let arg_words = tasks.iter().map(|&task| words(task)).sum();
-        let at = Offsets::new(tasks.len() as u64, edges, arg_words, harts);
+        let counts = Counts { edges, ..Counts::of(graph, tasks.iter().copied()) };
+        let at = Offsets::new(counts, harts);
         let mut image = Self { at, bytes: vec![0; size(at.len_bytes)], tasks, args: Vec::new() };
 
         let mut pending = vec![0_u32; image.tasks.len()];
@@ -100,20 +145,26 @@ impl Image {
                 image.put32(at.successors + edge * 4, next);
                 edge += 1;
             }
-            for (n, &word) in view.args(task).iter().enumerate() {
-                image.put64(arg + 8 * n as u64, word);
-            }
-            let entry = match view.work(task) {
-                Work::Kernel(kernel) => kernel.task_entry().map_or(0, |entry| entry.as_u64()),
+            let mut entry = match view.work(task) {
+                Work::Kernel(kernel) => entry_of(kernel),
                 _ => 0,
             };
+            let mut args = arg;
+            if let Some((test, word)) = view.condition(task) {
+                image.put_guard(base, arg, entry, (test, word));
+                args += 8 * GUARD_WORDS;
+                entry = entry_of(scheduler);
+            }
+            for (n, &word) in view.args(task).iter().enumerate() {
+                image.put64(args + 8 * n as u64, word);
+            }
             let row = at.task_table + here as u64 * TASK_BYTES;
             image.put64(row, entry);
             image.put64(row + 8, base + arg);
             image.put32(row + 16, low(first));
             image.put32(row + 20, low(edge - first));
             image.args.push(arg);
-            arg += words(task) * 8;
+            arg += arg_words(graph, task) * 8;
         }
         let mut roots = 0;
         for (here, &before) in pending.iter().enumerate() {
@@ -142,6 +193,30 @@ impl Image {
     /// The task of the image whose arguments are at this offset.
     pub(super) fn task_of_args(&self, offset: u64) -> Option<usize> {
         self.args.binary_search(&offset).ok()
+    }
+
+    /// Host data does not change while the device has the graph, so that its worker looks at a
+    /// copy.
+    fn put_guard(&mut self, base: u64, at: u64, entry: u64, (test, word): (Test, &WordPlace)) {
+        let constant = at + 8 * (GUARD_WORDS - 1);
+        let address = match word {
+            WordPlace::Device(slice) => slice.addr().as_u64(),
+            WordPlace::Host(data, offset) => {
+                let copy = size(constant)..size(constant + test.kind.bytes());
+                let from = *offset..*offset + copy.len();
+                data.with(|bytes| self.bytes[copy].copy_from_slice(&bytes[from]));
+                base + constant
+            }
+        };
+        let range = test.range();
+        let is = |flag: u64, so: bool| if so { flag } else { 0 };
+        let flags = is(OUTSIDE, range.is_outside)
+            | is(HALF, test.kind.bytes() == 4)
+            | is(SIGNED, test.kind.is_signed());
+        let words = [entry, address, range.first, range.span, flags];
+        for (n, word) in words.into_iter().enumerate() {
+            self.put64(at + 8 * n as u64, word);
+        }
     }
 
     fn put64(&mut self, at: u64, value: u64) {
@@ -192,15 +267,18 @@ pub(super) enum Left {
     Dispatched { rank: Rank },
     Complete { rank: Rank, start: u64, end: u64 },
     Failed { rank: Rank, value: i64, start: u64, end: u64 },
+    Skipped,
 }
 
 impl Left {
-    pub(super) fn of(words: &[u64]) -> Self {
+    /// `is_guarded` if the task has a condition.
+    pub(super) fn of(words: &[u64], is_guarded: bool) -> Self {
         let [state, value, start, end] = *words else { return Self::NotRun };
         // Ranks of workers start at 1; 0 would be the coordinator, which runs no tasks.
         let rank = Rank(high(state).max(1));
         match low(state) {
             1 => Self::Dispatched { rank },
+            2 if is_guarded && value == SKIPPED => Self::Skipped,
             2 => Self::Complete { rank, start, end },
             3 => Self::Failed { rank, value: value.cast_signed(), start, end },
             _ => Self::NotRun,

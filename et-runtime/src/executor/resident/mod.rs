@@ -19,7 +19,7 @@ use std::time::Duration;
 use et_hal::Hal;
 
 use flight::Flight;
-use image::Offsets;
+use image::{Counts, Offsets};
 use outcome::Remaining;
 
 use super::TaskFailure;
@@ -56,7 +56,7 @@ pub(super) fn fits(graph: &Graph, memory: &Arc<DeviceMemory>) -> Result<(), NotR
     if view.has_host_work() {
         return why("it has host functions");
     }
-    let (mut tasks, mut edges, mut words) = (0, 0, 0);
+    let mut tasks = Vec::new();
     for task in 0..count(view.len()) {
         match view.work(task) {
             Work::CopyIn { .. } if view.fan_in(task) != 0 => {
@@ -68,16 +68,12 @@ pub(super) fn fits(graph: &Graph, memory: &Arc<DeviceMemory>) -> Result<(), NotR
             Work::Kernel(_) if view.core_set(task).is_some() => {
                 return why("a kernel is bound to cores");
             }
-            Work::Kernel(_) => {
-                tasks += 1;
-                edges += view.successors(task).len() as u64;
-                words += view.args(task).len().max(1) as u64;
-            }
+            Work::Kernel(_) => tasks.push(task),
             _ => {}
         }
     }
     // More harts than a device has; their cells are small.
-    let needed = Offsets::new(tasks, edges, words, 2112).len_bytes;
+    let needed = Offsets::new(Counts::of(graph, tasks.into_iter()), 2112).len_bytes;
     let free = memory.stats().largest_free_bytes;
     if needed > free { Err(NotResident::Full { needed, free }) } else { Ok(()) }
 }
@@ -118,6 +114,10 @@ impl<H: Hal> Active<H> {
             return;
         }
         done.ended.push(Ending::new(self.task(index), how));
+    }
+
+    fn is_guarded(&self, task: u32) -> bool {
+        self.run.graph.view().condition(task).is_some()
     }
 
     fn fail(&self, done: &mut Done, index: u32, error: Error) {

@@ -111,7 +111,7 @@ impl<H: Hal> Remaining<H> {
         let mut is_known = vec![false; self.image.tasks.len()];
         for (here, outcome) in tables.outcomes.chunks_exact(OUTCOME_WORDS).enumerate() {
             let task = self.image.tasks[here];
-            let (how, span) = match Left::of(outcome) {
+            let (how, span) = match Left::of(outcome, of.is_guarded(task)) {
                 Left::Complete { rank, start, end } => {
                     (Ended::Complete, self.span(tools, &tables, rank, (start, end)))
                 }
@@ -128,6 +128,7 @@ impl<H: Hal> Remaining<H> {
                     has_trap |= is_trap;
                     (Ended::failed(failure), None)
                 }
+                Left::Skipped => (Ended::Skipped, None),
                 Left::NotRun => continue,
             };
             is_known[here] = true;

@@ -14,7 +14,7 @@ use et_hal::Hal;
 use et_runtime::executor::{
     DeviceExecutor, ExecutorConfig, Place, RunError, RunOptions, TaskState,
 };
-use et_runtime::graph::{CoreSet, Graph, GraphBuilder, HostData, Task, TaskId};
+use et_runtime::graph::{Comparison, CoreSet, Graph, GraphBuilder, HostData, Task, TaskId, Word};
 use et_runtime::{DeviceBuffer, Error, Launch};
 
 use super::bench::Bench;
@@ -26,6 +26,8 @@ crate::case::group! { Runtime, "runtime::graphs":
     long_chains_and_wide_graphs_complete [Need::Compute],
     streams_are_for_kernels_that_need_many_harts [Need::Compute],
     host_functions_and_kernels_mix [Need::Compute],
+    conditions_decide_what_runs_in_every_place [Need::Compute],
+    a_condition_may_be_on_data_of_either_side [Need::Compute],
     kernels_stay_on_their_cores [Need::Compute, Need::CpuAccess],
     streams_of_the_device_work_beside_executors [Need::Compute],
     what_cannot_run_is_refused_before_anything_is_launched [Need::Compute],
@@ -219,6 +221,95 @@ fn host_functions_and_kernels_mix<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
         builder.add(Task::new(function).reads(&result).after(copy))?;
         executor.launch(&builder.build()?)?.finish(bench.patience)?;
         check_eq!(sum.load(Ordering::Relaxed), 3 * N, "the sum in {place}");
+    }
+    Ok(())
+}
+
+/// A countdown: each step runs while the counter is not 0, and leaves it one less. Beside it what is
+/// to run once it has ended, and what is not.
+fn conditions_decide_what_runs_in_every_place<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let add_scalar = bench.load("add_scalar")?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let steps = rig.times(40, 12);
+        let start = steps / 3;
+        // Floats that are whole and positive are in the order of their bits.
+        let counter = bench.upload(&[start as f32; 16])?;
+        let ends = bench.zeroed(128)?;
+        let word = Word::<u32>::on_device(&counter, 60)?;
+        let mut builder = GraphBuilder::new();
+        let add = builder.kernel(&add_scalar);
+        for _ in 0..steps {
+            let task = Task::new(add).input(&counter).output(&counter).f32(-1.0).u64(16);
+            builder.add(task.only_if(&word, Comparison::GreaterOrEqual, 1.0_f32.to_bits()))?;
+        }
+        for (line, comparison) in [(0, Comparison::Equal), (64, Comparison::NotEqual)] {
+            let end = ends.slice(line..line + 64)?;
+            let task = Task::new(add).input(&counter).output(end).f32(7.0).u64(16);
+            builder.add(task.only_if(&word, comparison, 0))?;
+        }
+        let graph = builder.build()?;
+        for round in 0..2 {
+            let run = executor.launch_with(&graph, RunOptions::new().traced())?;
+            let outcome = run.finish(bench.patience)?;
+            check!(outcome.is_success(), "round {round} in {place}");
+            let expected = if round == 0 { start } else { 0 };
+            let ran = outcome.count(TaskState::Complete);
+            check_eq!(ran, expected + 1, "the tasks that ran in round {round} in {place}");
+            let skipped = outcome.count(TaskState::Skipped);
+            check_eq!(ran + skipped, steps + 2, "the tasks of round {round} in {place}");
+            let spans = outcome.trace().map_or(0, |trace| trace.spans().len());
+            check_eq!(spans, ran, "the spans of round {round} in {place}");
+            check_eq!(
+                outcome.state(TaskId::from_index(steps as u32)),
+                TaskState::Complete,
+                "behind"
+            );
+        }
+        same(&format!("the counter in {place}"), &bench.download::<f32>(&counter)?, &[0.0; 16])?;
+        let left: Vec<f32> = [[7.0; 16], [0.0; 16]].concat();
+        same(&format!("the ends in {place}"), &bench.download::<f32>(&ends)?, &left)?;
+    }
+    Ok(())
+}
+
+/// Kernels that look at host data, and host functions that look at device memory.
+fn a_condition_may_be_on_data_of_either_side<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let add_scalar = bench.load("add_scalar")?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let flag = HostData::new(9_u64.to_le_bytes().to_vec());
+        let line = bench.zeroed(64)?;
+        let mut builder = GraphBuilder::new();
+        let add = builder.kernel(&add_scalar);
+        let at = Word::<u64>::on_host(&flag, 0)?;
+        for (by, comparison) in [(1.0, Comparison::Equal), (2.0, Comparison::NotEqual)] {
+            let task = Task::new(add).input(&line).output(&line).f32(by).u64(16);
+            builder.add(task.only_if(&at, comparison, 9))?;
+        }
+        let calls = Arc::new(AtomicU64::new(0));
+        let mut expected = vec![TaskState::Complete, TaskState::Skipped];
+        if place != Place::Resident {
+            let on_device = Word::<u32>::on_device(&line, 0)?;
+            for (value, state) in [(1.0_f32, TaskState::Complete), (2.0, TaskState::Skipped)] {
+                let its = Arc::clone(&calls);
+                let call = builder.function(move |_| {
+                    its.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                });
+                let bits = value.to_bits();
+                builder.add(Task::new(call).only_if(&on_device, Comparison::Equal, bits))?;
+                expected.push(state);
+            }
+        }
+        let graph = builder.build()?;
+        let outcome = executor.launch(&graph)?.finish(bench.patience)?;
+        let states: Vec<_> = graph.tasks().map(|task| outcome.state(task)).collect();
+        check_eq!(states, expected, "the states in {place}");
+        check_eq!(calls.load(Ordering::Relaxed), expected.len() as u64 / 4, "the calls in {place}");
+        same(&format!("the line in {place}"), &bench.download::<f32>(&line)?, &[1.0; 16])?;
     }
     Ok(())
 }

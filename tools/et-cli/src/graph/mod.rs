@@ -13,12 +13,12 @@ use anyhow::Context;
 use et::executor::{
     DeviceExecutor, ExecutorConfig, Outcome, Place, Run, RunError, RunOptions, TraceDetail,
 };
-use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task};
+use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task, Word};
 use et::{Device, DeviceBuffer, KernelArgs};
 use indicatif::ProgressBar;
 
 use self::report::Report;
-use self::spec::{Argument, Spec};
+use self::spec::{Argument, Condition, Spec, Value};
 use crate::interrupt::{self, Interrupt};
 use crate::output::{self, Exit, Format, KernelFailed};
 use crate::{copy, npy, value};
@@ -208,6 +208,9 @@ fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Buil
             if let Some(mask) = task.shires {
                 described = described.shires(mask);
             }
+            if let Some(condition) = &task.condition {
+                described = only_if(described, condition, &buffers)?;
+            }
             if *is_recorded {
                 described = described.recorded();
             }
@@ -221,6 +224,17 @@ fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Buil
         }
     }
     Ok(Built { graph: builder.build()?, buffers })
+}
+
+fn only_if(task: Task, condition: &Condition, buffers: &[DeviceBuffer]) -> anyhow::Result<Task> {
+    let Condition { buffer, offset, comparison, value } = condition;
+    let buffer = &buffers[*buffer];
+    Ok(match *value {
+        Value::U32(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
+        Value::U64(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
+        Value::I32(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
+        Value::I64(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
+    })
 }
 
 /// The arguments of a task, and what they declare.

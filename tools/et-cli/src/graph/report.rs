@@ -54,8 +54,12 @@ impl Report<'_> {
     fn print_text(&self, profile: Option<&Path>) {
         let graph = self.outcome.graph();
         let complete = self.outcome.count(TaskState::Complete);
+        let skipped = match self.outcome.count(TaskState::Skipped) {
+            0 => String::new(),
+            count => format!(", {count} skipped"),
+        };
         println!(
-            "{}: {complete} of {} tasks complete in {}, place {}",
+            "{}: {complete} of {} tasks complete{skipped} in {}, place {}",
             self.file.display(),
             graph.len(),
             output::time(self.outcome.elapsed()),

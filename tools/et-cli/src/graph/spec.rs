@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use et::KernelArgs;
-use et::graph::{Access, CoreSet};
+use et::graph::{Access, Comparison, CoreSet};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::npy::{self, Array};
@@ -39,6 +39,26 @@ pub(super) struct Task {
     pub(super) after: Vec<usize>,
     pub(super) cores: Option<CoreSet>,
     pub(super) shires: Option<u64>,
+    pub(super) condition: Option<Condition>,
+}
+
+/// A word that decides whether a task runs.
+#[derive(Debug, PartialEq)]
+pub(super) struct Condition {
+    pub(super) buffer: usize,
+    /// Its first byte in the buffer.
+    pub(super) offset: u64,
+    pub(super) comparison: Comparison,
+    pub(super) value: Value,
+}
+
+/// What it is compared with, in the type of the buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value {
+    U32(u32),
+    U64(u64),
+    I32(i32),
+    I64(i64),
 }
 
 #[derive(Debug, PartialEq)]
@@ -79,6 +99,7 @@ struct RawTask {
     after: Vec<String>,
     cores: Option<Vec<u32>>,
     shires: Option<String>,
+    r#if: Option<String>,
 }
 
 /// The entries of an object in the order of the file; a name that comes twice is an error.
@@ -223,6 +244,9 @@ fn tasks(
             ensure!(!cores.is_empty(), "{at}, cores: the list is empty");
             Ok(CoreSet::of(cores.iter().copied()))
         });
+        let condition = task.r#if.as_deref().map(|text| {
+            condition(text, buffers, &buffer_names).with_context(|| format!("{at}, if \"{text}\""))
+        });
         Ok(Task {
             name: task.name.clone(),
             kernel,
@@ -230,6 +254,7 @@ fn tasks(
             after: after.collect::<anyhow::Result<_>>()?,
             cores: cores.transpose()?,
             shires: shires.transpose()?,
+            condition: condition.transpose()?,
             at,
         })
     };
@@ -273,6 +298,36 @@ fn argument(
         "\"{name}\" has {count} elements, {text} is empty or not inside"
     );
     Ok(Argument::Buffer(access, buffer, elements.start * size..elements.end * size))
+}
+
+/// `flags[3] != 0`
+fn condition(
+    text: &str,
+    buffers: &[(String, Array)],
+    names: &Names<'_>,
+) -> anyhow::Result<Condition> {
+    // The name of a buffer may have anything in it, so from the end.
+    let parse = || {
+        let (rest, value) = text.rsplit_once(char::is_whitespace)?;
+        let (word, operator) = rest.trim_end().rsplit_once(char::is_whitespace)?;
+        let (name, element) = word.trim_end().strip_suffix(']')?.rsplit_once('[')?;
+        Some((name, element.trim().parse::<u64>().ok()?, Comparison::named(operator)?, value))
+    };
+    let (name, element, comparison, value) =
+        parse().context("this is no condition; write for example flags[0] != 0")?;
+    let buffer = names.find(name)?;
+    let Array { ty, bytes, .. } = &buffers[buffer].1;
+    let no_value = || format!("\"{value}\" is no {}", ty.name());
+    let value = match ty {
+        Type::U32 => Value::U32(value.parse().with_context(no_value)?),
+        Type::U64 => Value::U64(value.parse().with_context(no_value)?),
+        Type::I32 => Value::I32(value.parse().with_context(no_value)?),
+        Type::I64 => Value::I64(value.parse().with_context(no_value)?),
+        _ => bail!("\"{name}\" has elements of type {}, not u32, i32, u64 or i64", ty.name()),
+    };
+    let (size, count) = (ty.size() as u64, (bytes.len() / ty.size()) as u64);
+    ensure!(element < count, "\"{name}\" has {count} elements");
+    Ok(Condition { buffer, offset: element * size, comparison, value })
 }
 
 /// Reads or makes the array of a buffer.
@@ -322,7 +377,8 @@ mod tests {
     }
 
     const HEAD: &str = r#"{"buffers":{"a":{"dtype":"f32","shape":[4,2],"fill":2.5},
-        "b":{"dtype":"u16","shape":[3],"fill":258}},"kernels":{"k":"k.elf"},"#;
+        "b":{"dtype":"u16","shape":[3],"fill":258},
+        "c d":{"dtype":"i32","shape":[4]}},"kernels":{"k":"k.elf"},"#;
 
     fn with_tasks(tasks: &str) -> anyhow::Result<Spec> {
         parse(&format!("{HEAD}\"tasks\":{tasks}}}"))
@@ -332,7 +388,8 @@ mod tests {
     fn a_file_is_brought_into_order() {
         let spec = with_tasks(
             r#"[{"name":"x","kernel":"k","args":["in:a","out:b[1..3]","u32:0x10"],"after":["y"]},
-                {"name":"y","kernel":"k","cores":[3,1],"shires":"0-1"},{"kernel":"k"}]"#,
+                {"name":"y","kernel":"k","cores":[3,1],"shires":"0-1"},
+                {"kernel":"k","if":"c d[2] >= -7"}]"#,
         )
         .unwrap();
         assert_eq!(spec.buffers[0].1.bytes, 2.5f32.to_le_bytes().repeat(8));
@@ -344,6 +401,13 @@ mod tests {
         assert_eq!(x.args[2], Argument::Scalar(Type::U32, "0x10".into()));
         assert_eq!((y.cores.clone(), y.shires), (Some(CoreSet::of([1, 3])), Some(3)));
         assert_eq!((z.at.as_str(), &z.name), ("tasks[2]", &None));
+        let condition = Condition {
+            buffer: 2,
+            offset: 8,
+            comparison: Comparison::GreaterOrEqual,
+            value: Value::I32(-7),
+        };
+        assert_eq!((&x.condition, &z.condition), (&None, &Some(condition)));
     }
 
     #[test]
@@ -366,17 +430,23 @@ mod tests {
                 &["kernels, \"k\"", "none.elf"],
             ),
             (tasks("[]"), &["tasks: there are none"]),
-            (tasks(r#"[{"name":"x"}]"#), &["missing field `kernel`", "line 2"]),
+            (tasks(r#"[{"name":"x"}]"#), &["missing field `kernel`", "line 3"]),
             (tasks(r#"[{"name":"x","kernel":"l"}]"#), &["tasks[0] \"x\", kernel", "there are k"]),
             (
                 tasks(r#"[{"kernel":"k"},{"kernel":"k","args":["u32:1","in:c"]}]"#),
-                &["tasks[1], args[1] \"in:c\"", "no buffer \"c\"; there are a, b"],
+                &["tasks[1], args[1] \"in:c\"", "no buffer \"c\"; there are a, b, c d"],
             ),
             (
                 tasks(r#"[{"kernel":"k","args":["in:b[1..4]"]}]"#),
                 &["args[0]", "\"b\" has 3 elements"],
             ),
             (tasks(r#"[{"kernel":"k","args":["in:b[1]"]}]"#), &["\"1\" is no range"]),
+            (tasks(r#"[{"kernel":"k","if":"c d = 1"}]"#), &["tasks[0], if", "no condition"]),
+            (tasks(r#"[{"kernel":"k","if":"c d[0] = 1"}]"#), &["no condition"]),
+            (tasks(r#"[{"kernel":"k","if":"e[0] == 1"}]"#), &["no buffer \"e\""]),
+            (tasks(r#"[{"kernel":"k","if":"a[0] == 1"}]"#), &["elements of type f32"]),
+            (tasks(r#"[{"kernel":"k","if":"c d[4] == 1"}]"#), &["\"c d\" has 4 elements"]),
+            (tasks(r#"[{"kernel":"k","if":"c d[0] < 4e9"}]"#), &["\"4e9\" is no i32"]),
             (tasks(r#"[{"kernel":"k","args":["u8:256"]}]"#), &["args[0]", "is no u8"]),
             (tasks(r#"[{"kernel":"k","args":["q8:1"]}]"#), &["unknown type \"q8\""]),
             (tasks(r#"[{"kernel":"k","args":["7"]}]"#), &["this is no argument"]),

@@ -173,6 +173,9 @@ fn summary(
             let [run, tasks] = [run as u64, tasks].map(grouped);
             let run = if is_whole { format!("all {tasks}") } else { format!("{run} of {tasks}") };
             tiles.push(("tasks run", run));
+            if profile.skipped != 0 {
+                tiles.push(("tasks skipped", grouped(profile.skipped)));
+            }
         }
         None => tiles.push(("spans", grouped(profile.count() as u64))),
     }

@@ -144,6 +144,8 @@ pub(super) struct Profile {
     pub(super) counters: Vec<Counter>,
     /// Tasks of the graph, if it is known.
     pub(super) tasks: Option<u64>,
+    /// Tasks whose conditions were false.
+    pub(super) skipped: u64,
     /// Where the graph ran.
     pub(super) place: Option<String>,
     /// Operations that the recorder had no room for.

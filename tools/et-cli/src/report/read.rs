@@ -28,6 +28,7 @@ struct Other<'a> {
     place: Option<Cow<'a, str>>,
     #[serde(borrow)]
     incomplete: Vec<Incomplete<'a>>,
+    skipped: Vec<u64>,
 }
 
 /// A task that is not complete.
@@ -318,6 +319,7 @@ impl Reader {
         profile.clock_error_us = other.clock_error_us;
         profile.clock_is_consistent = other.clock_is_consistent;
         profile.tasks = other.tasks;
+        profile.skipped = other.skipped.len() as u64;
         profile.place = other.place.map(Cow::into_owned);
         let mut dependents = HashMap::<u64, u64>::new();
         for task in &other.incomplete {
@@ -431,7 +433,7 @@ mod tests {
         let text = r#"{"traceEvents":[
             {"ph":"M","pid":1,"name":"process_name","args":{"name":"task graph"}},
             {"ph":"X","pid":1,"tid":0,"name":"a","ts":0,"dur":1,"args":{"task":0,"function":"f"}}],
-            "otherData":{"tasks":3,"place":"cores","incomplete":[
+            "otherData":{"tasks":5,"place":"cores","skipped":[3,4],"incomplete":[
             {"task":0,"name":"a","function":"f","state":"failed","error":"trapped","root_cause":null},
             {"task":1,"name":null,"function":"f","state":"not run","error":null,"root_cause":0},
             {"task":2,"name":null,"function":"f","state":"not run","error":null,"root_cause":0}]}}"#;
@@ -439,6 +441,7 @@ mod tests {
         let [failure] = &profile.failures[..] else { panic!("{:?}", profile.failures) };
         assert_eq!((&*failure.what, &*failure.why, failure.dependents), ("task 0 a", "trapped", 2));
         assert!(profile.tracks[0].spans[0].failed);
+        assert_eq!((profile.tasks, profile.skipped), (Some(5), 2));
     }
 
     #[test]
