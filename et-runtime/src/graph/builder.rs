@@ -13,6 +13,7 @@ use super::record::Recorded;
 use super::shape::{Accesses, Ends, Function, Kinds, Node, Reason};
 use super::span::{NONE, to_u32};
 use super::task::{Declared, Extra, Stage};
+use super::transient::Transients;
 use super::{
     Access, CoreSet, FunctionId, GraphError, HostData, Task, TaskContext, TaskError, TaskId,
 };
@@ -59,6 +60,7 @@ pub struct GraphBuilder {
     pub(super) hazards: Hazards,
     pub(super) edges: Edges,
     pub(super) overflow: Option<GraphError>,
+    pub(super) transients: Transients,
 }
 
 impl fmt::Debug for GraphBuilder {
@@ -147,6 +149,7 @@ impl GraphBuilder {
     /// [`KernelOfAnotherDevice`](GraphError::KernelOfAnotherDevice),
     /// [`CopyLength`](GraphError::CopyLength), [`EmptyCoreSet`](GraphError::EmptyCoreSet),
     /// [`EmptyShireMask`](GraphError::EmptyShireMask), [`Usage`](GraphError::Usage),
+    /// [`NotWritten`](GraphError::NotWritten),
     /// [`TooMany`](GraphError::TooMany); nothing is added then.
     pub fn add(&mut self, task: Task) -> Result<TaskId, GraphError> {
         let Task { function, args, mut declared, after, extra, .. } = task;
@@ -176,6 +179,7 @@ impl GraphBuilder {
         let buffers = declared.iter().filter_map(|declared| declared.region.device());
         let copied = copies.all().map(|copy| &copy.slice);
         let memory = self.check_memory(id, function, buffers.chain(copied))?;
+        self.transients.check(id, steps(&copies, &declared))?;
         let words = self.words.len() + args.len().div_ceil(8);
         GraphError::check_count("words of arguments", words, MAX)?;
         let accesses = self.accesses.spans.len() + declared.len() + 2 * copies.all().count();
@@ -185,6 +189,7 @@ impl GraphBuilder {
         if self.memory.is_none() {
             self.memory = memory.map(Arc::clone);
         }
+        self.transients.note(steps(&copies, &declared));
         for Stage { data, slice, is_in } in &copies.before {
             self.push_copy(data, slice, *is_in)?;
         }
@@ -220,7 +225,8 @@ impl GraphBuilder {
     ///
     /// # Errors
     /// [`GraphError::CopyLength`], [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
-    /// [`Usage`](GraphError::Usage), [`TooMany`](GraphError::TooMany).
+    /// [`Usage`](GraphError::Usage), [`NotWritten`](GraphError::NotWritten),
+    /// [`TooMany`](GraphError::TooMany).
     pub fn copy_in(
         &mut self,
         from: &HostData,
@@ -267,10 +273,13 @@ impl GraphBuilder {
     ) -> Result<TaskId, GraphError> {
         let id = self.next_id(0, 1)?;
         check_stage(id, &Stage { is_in, data: data.clone(), slice: slice.clone() })?;
+        let step = [(slice, if is_in { Access::Write } else { Access::Read })];
+        self.transients.check(id, step.into_iter())?;
         let no_function = FunctionId(NONE);
         let memory = self.check_memory(id, no_function, [slice].into_iter())?.map(Arc::clone);
         GraphError::check_count("declared regions", self.accesses.spans.len() + 2, MAX)?;
         self.memory = memory;
+        self.transients.note(step.into_iter());
         self.push_copy(data, slice, is_in).map(TaskId)
     }
 
@@ -367,6 +376,9 @@ impl GraphBuilder {
     }
 
     fn set_extra(&mut self, task: TaskId, copies: &Copies, extra: Extra) {
+        for before in extra.retained {
+            self.transients.retain(before, task);
+        }
         if extra.is_recorded {
             self.recorded.push(copies.recorded(task.0));
         }
@@ -390,6 +402,24 @@ impl GraphBuilder {
             self.shires.push(mask);
         }
     }
+}
+
+/// What a task and its copies do with device memory, one after the other. What a task reads is what
+/// was there before it.
+fn steps<'a>(
+    copies: &'a Copies,
+    declared: &'a [Declared],
+) -> impl Iterator<Item = (&'a DeviceSlice, Access)> {
+    let copy = |stage: &'a Stage| {
+        let access = if stage.is_in { Access::Write } else { Access::Read };
+        (&stage.slice, access)
+    };
+    let used = |access: fn(Access) -> bool, how: Access| {
+        let uses = declared.iter().filter(move |declared| access(declared.access));
+        uses.filter_map(move |declared| Some((declared.region.device()?, how)))
+    };
+    let task = used(Access::reads, Access::Read).chain(used(Access::writes, Access::Write));
+    copies.before.iter().map(copy).chain(task).chain(copies.after.iter().map(copy))
 }
 
 /// What it refuses before it changes anything.
@@ -457,6 +487,9 @@ impl GraphBuilder {
             }
         }
         for buffer in buffers {
+            if self.transients.has(buffer) {
+                continue;
+            }
             if !buffer.belongs_to(memory.get_or_insert(buffer.memory())) {
                 let (start, len) = (buffer.addr().as_u64(), buffer.len_bytes());
                 return Err(GraphError::BufferOfAnotherDevice { task, start, len });

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::{FunctionId, TaskId};
-use crate::memory::UsageError;
+use crate::memory::{AllocError, UsageError};
 
 /// A description of a graph that cannot be right, or a patch that does not fit.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +132,28 @@ pub enum GraphError {
         /// Bytes there are.
         len: u64,
     },
+    /// A task reads what no earlier one writes of a [transient buffer](super::TransientBuffer).
+    #[error(
+        "{task} reads byte {at} of a transient buffer of {len}, which no task before it writes"
+    )]
+    NotWritten {
+        /// The task it would have become.
+        task: TaskId,
+        /// The first byte that is not written.
+        at: u64,
+        /// Length of the buffer.
+        len: u64,
+    },
+    /// A transient buffer is declared for another device than the graph uses, or for the time
+    /// before a reset.
+    #[error("a transient buffer of {len} bytes is for another device than the graph uses")]
+    TransientOfAnotherDevice {
+        /// Its length.
+        len: u64,
+    },
+    /// There is no memory for transient buffers.
+    #[error("no device memory for transient buffers")]
+    Memory(#[source] Box<AllocError>),
     /// Two sides of a copy have different lengths.
     #[error("{task} copies between {host} bytes on the host and {device} bytes on the device")]
     CopyLength {

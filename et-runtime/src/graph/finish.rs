@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::GraphError;
 use super::builder::GraphBuilder;
 use super::hazard::Hazards;
 use super::shape::{Graph, Node, Places, Reason, Shape};
 use super::span::to_u32;
+use super::{GraphError, TransientMemory};
 
 impl GraphBuilder {
     /// Makes the graph.
     ///
     /// # Errors
-    /// [`GraphError::Cycle`], with its path; [`GraphError::TooMany`] if an earlier call failed with
-    /// it for edges.
+    /// [`GraphError::Cycle`], with its path; [`GraphError::Memory`] for transient buffers;
+    /// [`GraphError::TooMany`] if an earlier call failed with it for edges.
     pub fn build(mut self) -> Result<Graph, GraphError> {
         if let Some(error) = self.overflow.take() {
             return Err(error);
@@ -51,12 +51,18 @@ impl GraphBuilder {
         let graph = Graph {
             shape: Arc::new(shape),
             words: Arc::new(self.words),
-            places: Arc::new(Places { keep, spans, span_space, footprint: OnceLock::new() }),
+            places: Arc::new(Places {
+                keep,
+                spans,
+                span_space,
+                footprint: OnceLock::new(),
+                transient: TransientMemory::default(),
+            }),
             copies: Arc::new(self.copies),
             tested: Arc::new(self.tested),
         };
         graph.check_cycle()?;
-        Ok(graph)
+        self.transients.place(graph)
     }
 
     /// Ends the rows, and moves the explicit edges into them.

@@ -53,12 +53,14 @@ mod id;
 mod intervals;
 mod order;
 mod patch;
+mod plan;
 mod query;
 mod record;
 mod region;
 mod shape;
 mod span;
 mod task;
+mod transient;
 
 pub use crate::memory::Access;
 pub use builder::GraphBuilder;
@@ -71,6 +73,7 @@ pub use patch::Patch;
 pub use region::{HostData, Region, Resource};
 pub use shape::Graph;
 pub use task::Task;
+pub use transient::{TransientBuffer, TransientMemory};
 
 pub(crate) use condition::{Test, WordPlace};
 pub(crate) use record::{Recorded, RecordedRegion};

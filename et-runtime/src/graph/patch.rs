@@ -7,7 +7,7 @@ use super::check::{check_condition, check_usage};
 use super::condition::WordPlace;
 use super::shape::{Ends, Function, Places, Work};
 use super::span::{NONE, Span, to_u32};
-use super::{Graph, GraphError, HostData, Region, TaskId};
+use super::{Graph, GraphError, HostData, Region, TaskId, TransientMemory};
 use crate::kernel::KernelArgs;
 use crate::memory::{DeviceSlice, User};
 
@@ -153,6 +153,8 @@ fn check_addresses(
 struct Moves {
     /// Ascending and disjoint.
     moves: Vec<(Range<u64>, DeviceSlice)>,
+    /// Where they overlap afterwards, the edges account for it.
+    is_planned: bool,
 }
 
 fn bounds(slice: &DeviceSlice) -> Range<u64> {
@@ -185,7 +187,7 @@ impl Moves {
                 return Err(GraphError::RebindSplits { old, region });
             }
         }
-        Ok(Self { moves })
+        Ok(Self { moves, is_planned: false })
     }
 
     /// Returns which move takes a span along.
@@ -230,7 +232,9 @@ impl Moves {
         if let Some(unused) = is_used.iter().position(|&is_used| !is_used) {
             return Err(GraphError::RebindUnused { old: self.moves[unused].0.clone() });
         }
-        check_overlaps(graph, places, &groups)?;
+        if !self.is_planned {
+            check_overlaps(graph, places, &groups)?;
+        }
         self.check_usage(graph, &groups, places)?;
         for Ends { device, .. } in copies {
             let Range { start, end } = bounds(device);
@@ -441,6 +445,30 @@ fn is_no_buffer(places: &Places, space: usize) -> bool {
 }
 
 impl Graph {
+    /// Gives buffers of the graph, as a builder has them, the places that were found for them.
+    pub(super) fn relocated(
+        self,
+        moves: Vec<(DeviceSlice, DeviceSlice)>,
+        transient: TransientMemory,
+    ) -> Result<Self, GraphError> {
+        let mut moves: Vec<_> = moves.into_iter().map(|(old, new)| (bounds(&old), new)).collect();
+        moves.sort_unstable_by_key(|(old, _)| old.start);
+        let moves = Moves { moves, is_planned: true };
+        let (mut words, mut copies) = (self.words.to_vec(), self.copies.to_vec());
+        let (mut tested, mut places) = (self.tested.to_vec(), self.places.unshared());
+        moves.apply(&self, &mut words, &mut copies, &mut places)?;
+        moves.apply_to_conditions(&self, &mut tested)?;
+        places.drop_unused();
+        places.transient = transient;
+        Ok(Self {
+            shape: self.shape,
+            words: Arc::new(words),
+            places: Arc::new(places),
+            copies: Arc::new(copies),
+            tested: Arc::new(tested),
+        })
+    }
+
     fn known(&self, task: TaskId) -> Result<(), GraphError> {
         let tasks = self.len();
         if task.index() < tasks { Ok(()) } else { Err(GraphError::UnknownTask { task, tasks }) }
@@ -454,6 +482,7 @@ impl Places {
             spans: self.spans.clone(),
             span_space: self.span_space.clone(),
             footprint: OnceLock::new(),
+            transient: self.transient,
         }
     }
 

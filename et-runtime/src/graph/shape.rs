@@ -12,7 +12,7 @@ use super::footprint::Footprint;
 use super::function::HostFunction;
 use super::record::Recorded;
 use super::span::{NONE, Span};
-use super::{Access, CoreSet, HostData, Region};
+use super::{Access, CoreSet, HostData, Region, TransientMemory};
 use crate::kernel::Kernel;
 use crate::memory::{DeviceMemory, DeviceSlice};
 
@@ -164,6 +164,7 @@ pub(super) struct Places {
     /// The space of each span.
     pub(super) span_space: Vec<u32>,
     pub(super) footprint: OnceLock<Footprint>,
+    pub(super) transient: TransientMemory,
 }
 
 /// An immutable task graph: what runs, with which arguments, after what.

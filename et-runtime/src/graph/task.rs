@@ -32,6 +32,7 @@ pub(super) struct Extra {
     pub(super) stages: Vec<Stage>,
     pub(super) is_recorded: bool,
     pub(super) condition: Option<Condition>,
+    pub(super) retained: Vec<TaskId>,
 }
 
 /// A region with its use.
@@ -176,6 +177,14 @@ impl Task {
     pub fn after(mut self, task: TaskId) -> Self {
         self.after.push(task);
         self
+    }
+
+    /// As [`after`](Self::after); besides, the
+    /// [transient buffers](super::GraphBuilder::transient) that the other task writes live until
+    /// this one has ended, although it does not declare them.
+    pub fn after_and_retain(mut self, task: TaskId) -> Self {
+        self.extra().retained.push(task);
+        self.after(task)
     }
 
     /// Runs the task only if a word compares so with a value when everything before the task has

@@ -5,6 +5,7 @@ mod building;
 mod conditions;
 mod patching;
 mod random;
+mod transients;
 
 use std::ops::Range;
 use std::path::Path;
