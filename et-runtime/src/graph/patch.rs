@@ -303,11 +303,17 @@ impl Moves {
                 if groups[span] == 0 {
                     continue;
                 }
-                let Some(word) = accesses.word(at) else { continue };
-                let word = &mut words[graph.view().words_range(task.0).start + word];
+                let (old, new) = (graph.places.spans[span].start, places.spans[span].start);
+                let row = graph.view().words_range(task.0);
+                let row = match accesses.word(at) {
+                    Some(word) => row.start + word..row.start + word + 1,
+                    // Nothing else has the address of a buffer that had no place.
+                    None if self.is_planned => row,
+                    None => continue,
+                };
                 // Others are new arguments, which are looked at later.
-                if *word == graph.places.spans[span].start {
-                    *word = places.spans[span].start;
+                for word in words[row].iter_mut().filter(|word| **word == old) {
+                    *word = new;
                 }
             }
         }

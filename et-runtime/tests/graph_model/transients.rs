@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use et_hal_sim::SimHal;
-use et_runtime::Device;
 use et_runtime::graph::{Access, Graph, GraphBuilder, GraphError, HostData, Task, TaskId};
 use et_runtime::memory::AllocError;
+use et_runtime::{Device, KernelArgs};
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use proptest::{collection, prop_assert, prop_assert_eq};
@@ -247,12 +247,17 @@ fn arguments_copies_and_patches_have_the_places() {
     let compare = et_runtime::graph::Comparison::Equal;
     let last = Task::new(function).in_out(&buffer).only_if(&word, compare, 1);
     let last = builder.add(last).unwrap();
+    let whole = buffer.slice(..).unwrap();
+    let args = KernelArgs::new().addr(whole.addr()).u64(whole.addr().as_u64() + 1);
+    let by_hand = builder.add(Task::new(function).args(args).reads(&whole)).unwrap();
     let graph = builder.build().unwrap();
     let place = graph.accesses(last).next().unwrap().1;
     let base = place.start;
     assert_eq!((base % 4096, place.end - base), (0, 128));
     assert_eq!(graph.args(task), [7, base, own.addr().as_u64()]);
     assert_eq!(graph.args(last), [base]);
+    let odd = whole.addr().as_u64() + 1;
+    assert_eq!(graph.args(by_hand), [base, odd], "the address of what it declares, and no other");
     assert_eq!(places(&graph, id(0))[1], base + 64..base + 128);
     assert_eq!(graph.condition(last), Some(format!("if u32 at {:#x} == 1", base + 4)));
     // What is the caller's can still be another's.

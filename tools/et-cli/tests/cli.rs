@@ -368,6 +368,28 @@ fn conditions_of_a_graph_decide_what_runs() {
     assert_eq!(described["tasks"][2]["if"]["test"], "u32 <= 16843008");
 }
 
+/// What is between two tasks only is the graph's own.
+#[test]
+fn transient_buffers_of_a_graph_have_what_tasks_leave() {
+    let (_folder, path) = formula();
+    let file = path("graph.json").display().to_string();
+    let mut graph: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let outputs = graph["outputs"].as_object().unwrap().clone();
+    let mut transient = 0;
+    for (name, buffer) in graph["buffers"].as_object_mut().unwrap() {
+        let is_input = buffer.get("npy").is_some() || buffer.get("fill").is_some();
+        if !is_input && !outputs.contains_key(name) {
+            buffer["transient"] = true.into();
+            transient += 1;
+        }
+    }
+    assert_eq!(transient, 3, "the sum and the two factors");
+    std::fs::write(&file, graph.to_string()).unwrap();
+    for place in ["cores", "resident", "streams"] {
+        check_formula(&path, DEVICE, place);
+    }
+}
+
 #[test]
 fn a_graph_records_the_tasks_that_are_asked_for() {
     let (_folder, path) = formula();

@@ -5,6 +5,7 @@ mod spec;
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use anyhow::Context;
 use et::executor::{
     DeviceExecutor, ExecutorConfig, Outcome, Place, Run, RunError, RunOptions, TraceDetail,
 };
-use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task, Word};
-use et::{Device, DeviceBuffer, KernelArgs};
+use et::graph::{Access, CoreSet, Graph, GraphBuilder, Task, TransientBuffer, Word};
+use et::{Device, DeviceBuffer, DeviceSlice, KernelArgs};
 use indicatif::ProgressBar;
 
 use self::report::Report;
@@ -82,7 +83,31 @@ impl From<Detail> for TraceDetail {
 /// A graph and the buffers that its tasks use, in the order of the file.
 struct Built {
     graph: Graph,
-    buffers: Vec<DeviceBuffer>,
+    buffers: Vec<Memory>,
+}
+
+/// What a buffer of the file is.
+enum Memory {
+    /// It gets the data of the file, and is there after the run.
+    Kept(DeviceBuffer),
+    /// The graph has it for itself.
+    Transient(TransientBuffer),
+}
+
+impl Memory {
+    fn kept(&self) -> Option<&DeviceBuffer> {
+        match self {
+            Self::Kept(buffer) => Some(buffer),
+            Self::Transient(_) => None,
+        }
+    }
+
+    fn slice(&self, bytes: Range<u64>) -> et::Result<DeviceSlice> {
+        match self {
+            Self::Kept(buffer) => buffer.slice(bytes),
+            Self::Transient(buffer) => buffer.slice(bytes),
+        }
+    }
 }
 
 pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
@@ -101,9 +126,13 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
 
     let stream = device.default_stream();
-    let total = spec.buffers.iter().map(|(_, array)| array.bytes.len() as u64).sum();
+    let kept = || {
+        let both = spec.buffers.iter().zip(&built.buffers);
+        both.filter_map(|((_, array), memory)| Some((array, memory.kept()?)))
+    };
+    let total = kept().map(|(array, _)| array.bytes.len() as u64).sum();
     let bar = output::progress(format, "to device", total);
-    for ((_, array), buffer) in spec.buffers.iter().zip(&built.buffers) {
+    for (array, buffer) in kept() {
         copy::to_device(stream, &array.bytes, buffer, &bar, COPY_LIMIT)?;
     }
     bar.finish_and_clear();
@@ -128,11 +157,13 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
     let mut written = Vec::new();
     if outcome.is_success() {
-        let outputs = spec.outputs.iter().map(|(buffer, _)| built.buffers[*buffer].len_bytes());
-        let bar = output::progress(format, "from device", outputs.sum());
+        let kept = |buffer: usize| built.buffers[buffer].kept();
+        let outputs = spec.outputs.iter().filter_map(|(buffer, _)| kept(*buffer));
+        let bar =
+            output::progress(format, "from device", outputs.map(DeviceBuffer::len_bytes).sum());
         for (buffer, path) in &spec.outputs {
             let array = &mut spec.buffers[*buffer].1;
-            let from = &built.buffers[*buffer];
+            let Some(from) = kept(*buffer) else { continue };
             copy::from_device(stream, from, &mut array.bytes, &bar, COPY_LIMIT)?;
             npy::write(path, array)?;
             written.push(path.clone());
@@ -182,9 +213,13 @@ fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Buil
         Ok(builder.kernel(&kernel.with_context(|| format!("kernels, \"{name}\""))?))
     });
     let kernels = kernels.collect::<anyhow::Result<Vec<_>>>()?;
-    let buffers = spec.buffers.iter().map(|(name, array)| {
-        let buffer = device.alloc(array.bytes.len() as u64);
-        buffer.with_context(|| format!("buffers, \"{name}\""))
+    let buffers = spec.buffers.iter().zip(&spec.is_transient).map(|((name, array), transient)| {
+        let len = array.bytes.len() as u64;
+        let made = match transient {
+            false => device.alloc(len).map(Memory::Kept).map_err(anyhow::Error::from),
+            true => Ok(Memory::Transient(builder.transient(device, len, 64)?)),
+        };
+        made.with_context(|| format!("buffers, \"{name}\""))
     });
     let buffers = buffers.collect::<anyhow::Result<Vec<_>>>()?;
 
@@ -226,21 +261,22 @@ fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Buil
     Ok(Built { graph: builder.build()?, buffers })
 }
 
-fn only_if(task: Task, condition: &Condition, buffers: &[DeviceBuffer]) -> anyhow::Result<Task> {
+fn only_if(task: Task, condition: &Condition, buffers: &[Memory]) -> anyhow::Result<Task> {
     let Condition { buffer, offset, comparison, value } = condition;
-    let buffer = &buffers[*buffer];
+    let bytes = if matches!(value, Value::U32(_) | Value::I32(_)) { 4 } else { 8 };
+    let word = buffers[*buffer].slice(*offset..*offset + bytes)?;
     Ok(match *value {
-        Value::U32(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
-        Value::U64(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
-        Value::I32(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
-        Value::I64(value) => task.only_if(&Word::on_device(buffer, *offset)?, *comparison, value),
+        Value::U32(value) => task.only_if(&Word::on_device(word, 0)?, *comparison, value),
+        Value::U64(value) => task.only_if(&Word::on_device(word, 0)?, *comparison, value),
+        Value::I32(value) => task.only_if(&Word::on_device(word, 0)?, *comparison, value),
+        Value::I64(value) => task.only_if(&Word::on_device(word, 0)?, *comparison, value),
     })
 }
 
 /// The arguments of a task, and what they declare.
 fn describe(
     task: &spec::Task,
-    buffers: &[DeviceBuffer],
+    buffers: &[Memory],
 ) -> anyhow::Result<(KernelArgs, Vec<(Access, et::DeviceSlice)>)> {
     let mut args = KernelArgs::new();
     let mut declared = Vec::new();

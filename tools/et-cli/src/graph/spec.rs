@@ -21,6 +21,8 @@ use crate::value::{self, Type};
 #[derive(Debug)]
 pub(super) struct Spec {
     pub(super) buffers: Vec<(String, Array)>,
+    /// Beside `buffers`: whether the graph has it for itself.
+    pub(super) is_transient: Vec<bool>,
     /// Name and content.
     pub(super) kernels: Vec<(String, Vec<u8>)>,
     pub(super) tasks: Vec<Task>,
@@ -86,6 +88,8 @@ struct RawBuffer {
     dtype: Option<String>,
     shape: Option<Vec<u64>>,
     fill: Option<serde_json::Number>,
+    #[serde(default)]
+    transient: bool,
 }
 
 #[derive(serde::Deserialize)]
@@ -178,8 +182,9 @@ impl Spec {
 
     fn parse(text: &str, folder: &Path) -> anyhow::Result<Self> {
         let raw: RawSpec = serde_json::from_str(text)?;
-        let mut buffers = Vec::new();
+        let (mut buffers, mut is_transient) = (Vec::new(), Vec::new());
         for (name, buffer) in raw.buffers.0 {
+            is_transient.push(buffer.transient);
             let array = array(buffer, folder).with_context(|| format!("buffers, \"{name}\""))?;
             buffers.push((name, array));
         }
@@ -196,10 +201,14 @@ impl Spec {
         let names = Names::new("buffer", buffers.iter().map(|(name, _)| name.as_str()));
         let outputs = raw.outputs.0.into_iter().map(|(name, path)| {
             let buffer = names.find(&name).with_context(|| format!("outputs, \"{name}\""))?;
+            ensure!(
+                !is_transient[buffer],
+                "outputs, \"{name}\": a transient buffer ends with its tasks"
+            );
             Ok((buffer, folder.join(path)))
         });
         let outputs = outputs.collect::<anyhow::Result<_>>()?;
-        Ok(Self { buffers, kernels, tasks, outputs })
+        Ok(Self { buffers, is_transient, kernels, tasks, outputs })
     }
 }
 
@@ -332,7 +341,11 @@ fn condition(
 
 /// Reads or makes the array of a buffer.
 fn array(buffer: RawBuffer, folder: &Path) -> anyhow::Result<Array> {
-    let RawBuffer { npy, dtype, shape, fill } = buffer;
+    let RawBuffer { npy, dtype, shape, fill, transient } = buffer;
+    ensure!(
+        !transient || npy.is_none() && fill.is_none(),
+        "transient: what is in it comes from tasks, so npy and fill have no place"
+    );
     if let Some(path) = npy {
         ensure!(
             dtype.is_none() && shape.is_none() && fill.is_none(),
@@ -419,6 +432,18 @@ mod tests {
         };
         for (error, parts) in [
             (parse("{").unwrap_err(), &["line 1 column 1"][..]),
+            (
+                buffer(r#"{"dtype":"f32","shape":[1],"fill":1,"transient":true}"#),
+                &["buffers, \"q\"", "transient: what is in it"],
+            ),
+            (
+                parse(
+                    r#"{"buffers":{"t":{"dtype":"f32","shape":[1],"transient":true}},
+                        "kernels":{"k":"k.elf"},"tasks":[{"kernel":"k"}],"outputs":{"t":"t.npy"}}"#,
+                )
+                .unwrap_err(),
+                &["outputs, \"t\": a transient buffer"],
+            ),
             (parse(r#"{"kernels":{}}"#).unwrap_err(), &["missing field `tasks`"]),
             (parse(r#"{"kernel":{}}"#).unwrap_err(), &["unknown field `kernel`", "line 1"]),
             (
