@@ -13,6 +13,7 @@ use et::graph::{
 };
 
 use crate::call::{Inside, guard, inside};
+use crate::device::{self, et_device};
 use crate::host_data::et_host_data;
 use crate::kernel::et_kernel;
 use crate::launch::arguments;
@@ -433,6 +434,43 @@ pub extern "C" fn et_task_only_if(
                 }
             })
         })
+    })
+}
+
+/// Declares memory of a device that the graph has for itself, at a multiple of `align` bytes, a
+/// power of two; 0 is 64. Tasks of the graph use it as other memory; nothing else does, and it has no
+/// address. It shares its bytes with other such memory if the order of the tasks allows. A task may
+/// read only what earlier ones write.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_graph_transient(
+    builder: et_graph_builder,
+    device: et_device,
+    bytes: u64,
+    align: u64,
+    mem: Option<&mut MaybeUninit<et_mem>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(mem, "mem")?;
+        let align = if align == 0 { 64 } else { align };
+        let buffer = self::builder(builder, |builder| {
+            device::with(device, |device| Ok(builder.builder.transient(device, bytes, align)?))
+        })?;
+        out.write(table::insert(Arc::new(buffer.into()))?);
+        Ok(())
+    })
+}
+
+/// As `et_graph_edge`; besides, the memory of the graph that `before` writes lives until `after` has
+/// ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_graph_edge_and_retain(
+    builder: et_graph_builder,
+    before: u32,
+    after: u32,
+) -> et_status {
+    guard(|| {
+        let (before, after) = (TaskId::from_index(before), TaskId::from_index(after));
+        self::builder(builder, |builder| Ok(builder.builder.edge_and_retain(before, after)?))
     })
 }
 

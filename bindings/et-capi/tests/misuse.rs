@@ -401,6 +401,55 @@ fn conditions_of_tasks() {
 }
 
 #[test]
+fn memory_of_a_graph() {
+    let device = open(SMALL);
+    let builder = made(|out| et_graph_builder_create(out));
+    assert_eq!(et_graph_transient(builder, device, 256, 0, None), ET_NULL_POINTER);
+    let mut place = MaybeUninit::uninit();
+    assert_eq!(et_graph_transient(builder, device, 0, 0, Some(&mut place)), ET_INVALID);
+    assert_eq!(et_graph_transient(builder, device, 256, 3, Some(&mut place)), ET_INVALID);
+    let between = made(|out| et_graph_transient(builder, device, 256, 0, out));
+    let queue = stream(device);
+    assert_ne!(et_fill(queue, between, 0, 256, 1, None), ET_OK);
+    let (a, b) = (mem(device, 256), mem(device, 256));
+    ok(et_fill(queue, a, 0, 256, 0x40, None));
+    let add = kernel(device, "add");
+    let add = made(|out| et_graph_kernel(builder, add, out));
+    let sum = |from, to| {
+        let task = made(|out| et_task_create(builder, add, out));
+        for (mem, access) in [(from, 1), (from, 1), (to, 2)] {
+            ok(et_task_arg_mem(task, mem, 0, 256, access));
+        }
+        ok(et_task_arg_u64(task, 64));
+        task
+    };
+    let early = sum(between, b);
+    assert_eq!(et_graph_add(builder, early, None), ET_INVALID, "nothing has written it");
+    ok(et_task_free(early));
+    let first = made(|out| et_graph_add(builder, sum(a, between), out));
+    let second = made(|out| et_graph_add(builder, sum(between, b), out));
+    ok(et_graph_edge_and_retain(builder, first, second));
+    assert_eq!(et_graph_edge_and_retain(builder, first, 7), ET_INVALID);
+    let result = made(|out| et_host_data_create(256, out));
+    ok(et_graph_copy_out(builder, b, 0, result, None));
+    let graph = made(|out| et_graph_build(builder, out));
+    // SAFETY: no options.
+    let executor = made(|out| unsafe { et_executor_create(device, null(), out) });
+    ok(et_stream_synchronize(queue, LONG));
+    // SAFETY: no options.
+    let run = made(|out| unsafe { et_graph_launch(executor, graph, null(), out) });
+    ok(et_run_wait(run, LONG));
+    let mut found = [0_f32; 64];
+    let into = (&raw mut found).cast();
+    // SAFETY: as many bytes.
+    ok(unsafe { et_host_data_read(result, 0, into, size_of_val(&found)) });
+    assert_eq!(found, [4.0 * f32::from_bits(0x4040_4040); 64]);
+    ok(et_mem_free(between));
+    ok(et_executor_free(executor));
+    ok(et_graph_free(graph));
+}
+
+#[test]
 fn graphs_and_runs() {
     let device = open(SMALL);
     let builder = made(|out| et_graph_builder_create(out));

@@ -8,7 +8,7 @@ use et_hal::{DeviceAddr, Hal};
 
 use super::plan::{self, Need, Plan};
 use super::{Access, Graph, GraphBuilder, GraphError, Region, TaskId};
-use crate::memory::{BufferOptions, DeviceBuffer, DeviceMemory, DeviceSlice};
+use crate::memory::{AllocError, BufferOptions, DeviceBuffer, DeviceMemory, DeviceSlice};
 use crate::{Device, Error};
 
 /// Where no device has memory: what the builder's buffers have for addresses until they have a
@@ -43,6 +43,13 @@ impl TransientBuffer {
     /// [`Error::OutOfRange`].
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<DeviceSlice, Error> {
         self.buffer.slice(range)
+    }
+}
+
+/// For what keeps buffers of all kinds; it is still the graph's.
+impl From<TransientBuffer> for DeviceBuffer {
+    fn from(transient: TransientBuffer) -> Self {
+        transient.buffer
     }
 }
 
@@ -138,7 +145,9 @@ impl Transients {
             self.nowhere = Some(made.map_err(|error| GraphError::Memory(Box::new(error)))?);
         }
         let Some(nowhere) = &self.nowhere else { unreachable!("it was made") };
-        // What is no power of two stays so, and is refused.
+        if !align.is_power_of_two() {
+            return Err(GraphError::Memory(Box::new(AllocError::BadAlignment { align })));
+        }
         let align = align.max(LINE);
         let buffer = nowhere.alloc(len_bytes, align).map_err(memory_error)?;
         let whole = buffer.whole();

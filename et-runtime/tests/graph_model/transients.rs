@@ -204,8 +204,10 @@ fn what_cannot_be_is_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(builder.transient(&device, 0, 64)), AllocError::ZeroLength);
-    let bad = AllocError::BadAlignment { align: 96 };
-    assert_eq!(refused(builder.transient(&device, 64, 96)), bad);
+    for align in [0, 3, 96] {
+        let bad = AllocError::BadAlignment { align };
+        assert_eq!(refused(builder.transient(&device, 64, align)), bad);
+    }
     let function = builder.kernel(&kernel(&device));
     let unused = builder.transient(&device, 1 << 30, 64).unwrap();
     let foreign = builder.transient(&other, 64, 64).map(drop);
