@@ -57,6 +57,10 @@ impl Device {
         Self { card: Arc::clone(card) }
     }
 
+    pub(crate) fn card(&self) -> &Arc<Card> {
+        &self.card
+    }
+
     fn reset_by(
         &self,
         py: Python<'_>,

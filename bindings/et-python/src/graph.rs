@@ -9,7 +9,8 @@ use pyo3::types::PyTuple;
 
 use crate::args::Packed;
 use crate::card::Card;
-use crate::dtype::{DType, Kind};
+use crate::device::Device;
+use crate::dtype::{self, DType, Kind, Shape};
 use crate::error::{self, Raise};
 use crate::executor::{Executor, Run};
 use crate::host_data::HostData;
@@ -252,6 +253,27 @@ impl Graph {
         let task = self::only_if(task, only_if.as_ref())?;
         let id = state.builder()?.add(Self::finish(task, name, after)?).map_err(Raise::raise)?;
         Ok(id.index())
+    }
+
+    /// Declares an array that the graph has for itself, for tasks to leave data for later ones; it
+    /// shares memory with other such arrays if the order of the tasks allows. Only tasks use it,
+    /// and they read only what earlier ones write.
+    #[pyo3(signature = (device, shape, dtype = None))]
+    fn transient(
+        &self,
+        py: Python<'_>,
+        device: &Device,
+        shape: Shape,
+        dtype: Option<DType>,
+    ) -> PyResult<Buffer> {
+        let dtype = dtype.or_else(|| DType::of_name("f4"));
+        let len = dtype::len_bytes(&shape.0, dtype.unwrap_or(DType::U8))? as u64;
+        let card = device.card();
+        let mut state = self.lock()?;
+        state.note(card);
+        let builder = state.builder()?;
+        let made = card.with(py, |device| builder.transient(device, len, 64))?;
+        Ok(Buffer::of_slice(card, (&made).into(), shape.0, dtype))
     }
 
     /// Adds a copy of host data to device memory.

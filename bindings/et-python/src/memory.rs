@@ -50,14 +50,24 @@ impl Buffer {
         let len = dtype::len_bytes(&shape, dtype.unwrap_or(DType::U8))? as u64;
         let memory = card.with(py, |device| device.alloc(len.max(1)))?;
         let slice = memory.slice(..len).map_err(Raise::raise)?;
-        Ok(Self {
+        Ok(Self::of_slice(card, slice, shape, dtype))
+    }
+
+    /// The array in a slice of as many bytes.
+    pub(crate) fn of_slice(
+        card: &Arc<Card>,
+        slice: DeviceSlice,
+        shape: Vec<usize>,
+        dtype: Option<DType>,
+    ) -> Self {
+        Self {
             card: Arc::clone(card),
             slice: Here::new(slice),
             is_freed: Arc::default(),
             dtype,
             shape,
             is_readonly: false,
-        })
+        }
     }
 
     /// Returns where it is, unless it was freed.

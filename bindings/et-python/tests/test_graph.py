@@ -78,6 +78,21 @@ def test_conditions_decide_what_runs(device, add, place):
             et.Graph().add(add, a, a, s, 64, only_if=wrong)
 
 
+def test_a_graph_has_arrays_of_its_own(device, add):
+    a, d = device.array(np.ones(64, "f4")), device.empty(64)
+    graph = et.Graph()
+    steps = [a, *(graph.transient(device, 64) for _ in range(4)), d]
+    with pytest.raises(et.GraphError):
+        graph.add(add, steps[1], steps[1], d, 64)
+    for before, after in zip(steps, steps[1:]):
+        graph.add(add, before, before, after, 64)
+    for _ in range(2):
+        graph.run(timeout=20)
+        assert (d.to_numpy() == 32).all()
+    with pytest.raises(et.Error):
+        steps[1].to_numpy()
+
+
 @settings(max_examples=25, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12))
