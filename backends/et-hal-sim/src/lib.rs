@@ -13,9 +13,9 @@ mod window;
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Board, BoardConfig, ComputeKind, ConfigError, Counters, CreditAbort, DmaCoherence, ErrorSource,
-    FAULT_FORMS, Fault, FirmwareImage, FloatProfile, ImageError, MemoryKind, ParseFaultError,
-    StackGuards, Timing,
+    Board, BoardConfig, ComputeKind, ConfigError, Count, Counted, Counters, CreditAbort,
+    DmaCoherence, ErrorSource, Executed, FAULT_FORMS, Fault, FirmwareImage, FloatProfile,
+    Histogram, ImageError, MemoryKind, ParseFaultError, StackGuards, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

@@ -120,6 +120,9 @@ pub struct MachineConfig {
     pub memory: MemoryModel,
     /// Whether an abort reaches a hart that waits for a credit.
     pub credit_abort: CreditAbort,
+    /// Whether each launch counts what it executes, for
+    /// [`LaunchReport::histogram`](crate::LaunchReport::histogram). Kernels are slower then.
+    pub counts_instructions: bool,
 }
 
 impl Default for MachineConfig {
@@ -133,6 +136,7 @@ impl Default for MachineConfig {
             timing: Timing::HostClock,
             memory: MemoryModel::Flat,
             credit_abort: CreditAbort::Ends,
+            counts_instructions: false,
         }
     }
 }
@@ -158,6 +162,11 @@ impl MachineConfig {
             Timing::HostClock => self.host_threads.get(),
             Timing::Deterministic => 1,
         }
+    }
+
+    /// Host threads that count what they execute.
+    pub(crate) fn counting_workers(&self) -> usize {
+        if self.counts_instructions { self.workers() } else { 0 }
     }
 
     /// The timing that is in force: weak memory brings its own.

@@ -5,12 +5,14 @@ mod decode;
 mod error;
 mod exec;
 mod float;
+mod histogram;
 mod machine;
 mod memory;
 mod near;
 
 pub use config::{ALL_SHIRES, CreditAbort, FloatProfile, MachineConfig, MemoryModel, Timing};
 pub use error::CoresError;
+pub use histogram::{Counted, Histogram};
 pub use machine::Machine;
 pub use machine::launch::{HartExit, HartFailure, HartState, Launch, LaunchReport, Stack};
 pub use machine::single::{SingleHart, Step};

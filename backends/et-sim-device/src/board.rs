@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use et_devapi::abi;
 use et_hal::{BarOffset, DeviceAddr, Endpoint, Generation, Width};
-use et_sim_cores::{Buffers, Dram};
+use et_sim_cores::{Buffers, Dram, Histogram};
 
 use crate::compute::{self, Compute};
 use crate::firmware::{Firmware, Flash};
@@ -58,6 +58,18 @@ pub struct Counters {
     pub instructions: u64,
 }
 
+/// What launches of one kernel have executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Executed {
+    /// Where they began.
+    pub entry: DeviceAddr,
+    /// Launches that have ended.
+    pub launches: u64,
+    /// What all their harts have executed.
+    pub histogram: Histogram,
+}
+
 /// What host threads and the firmware thread share.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -90,6 +102,7 @@ pub(crate) struct Slot {
     /// Raised when it has.
     faults_taken: Event,
     flash: Mutex<Flash>,
+    executed: Mutex<Vec<Executed>>,
 }
 
 /// Statistics with one writer, the firmware thread.
@@ -127,6 +140,22 @@ pub(crate) enum Control {
 }
 
 impl Slot {
+    fn executed(&self) -> MutexGuard<'_, Vec<Executed>> {
+        self.executed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of what a launch has executed.
+    pub(crate) fn note_executed(&self, entry: u64, histogram: &Histogram) {
+        let mut executed = self.executed();
+        let entry = DeviceAddr::new(entry);
+        if let Some(same) = executed.iter_mut().find(|executed| executed.entry == entry) {
+            same.launches += 1;
+            same.histogram.merge(histogram);
+        } else {
+            executed.push(Executed { entry, launches: 1, histogram: histogram.clone() });
+        }
+    }
+
     /// Takes the present order, if there is one.
     pub(crate) fn take_control(&self) -> Option<Control> {
         // Relaxed load first: this runs in every round of the firmware loop.
@@ -308,6 +337,7 @@ impl Board {
             new_faults: Mutex::default(),
             faults_taken: Event::new(),
             flash: Mutex::new(Flash::new(&config)),
+            executed: Mutex::default(),
             config,
         });
         let firmware = Firmware::new(Arc::clone(&slot), compute);
@@ -379,6 +409,14 @@ impl Board {
         let base = base.as_u64();
         let open = abi::TRACE_CONTROL_BASE.as_u64()..abi::DEFAULT_STACK_TOP.as_u64();
         Some(self.slot.dram.watch(base..base.saturating_add(len_bytes), open))
+    }
+
+    /// Takes out what kernels have executed since the last call, in the order of their first
+    /// launches, if the board [counts](BoardConfig::count) that. A launch is in it when its
+    /// response is there; one that a reset has killed never is.
+    #[must_use]
+    pub fn take_executed(&self) -> Vec<Executed> {
+        std::mem::take(&mut self.slot.executed())
     }
 
     /// Tells the device that the host has written its memory through BAR0.

@@ -8,7 +8,7 @@ use et_sim_cores::{
 
 use crate::compute::{Compute, Reports, Start, Started};
 use crate::firmware::Dump;
-use crate::{BoardConfig, BoardError, MemoryKind};
+use crate::{BoardConfig, BoardError, Count, MemoryKind};
 
 /// [`Compute`] by the machine of `et-sim-cores`.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ impl Cores {
                 MemoryKind::Weak => MemoryModel::Weak { seed: config.seed },
             },
             credit_abort: config.credit_abort,
+            counts_instructions: config.count == Count::Instructions,
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));

@@ -20,12 +20,15 @@ mod interrupt;
 mod page;
 
 pub use bar::{BarWindow, StaleHandle};
-pub use board::{Board, Counters, Link, MemoryAfterReset};
+pub use board::{Board, Counters, Executed, Link, MemoryAfterReset};
 pub use config::{
-    BoardConfig, Check, ComputeKind, ConfigError, CpuAccess, DmaCoherence, MemoryKind, StackGuards,
+    BoardConfig, Check, ComputeKind, ConfigError, Count, CpuAccess, DmaCoherence, MemoryKind,
+    StackGuards,
 };
 pub use error::{BoardError, MapError, ResetBusy};
-pub use et_sim_cores::{Buffers, CreditAbort, Dram, FloatProfile, NearBuffer, Timing};
+pub use et_sim_cores::{
+    Buffers, Counted, CreditAbort, Dram, FloatProfile, Histogram, NearBuffer, Timing,
+};
 pub use event::{Event, Waited};
 pub use faults::{ErrorSource, FAULT_FORMS, Fault, ParseFaultError};
 pub use firmware::{FirmwareImage, ImageError};

@@ -20,8 +20,8 @@ pub enum ProfileFormat {
     Chrome,
     /// A JSON object for each operation, call or entry, on a line of its own.
     JsonLines,
-    /// Operations with a line of headings; calls, entries of traces and the memory in use have no
-    /// place in it.
+    /// Operations with a line of headings; calls, entries of traces, executed instructions and the
+    /// memory in use have no place in it.
     Csv,
 }
 
@@ -134,6 +134,25 @@ impl<W: Write> ProfileWriter<W> {
                         .map_or(Ok(()), |event| self.event(&event))
                 })
             }
+        }
+    }
+
+    /// Adds which instructions the launches of a kernel have executed, and how often, as a
+    /// simulated device counts them.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_executed(&mut self, kernel: &str, counts: &[(String, u64)]) -> io::Result<()> {
+        match self.format {
+            ProfileFormat::Csv => Ok(()),
+            ProfileFormat::JsonLines => self.line(&json!({
+                "kind": "executed", "kernel": kernel, "instructions": counts,
+            })),
+            // It has no time: viewers of the format pass over metadata that they do not know.
+            ProfileFormat::Chrome => self.event(&json!({
+                "ph": "M", "pid": 2, "name": "executed",
+                "args": {"name": kernel, "instructions": counts},
+            })),
         }
     }
 

@@ -11,6 +11,7 @@ mod core;
 mod demo;
 mod doctor;
 mod elf;
+mod executed;
 mod graph;
 mod info;
 mod interrupt;

@@ -15,6 +15,7 @@ use et::{
 use serde_json::json;
 
 use crate::copy;
+use crate::executed::{self, Executed};
 use crate::interrupt::{self, Interrupt};
 use crate::npy::{self, Array};
 use crate::output::{self, Exit, Format, KernelFailed};
@@ -61,6 +62,10 @@ pub(crate) struct Args {
     /// `FILE.json` for Perfetto, `FILE.jsonl`, or `FILE.csv`.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+    /// Counts which instructions all harts execute, most frequent first; with `--profile` the file
+    /// has them too. Only on the simulator, whose kernels are slower then.
+    #[arg(long)]
+    instructions: bool,
 }
 
 /// An array on the device, and where it goes afterwards.
@@ -76,7 +81,13 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     // All files are read before the device is touched.
     let inputs = args.args.iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
 
-    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let named = if args.instructions {
+        executed::counting(locator)
+    } else {
+        locator.parse().map_err(anyhow::Error::from)
+    };
+    let opened = named.and_then(|named| Ok(et::open_with(named, et::Config::new())?));
+    let device = opened.with_context(|| format!("opening {locator}"))?;
     if args.profile.is_some() {
         device.profiler().start_with_calls();
     }
@@ -124,13 +135,16 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let interrupt = Interrupt::catch()?;
     let started = Instant::now();
     let outcome = execute(&device, stream, &launch, timeout, &interrupt);
+    let executed = args.instructions.then(|| Executed::take(&device));
     let mut traces: Vec<_> = logs.iter().filter_map(|logs| print_logs(logs, &kernel)).collect();
     if let Some(failure) = outcome.as_ref().err().and_then(|failed| failed.error.launch_failure()) {
         traces.push(failure.firmware().clone());
     }
     let recorded = || match &args.profile {
         Some(path) => {
-            profile(&device, &traces, path).with_context(|| format!("writing {}", path.display()))
+            let counts = executed.as_ref().map(|executed| (&*name, executed));
+            profile(&device, &traces, counts, path)
+                .with_context(|| format!("writing {}", path.display()))
         }
         None => Ok(()),
     };
@@ -138,6 +152,8 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         Ok(times) => times,
         Err(failed) => {
             recorded()?;
+            // Standard output has the failure only, if machines read it.
+            executed.iter().flat_map(Executed::lines).for_each(|line| eprintln!("{line}"));
             if let (Some(path), Some(failure)) = (&args.core, failed.error.launch_failure()) {
                 dump(&device, failure, path);
             }
@@ -169,6 +185,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
             "host_us": elapsed.as_secs_f64() * 1e6,
             "device_us": device_time.map(|time| time.as_secs_f64() * 1e6),
             "device_cycles": times.execute,
+            "instructions": executed.as_ref().map(Executed::document),
             "outputs": written,
         })),
         Format::Text => {
@@ -178,6 +195,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
             for path in written {
                 println!("wrote {}", path.display());
             }
+            executed.iter().flat_map(Executed::lines).for_each(|line| println!("{line}"));
             Ok(())
         }
     }
@@ -289,7 +307,12 @@ fn print_logs(logs: &KernelTrace<AnyHal>, kernel: &Kernel) -> Option<Trace> {
 }
 
 /// Writes what was recorded, in the format of the file's name.
-fn profile(device: &Device, traces: &[Trace], path: &Path) -> anyhow::Result<()> {
+fn profile(
+    device: &Device,
+    traces: &[Trace],
+    executed: Option<(&str, &Executed)>,
+    path: &Path,
+) -> anyhow::Result<()> {
     let format = match path.extension().and_then(|name| name.to_str()) {
         Some("jsonl") => ProfileFormat::JsonLines,
         Some("csv") => ProfileFormat::Csv,
@@ -299,6 +322,9 @@ fn profile(device: &Device, traces: &[Trace], path: &Path) -> anyhow::Result<()>
     let mut writer = ProfileWriter::new(BufWriter::new(File::create(path)?), format, mhz)?;
     writer.write(&device.profiler().stop())?;
     traces.iter().try_for_each(|trace| writer.write_trace(trace))?;
+    if let Some((kernel, executed)) = executed {
+        writer.write_executed(kernel, executed.counts())?;
+    }
     Ok(writer.finish()?)
 }
 

@@ -110,6 +110,42 @@ fn run_packs_arguments_and_writes_outputs() {
 }
 
 #[test]
+fn instructions_are_counted_on_all_harts_and_only_the_simulator_counts() {
+    let (_folder, path) = folder();
+    let input = format!("in:{}", path("x.npy").display());
+    let output = format!("out:{}:f32[1000]", path("z.npy").display());
+    let args = ["--arg", &input, "--arg", &output, "--arg", "f32:2.5", "--arg", "u64:1000"];
+    let run = |more: &[&str]| et(&[&["run", &kernel("add_scalar")][..], &args, more].concat());
+    // One addition for each element, whatever hart makes it.
+    for device in ["sim:shires=2,dram=1GiB", "sim:shires=1,dram=1GiB,memory=private"] {
+        let report = json(&run(&["--instructions", "--json", "-d", device]));
+        let counts = report["instructions"]["counts"].as_array().unwrap();
+        let of = |name: &str| counts.iter().find(|row| row["instruction"] == name).unwrap();
+        assert_eq!(of("fadd.s")["count"], 1000, "{counts:?}");
+        let sum: u64 = counts.iter().map(|row| row["count"].as_u64().unwrap()).sum();
+        assert_eq!(report["instructions"]["total"], sum);
+    }
+    assert!(json(&run(&["--json"]))["instructions"].is_null());
+
+    let table = text(&run(&["--instructions"]).stdout);
+    let row =
+        table.lines().find(|line| line.ends_with("  fadd.s")).unwrap_or_else(|| panic!("{table}"));
+    assert!(row.trim().starts_with("1000 ") && row.contains(" % "), "{row}");
+    // A kernel that fails has executed something, too.
+    let failed = et(&["run", &kernel("trap_load"), "--arg", "u64:70", "--instructions"]);
+    assert_eq!(failed.status.code(), Some(3));
+    assert!(text(&failed.stderr).contains("instructions executed"), "{}", text(&failed.stderr));
+
+    let refused = run(&["--instructions", "-d", "vfio-user:/nowhere/et.sock"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("does not count instructions"),
+        "{}",
+        text(&refused.stderr)
+    );
+}
+
+#[test]
 fn arguments_are_compared_with_those_that_the_kernel_states() {
     let (_folder, path) = folder();
     let x = path("x.npy").display().to_string();

@@ -87,6 +87,29 @@ fn a_launch_has_memory_harts_and_its_failure() {
 }
 
 #[test]
+fn executed_instructions_are_shown_by_kind_and_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["executed.json", "executed.jsonl"] {
+        let profile = folder.path().join(name);
+        let path = profile.display().to_string();
+        let out = format!("out:{}:u64[2112]", folder.path().join("done.npy").display());
+        let kernel_args = ["--arg", "u64:10", "--arg", &out, "--arg", "u64:0"];
+        let file = kernel("spin_packed");
+        let run = [&["run", &file, "--profile", &path][..], &kernel_args].concat();
+        et(&run);
+        assert!(report(&profile, &[]).contains("is not in this profile"), "{name}");
+        et(&[&run[..], &["--instructions"]].concat());
+        let page = report(&profile, &["--kernel", &file]);
+        for part in
+            ["instructions executed", "instructions in the code", "packed vector", "fmadd.ps"]
+        {
+            assert!(page.contains(part), "{name}: {part}");
+        }
+        assert!(!page.contains("is not in this profile"), "{name}");
+    }
+}
+
+#[test]
 fn what_is_no_profile_is_named_and_nothing_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let (csv, page) = (folder.path().join("a.csv"), folder.path().join("page.html"));

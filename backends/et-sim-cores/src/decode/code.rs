@@ -7,12 +7,13 @@
 //! once, and code that DMA replaced is noticed.
 
 use std::array;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::config::MemoryModel;
 use crate::decode;
 use crate::decode::op::{Op, kind};
+use crate::histogram::Number;
 use crate::memory::Dram;
 use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES};
 
@@ -38,6 +39,15 @@ pub(crate) struct Page {
     epoch: AtomicU64,
     /// The bytes that the slots were decoded from.
     source: Mutex<[u64; PAGE_WORDS]>,
+    /// If instructions are counted: what the slots, which only have them counted, stand for.
+    behind: Option<Box<Behind>>,
+}
+
+/// The operations behind those that only have them counted, and what they count as.
+#[derive(Debug)]
+struct Behind {
+    ops: [AtomicU64; PAGE_SLOTS],
+    numbers: [AtomicU16; PAGE_SLOTS],
 }
 
 type Group = Box<[OnceLock<Box<Page>>; PAGES_PER_GROUP]>;
@@ -46,6 +56,7 @@ type Group = Box<[OnceLock<Box<Page>>; PAGES_PER_GROUP]>;
 #[derive(Debug)]
 pub(crate) struct CodeCache {
     memory: MemoryModel,
+    counts: bool,
     groups: Box<[OnceLock<Group>]>,
     pages: AtomicUsize,
     epoch: AtomicU64,
@@ -56,8 +67,15 @@ pub(crate) struct CodeCache {
 }
 
 impl Page {
-    fn new(offset: u64, memory: MemoryModel) -> Self {
+    fn new(offset: u64, memory: MemoryModel, counts: bool) -> Self {
+        let behind = || {
+            Box::new(Behind {
+                ops: [const { AtomicU64::new(Op::UNDECODED.0) }; PAGE_SLOTS],
+                numbers: [const { AtomicU16::new(0) }; PAGE_SLOTS],
+            })
+        };
         Self {
+            behind: counts.then(behind),
             ops: [const { AtomicU64::new(Op::UNDECODED.0) }; PAGE_SLOTS],
             offset,
             memory,
@@ -107,16 +125,35 @@ impl Page {
         }
         let half =
             |slot: usize| low_half(source[slot / SLOTS_PER_WORD] >> (16 * (slot % SLOTS_PER_WORD)));
-        let op = if !is_long(half(slot)) {
-            decode::decode(half(slot).into())
+        let raw = if !is_long(half(slot)) {
+            Some(half(slot).into())
         } else if slot + 1 < PAGE_SLOTS {
-            decode::decode(u32::from(half(slot)) | u32::from(half(slot + 1)) << 16)
+            Some(u32::from(half(slot)) | u32::from(half(slot + 1)) << 16)
         } else {
-            Op::new(kind::STRADDLE, 0, 0, 0, 0).long()
+            None
         };
-        let op = op.under(self.memory);
+        let op = raw.map_or(Op::new(kind::STRADDLE, 0, 0, 0, 0).long(), decode::decode);
+        let mut op = op.under(self.memory);
+        if let Some(behind) = &self.behind {
+            behind.ops[slot].store(op.0, Ordering::Relaxed);
+            let number = Number::bits(raw.and_then(Number::of));
+            behind.numbers[slot].store(number, Ordering::Relaxed);
+            // Pairs with the fence in `counted`.
+            fence(Ordering::Release);
+            op = Op::COUNTED;
+        }
         self.ops[slot].store(op.0, Ordering::Relaxed);
         op
+    }
+
+    /// Returns the operation behind a slot that only has it counted, and what it counts as.
+    pub(crate) fn counted(&self, slot: usize) -> (Op, Option<Number>) {
+        // The caller has seen the slot: what was written before it was is seen, too.
+        fence(Ordering::Acquire);
+        self.behind.as_ref().map_or((Op::UNDECODED, None), |behind| {
+            let number = behind.numbers[slot].load(Ordering::Relaxed);
+            (Op(behind.ops[slot].load(Ordering::Relaxed)), Number::from_bits(number))
+        })
     }
 }
 
@@ -157,10 +194,11 @@ impl CodeCache {
     /// Pages above which a launch starts with an empty cache: 80 MiB of tables.
     const MANY_PAGES: usize = 4096;
 
-    pub(crate) fn new(dram: &Dram, memory: MemoryModel) -> Self {
+    pub(crate) fn new(dram: &Dram, memory: MemoryModel, counts: bool) -> Self {
         let groups = dram.size().div_ceil(GROUP_BYTES);
         Self {
             memory,
+            counts,
             groups: (0..groups).map(|_| OnceLock::new()).collect(),
             pages: AtomicUsize::new(0),
             epoch: AtomicU64::new(1),
@@ -203,7 +241,7 @@ impl CodeCache {
             self.groups.get(group)?.get_or_init(|| Box::new(array::from_fn(|_| OnceLock::new())));
         let page = group[index].get_or_init(|| {
             self.pages.fetch_add(1, Ordering::Relaxed);
-            Box::new(Page::new(offset & !(PAGE_BYTES - 1), self.memory))
+            Box::new(Page::new(offset & !(PAGE_BYTES - 1), self.memory, self.counts))
         });
         let epoch = self.epoch.load(Ordering::Acquire);
         // Acquire: pairs with the release in `revalidate`, so that the slots are the checked ones.
@@ -277,7 +315,7 @@ mod tests {
 
     fn cache() -> (Dram, CodeCache) {
         let dram = Dram::new(128 << 20).unwrap();
-        let cache = CodeCache::new(&dram, MemoryModel::Flat);
+        let cache = CodeCache::new(&dram, MemoryModel::Flat, false);
         (dram, cache)
     }
 

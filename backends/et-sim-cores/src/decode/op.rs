@@ -29,6 +29,8 @@ pub(crate) struct Op(pub(crate) u64);
 impl Op {
     /// Not decoded yet.
     pub(crate) const UNDECODED: Self = Self(0);
+    /// To be counted before it is executed; what is executed, the page has elsewhere.
+    pub(crate) const COUNTED: Self = Self(kind::COUNTED as u64);
 
     pub(crate) fn new(kind: u8, rd: u32, rs1: u32, rs2: u32, imm: i32) -> Self {
         Self(
@@ -221,6 +223,7 @@ kinds! {
     PRIVATE_LB PRIVATE_LH PRIVATE_LW PRIVATE_LD PRIVATE_LBU PRIVATE_LHU PRIVATE_LWU PRIVATE_FLW
     PRIVATE_SB PRIVATE_SH PRIVATE_SW PRIVATE_SD PRIVATE_FSW
     C_PRIVATE_LW C_PRIVATE_LD C_PRIVATE_SW C_PRIVATE_SD
+    COUNTED
 }
 
 /// Returns the kind that does the same as `kind` and is one halfword long.

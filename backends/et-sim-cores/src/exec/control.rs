@@ -24,6 +24,19 @@ pub(crate) fn undecoded<const LEN: usize>(
     HANDLERS[usize::from(op.kind())](hart, env, ops, at, left, op);
 }
 
+/// Counts the instruction and executes it.
+pub(crate) fn counted<const LEN: usize>(
+    hart: &mut Hart,
+    env: &Env<'_>,
+    ops: &Ops,
+    at: usize,
+    left: u64,
+    _: Op,
+) {
+    let op = env.count(at);
+    HANDLERS[usize::from(op.kind())](hart, env, ops, at, left, op);
+}
+
 /// Executes an instruction that continues in the next page.
 pub(crate) fn straddle<const LEN: usize>(
     hart: &mut Hart,

@@ -28,6 +28,7 @@ const fn table() -> [Handler; 256] {
     enter!(table, control:
         UNDECODED = undecoded;
         STRADDLE = straddle;
+        COUNTED = counted;
         MICROCODED = microcoded;
         JAL = jal;
         JALR = jalr;

@@ -27,10 +27,11 @@ mod wide;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::decode::code::{PAGE_BYTES, PAGE_SLOTS, Page};
-use crate::decode::op::Op;
+use crate::decode::code::{self, PAGE_BYTES, PAGE_SLOTS, Page};
+use crate::decode::op::{Op, kind};
 use crate::exec::event::Event;
 use crate::exec::handlers::HANDLERS;
+use crate::histogram::Number;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::Dram;
@@ -79,6 +80,7 @@ impl Env<'_> {
     fn wait_for_arithmetic(&self, hart: &mut Hart, at: usize) -> Result<(), Event> {
         let op = Op(self.page.ops[at].load(Ordering::Relaxed));
         let op = if op.kind() == Op::UNDECODED.kind() { self.decode(at) } else { op };
+        let op = if op == Op::COUNTED { self.counted(at).0 } else { op };
         if !op.uses_floats() {
             return Ok(());
         }
@@ -88,6 +90,36 @@ impl Env<'_> {
     /// Decodes the instruction at a position.
     pub(crate) fn decode(&self, at: usize) -> Op {
         self.page.decode(at, self.dram)
+    }
+
+    /// Returns the operation behind one that only has it counted, and what it counts as.
+    fn counted(&self, at: usize) -> (Op, Option<Number>) {
+        let (op, number) = self.page.counted(at);
+        if op.kind() != kind::STRADDLE {
+            return (op, number);
+        }
+        let raw = code::fetch(self.dram, self.address(at));
+        (op, raw.and_then(Number::of))
+    }
+
+    /// Counts the instruction at a position; returns what executes it.
+    #[inline(never)]
+    pub(crate) fn count(&self, at: usize) -> Op {
+        let (op, number) = self.counted(at);
+        if let (Some(counters), Some(number)) = (self.core.counters, number) {
+            counters.add(number);
+        }
+        op
+    }
+
+    /// Takes back that the instruction at a position was counted, if it was.
+    #[cold]
+    fn uncount(&self, at: usize) {
+        if let Some(counters) = self.core.counters
+            && let Some(number) = self.counted(at).1
+        {
+            counters.take_back(number);
+        }
     }
 }
 
@@ -125,6 +157,7 @@ pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op,
     if event.completes() {
         leave(hart, env.address(at.wrapping_add(op.halfwords())), left);
     } else {
+        env.uncount(at);
         hart.pc = env.address(at);
         hart.left = left;
     }

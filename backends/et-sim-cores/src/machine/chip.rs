@@ -12,6 +12,7 @@ use crate::error::CoresError;
 use crate::exec::event::Event;
 use crate::exec::tensor::SCRATCHPAD_ON;
 use crate::exec::tensor::reduce::Message;
+use crate::histogram::Counters;
 use crate::machine::clock::Clock;
 use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
 use crate::memory::check::Check;
@@ -291,6 +292,8 @@ pub(crate) struct Core<'a> {
     pub(crate) wake: &'a dyn Fn(u32),
     /// The page of code that was found last: harts of a shire are mostly in the same.
     pub(crate) recent: Cell<Option<&'a Page>>,
+    /// Where executed instructions are counted, if they are.
+    pub(crate) counters: Option<&'a Counters>,
 }
 
 impl<'a> Core<'a> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::histogram::Histogram;
+
 /// A kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -38,6 +40,9 @@ pub struct LaunchReport {
     pub failures: Vec<HartFailure>,
     /// Instructions retired by all harts together.
     pub instructions: u64,
+    /// The same by instruction, if the machine
+    /// [counts](crate::MachineConfig::counts_instructions).
+    pub histogram: Option<Histogram>,
     /// Harts that took part.
     pub harts: u32,
     /// Simulated cycles from launch to end.

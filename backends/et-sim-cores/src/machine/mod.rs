@@ -92,7 +92,7 @@ impl Machine {
     /// scratchpads.
     pub fn new(config: MachineConfig, dram: Arc<Dram>) -> Result<Self, CoresError> {
         config.check()?;
-        let code = Arc::new(CodeCache::new(&dram, config.memory));
+        let code = Arc::new(CodeCache::new(&dram, config.memory, config.counts_instructions));
         let inner = Inner {
             scheduler: Scheduler::new(config.workers()),
             chip: Chip::new(&config, dram)?,
@@ -138,8 +138,9 @@ impl Machine {
             .flat_map(compute_harts)
             .collect();
         if state.code.is_large() {
-            let memory = self.inner.config.memory;
-            state.code = Arc::new(CodeCache::new(&self.inner.chip.dram, memory));
+            let MachineConfig { memory, counts_instructions, .. } = self.inner.config;
+            let dram = &self.inner.chip.dram;
+            state.code = Arc::new(CodeCache::new(dram, memory, counts_instructions));
         }
         state.code.start_launch();
         state.launches += 1;
@@ -151,15 +152,9 @@ impl Machine {
         let code = Arc::clone(&state.code);
         let number = state.launches;
         tracing::debug!(number, entry = launch.entry, harts = harts.len(), "kernel started");
-        state.run = Some(Arc::new(Run::new(
-            number,
-            launch,
-            code,
-            self.inner.chip.dram.watched(),
-            &harts,
-            cycles,
-            (watch, done),
-        )));
+        let watched = self.inner.chip.dram.watched();
+        let run = Run::new(number, launch, code, watched, &harts, cycles, (watch, done));
+        state.run = Some(Arc::new(run.counted_by(self.inner.config.counting_workers())));
         if self.inner.chip.private.is_some() {
             let shires: Vec<u32> =
                 (0..SHIRES).filter(|shire| requested >> shire & 1 != 0).collect();

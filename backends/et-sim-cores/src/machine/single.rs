@@ -48,7 +48,7 @@ pub struct SingleHart {
 fn core<'a>(chip: &'a Chip, code: &'a CodeCache) -> Core<'a> {
     let guards = Guards::default();
     let recent = Cell::new(None);
-    Core { chip, code, guards, stacks: guards, check: None, wake: &|_| {}, recent }
+    Core { chip, code, guards, stacks: guards, check: None, wake: &|_| {}, recent, counters: None }
 }
 
 impl SingleHart {
@@ -71,7 +71,7 @@ impl SingleHart {
     ) -> Result<Self, CoresError> {
         let timing = Timing::Deterministic;
         let config = MachineConfig { shires: 1, float, timing, memory, ..MachineConfig::default() };
-        let code = CodeCache::new(&dram, memory);
+        let code = CodeCache::new(&dram, memory, false);
         let mut single =
             Self { chip: Chip::new(&config, dram)?, code, hart: Hart::new(0), restarts: 0 };
         single.start();

@@ -10,6 +10,7 @@ use crate::decode::code::CodeCache;
 use crate::exec;
 use crate::exec::event::{self, Event};
 use crate::exec::tensor;
+use crate::histogram::{Counters, Histogram, Number};
 use crate::machine::chip::{Chip, Core, Wait};
 use crate::machine::group::{Group, LONGEST_TURN};
 use crate::machine::hart::Hart;
@@ -45,6 +46,8 @@ pub(crate) struct Run {
     ends_credit_waits: AtomicBool,
     remaining: AtomicUsize,
     instructions: AtomicU64,
+    /// By worker, if instructions are counted.
+    counters: Box<[Counters]>,
     trace: AtomicU64,
     failures: Mutex<Vec<HartFailure>>,
     watch: Watch,
@@ -84,6 +87,7 @@ impl Run {
             ends_credit_waits: AtomicBool::new(false),
             remaining: AtomicUsize::new(harts.len()),
             instructions: AtomicU64::new(0),
+            counters: Box::default(),
             trace: AtomicU64::new(0),
             failures: Mutex::default(),
             watch,
@@ -91,6 +95,12 @@ impl Run {
             start_cycles,
             started: Instant::now(),
         }
+    }
+
+    /// The same, with what it executes counted by so many workers.
+    pub(crate) fn counted_by(mut self, workers: usize) -> Self {
+        self.counters = (0..workers).map(|_| Counters::new()).collect();
+        self
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -142,6 +152,7 @@ impl Run {
         let report = LaunchReport {
             failures,
             instructions: self.instructions.load(Ordering::Acquire),
+            histogram: (!self.counters.is_empty()).then(|| Histogram::of(&self.counters)),
             harts: u32::try_from(self.harts.len()).unwrap_or(u32::MAX),
             cycles: cycles - self.start_cycles,
             wall: self.started.elapsed(),
@@ -222,6 +233,7 @@ impl<'a> Worker<'a> {
             check: run.buffers.as_deref().map(Check::new),
             wake,
             recent: Cell::new(None),
+            counters: run.counters.get(self.number),
         }
     }
 
@@ -286,6 +298,11 @@ impl<'a> Worker<'a> {
                         Outcome::Resume => {
                             // The call takes fuel too, or a loop of calls would last forever.
                             hart.retired += 1;
+                            if let Some(counters) = core.counters
+                                && let Some(number) = Number::of_trap(tval)
+                            {
+                                counters.add(number);
+                            }
                             continue;
                         }
                         Outcome::Leave(exit) => {

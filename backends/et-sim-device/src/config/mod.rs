@@ -75,6 +75,18 @@ pub enum Check {
     Memory,
 }
 
+/// What is counted while kernels run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Count {
+    /// Nothing but how many instructions there were.
+    #[default]
+    None,
+    /// How often each instruction was executed, for
+    /// [`Board::take_executed`](crate::Board::take_executed). Kernels are slower then.
+    Instructions,
+}
+
 /// Whether the registers let the host's processors use device memory through BAR0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -107,6 +119,7 @@ pub enum CpuAccess {
 /// | `cpu-access` | `no`, or `yes` for registers that let the host use device memory |
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
 /// | `check` | `none`, or `memory` for kernels that trap when they touch what is in no buffer |
+/// | `count` | `none`, or `instructions` for how often each of them was executed |
 /// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
 /// | `ack-timeout` | microseconds until the firmware gives up on such harts |
 /// | `mhz` | minion clock |
@@ -160,6 +173,8 @@ pub struct BoardConfig {
     pub stack_guards: StackGuards,
     /// What is checked while kernels run.
     pub check: Check,
+    /// What is counted while kernels run.
+    pub count: Count,
     /// Whether an abort reaches harts that wait for a credit.
     pub credit_abort: CreditAbort,
     /// How long the firmware waits for harts that sleep to acknowledge an abort, before it gives
@@ -245,6 +260,7 @@ impl Default for BoardConfig {
             cpu_access: CpuAccess::default(),
             stack_guards: StackGuards::default(),
             check: Check::default(),
+            count: Count::default(),
             credit_abort: CreditAbort::default(),
             ack_timeout: Duration::from_secs(5),
             frequency_mhz: 600,

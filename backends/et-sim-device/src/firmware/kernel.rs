@@ -280,6 +280,10 @@ impl Shared {
         let present = launch == self.kernel.launches;
         let running = self.kernel.running.take_if(|running| present && !running.orphaned);
         if let Some(running) = running {
+            // Before the host knows that the kernel has ended.
+            if let Some(histogram) = &report.histogram {
+                self.slot.note_executed(running.launch.entry, histogram);
+            }
             // Harts that a reset has killed write nothing: the buffer may be in other use by then.
             running.launch.user_trace().end(&self.slot.dram);
             let (status, error) = self.result(&running, &report);

@@ -109,6 +109,7 @@ impl Hands {
             LaunchReport {
                 failures,
                 instructions: 0,
+                histogram: None,
                 harts: 64,
                 cycles: 0,
                 wall: Duration::ZERO,

@@ -1,6 +1,7 @@
-//! What kinds of instructions a kernel's code consists of.
+//! What kinds of instructions a kernel's code consists of, and which were executed.
 
-use et_isa::{Class, Decoded, csr};
+use et_isa::csr::{self, Csr};
+use et_isa::{Class, Decoded, Instruction};
 
 use crate::elf;
 
@@ -14,35 +15,58 @@ const KINDS: [&str; 9] = [
     "tensor unit",
     "atomic",
     "registers and fences",
-    "not decoded",
+    NOT_DECODED,
 ];
+const NOT_DECODED: &str = "not decoded";
 
+/// Instructions by kind, of a kernel.
+pub(super) type Mix = (String, Counts);
 /// Instructions of each kind, without kinds of which there are none.
-pub(super) fn of_file(bytes: &[u8]) -> anyhow::Result<Vec<(&'static str, u64)>> {
+pub(super) type Counts = Vec<(&'static str, u64)>;
+
+/// What the code in a file consists of.
+pub(super) fn of_file(bytes: &[u8]) -> anyhow::Result<Counts> {
     let (sections, _) = elf::sections(bytes)?;
-    let mut counts = KINDS.map(|kind| (kind, 0));
-    for line in sections.iter().flat_map(|code| code.lines().collect::<Vec<_>>()) {
-        let kind = match line.decode() {
-            Some(decoded) => kind(&decoded.expand()),
-            None if line.is_data => continue,
-            None => "not decoded",
-        };
-        if let Some((_, count)) = counts.iter_mut().find(|(other, _)| *other == kind) {
-            *count += 1;
-        }
-    }
-    Ok(counts.into_iter().filter(|(_, count)| *count != 0).collect())
+    let lines = sections.iter().flat_map(|code| code.lines().collect::<Vec<_>>());
+    Ok(sums(lines.filter_map(|line| match line.decode() {
+        Some(decoded) => Some((of_code(&decoded.expand()), 1)),
+        None if line.is_data => None,
+        None => Some((NOT_DECODED, 1)),
+    })))
 }
 
-fn kind(decoded: &Decoded) -> &'static str {
-    let instruction = decoded.instruction();
+/// What was executed, by kind: names are mnemonics, followed by a register if it is accessed.
+pub(super) fn of_counts(executed: &[(String, u64)]) -> Counts {
+    sums(executed.iter().map(|(name, count)| {
+        let mut words = name.split(' ');
+        let instruction = words.next().and_then(Instruction::find);
+        let csr = words.next().and_then(csr::by_name);
+        (instruction.map_or(NOT_DECODED, |instruction| kind(instruction, csr)), *count)
+    }))
+}
+
+fn sums(kinds: impl Iterator<Item = (&'static str, u64)>) -> Counts {
+    let mut sums = KINDS.map(|kind| (kind, 0));
+    for (kind, count) in kinds {
+        if let Some((_, sum)) = sums.iter_mut().find(|(other, _)| *other == kind) {
+            *sum += count;
+        }
+    }
+    sums.into_iter().filter(|(_, sum)| *sum != 0).collect()
+}
+
+fn of_code(decoded: &Decoded) -> &'static str {
+    let operands = decoded.instruction().operands();
+    let operand = operands.iter().find(|operand| operand.class() == Class::Csr);
+    let number = operand.and_then(|operand| u32::try_from(operand.value(decoded.word())).ok());
+    kind(decoded.instruction(), number.and_then(csr::by_number))
+}
+
+fn kind(instruction: &Instruction, csr: Option<&Csr>) -> &'static str {
     let name = instruction.mnemonic();
     let base = name.split('.').next().unwrap_or(name);
-    let operand = instruction.operands().iter().find(|operand| operand.class() == Class::Csr);
-    if let Some(operand) = operand {
-        let number = u32::try_from(operand.value(decoded.word())).ok();
-        let register = number.and_then(csr::by_number);
-        let is_tensor = register.is_some_and(|register| register.name.starts_with("tensor_"));
+    if instruction.operands().iter().any(|operand| operand.class() == Class::Csr) {
+        let is_tensor = csr.is_some_and(|csr| csr.name.starts_with("tensor_"));
         return if is_tensor { "tensor unit" } else { "registers and fences" };
     }
     let is_packed = [".ps", ".pi", ".m.x", ".x.m"].iter().any(|end| name.contains(end))
@@ -79,7 +103,14 @@ mod tests {
             ("csrrs a0, hartid, zero", "registers and fences"),
         ] {
             let word = et_isa::assemble(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(kind(&et_isa::decode(word).unwrap()), expected, "{text}");
+            let decoded = et_isa::decode(word).unwrap();
+            assert_eq!(of_code(&decoded), expected, "{text}");
+            // Counted by name it is of the same kind.
+            let csr = text.split([' ', ',']).find(|word| csr::by_name(word).is_some());
+            let mnemonic = decoded.instruction().mnemonic();
+            let name = csr.map_or(mnemonic.to_owned(), |csr| format!("{mnemonic} {csr}"));
+            assert_eq!(of_counts(&[(name, 7)]), [(expected, 7)], "{text}");
         }
+        assert_eq!(of_counts(&[("of a later table".to_owned(), 1)]), [(NOT_DECODED, 1)]);
     }
 }

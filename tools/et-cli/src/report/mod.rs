@@ -1,6 +1,7 @@
 //! `et report`: a profile as a page to look at, in one file.
 
 mod analysis;
+mod instructions;
 mod mix;
 mod page;
 mod profile;

@@ -6,6 +6,8 @@ use std::fmt::{self, Write};
 use serde_json::{Value, json};
 
 use super::analysis::{self, CriticalPath};
+use super::instructions;
+use super::mix::Mix;
 use super::profile::{Group, Profile, Span};
 use crate::output;
 
@@ -13,13 +15,10 @@ const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 /// Rows of tables; what is behind them is on the timeline.
-const ROWS: usize = 50;
-
-/// Instructions by kind, of a kernel.
-type Mix = (String, Vec<(&'static str, u64)>);
+pub(super) const ROWS: usize = 50;
 
 /// Text that was written by others, for any place of the page outside the script.
-struct Escaped<'a>(&'a str);
+pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,12 +61,12 @@ fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-fn percent(part: u64, whole: u64) -> f64 {
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
     100.0 * ratio(part, whole)
 }
 
 /// A number whose thousands can be told apart.
-fn grouped(count: u64) -> String {
+pub(super) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -139,7 +138,7 @@ pub(super) fn page(title: &str, profile: &Profile, mixes: &[Mix]) -> anyhow::Res
     kernels(&mut out, profile)?;
     critical_path(&mut out, profile, path.as_ref(), &ids)?;
     slowest(&mut out, profile, &ids)?;
-    instructions(&mut out, mixes)?;
+    instructions::section(&mut out, profile, mixes)?;
     counters(&mut out, profile)?;
     if profile.memory.is_empty() {
         out.push_str(
@@ -394,39 +393,6 @@ fn slowest(out: &mut String, profile: &Profile, ids: &Ids) -> fmt::Result {
         )?;
     }
     out.push_str("</tbody></table></div></section>\n");
-    Ok(())
-}
-
-fn instructions(out: &mut String, mixes: &[Mix]) -> fmt::Result {
-    out.push_str(
-        "<section id=\"mix\"><h2>Instruction mix</h2><p class=\"note\">Which instructions were \
-         executed is not recorded: neither the card nor the simulator counts them by kind.",
-    );
-    if mixes.is_empty() {
-        out.push_str(
-            " <code>et report --kernel FILE</code> shows what the code of a kernel consists of.</p>",
-        );
-    } else {
-        out.push_str(" This is what the code of the kernels consists of.</p>");
-    }
-    for (name, kinds) in mixes {
-        let whole: u64 = kinds.iter().map(|(_, count)| *count).sum();
-        write!(
-            out,
-            "<h3>{} <small>{whole} instructions</small></h3><div class=\"scroll\"><table><tbody>",
-            Escaped(name)
-        )?;
-        for (kind, count) in kinds {
-            let share = percent(*count, whole);
-            write!(
-                out,
-                "<tr><td>{kind}</td><td class=\"n\">{count}</td><td class=\"n bar wide\">\
-                 <i style=\"--share:{share:.2}\"></i>{share:.1} %</td></tr>"
-            )?;
-        }
-        out.push_str("</tbody></table></div>");
-    }
-    out.push_str("</section>\n");
     Ok(())
 }
 

@@ -142,6 +142,8 @@ pub(super) struct Profile {
     pub(super) memory: Vec<(u64, u64)>,
     pub(super) failures: Vec<Failure>,
     pub(super) counters: Vec<Counter>,
+    /// Kernels, and how often each instruction was executed for them.
+    pub(super) executed: Vec<(String, Vec<(String, u64)>)>,
     /// Tasks of the graph, if it is known.
     pub(super) tasks: Option<u64>,
     /// Tasks whose conditions were false.

@@ -82,6 +82,8 @@ struct EventArgs<'a> {
     to: Option<u64>,
     used_bytes: Option<u64>,
     value: Option<f64>,
+    #[serde(borrow)]
+    instructions: Vec<(Cow<'a, str>, u64)>,
 }
 
 /// A line of the other format.
@@ -121,6 +123,12 @@ enum Line<'a> {
     Memory {
         us: f64,
         used_bytes: u64,
+    },
+    Executed {
+        #[serde(borrow)]
+        kernel: Cow<'a, str>,
+        #[serde(borrow)]
+        instructions: Vec<(Cow<'a, str>, u64)>,
     },
     End {
         #[serde(borrow)]
@@ -208,6 +216,9 @@ impl Reader {
                 };
                 self.groups.insert(*pid, group);
             }
+            "M" if name == "executed" => {
+                self.executed(args.name.as_deref().unwrap_or_default(), &args.instructions);
+            }
             "M" => {}
             "X" => {
                 let end = nanos(event.ts + event.dur).max(at);
@@ -281,8 +292,14 @@ impl Reader {
             Line::Entry { hart, us: Some(us), text } => self.mark(hart, &text, nanos(us)),
             Line::Entry { .. } => self.profile.ignored += 1,
             Line::Memory { us, used_bytes } => self.memory.push((nanos(us), used_bytes)),
+            Line::Executed { kernel, instructions } => self.executed(&kernel, &instructions),
             Line::End { end } => self.other(end),
         }
+    }
+
+    fn executed(&mut self, kernel: &str, counts: &[(Cow<'_, str>, u64)]) {
+        let counts = counts.iter().map(|(name, count)| (name.to_string(), *count)).collect();
+        self.profile.executed.push((kernel.to_owned(), counts));
     }
 
     fn group(&self, pid: u64) -> Group {
@@ -393,6 +410,7 @@ mod tests {
         {"ph":"C","pid":1,"name":"device memory","ts":9,"args":{"used_bytes":64}},
         {"ph":"C","pid":3,"tid":8,"name":"counter 3 of hart 8","ts":9,"args":{"value":5}},
         {"ph":"i","s":"t","pid":3,"tid":8,"name":"hi","ts":20,"args":{"source":"kernel"}},
+        {"ph":"M","pid":2,"name":"executed","args":{"name":"add","instructions":[["flw",5],["fadd.s",4]]}},
         {"ph":"M","pid":4,"tid":2,"name":"process_name","args":{"name":"calls"}},
         {"ph":"M","pid":4,"tid":2,"name":"thread_name","args":{"name":"main"}},
         {"ph":"X","cat":"call","pid":4,"tid":2,"name":"wait","ts":11,"dur":2,"args":{"id":7,"stream":null,"failed":true}},
@@ -402,6 +420,7 @@ mod tests {
     const LINES: &str = r#"
         {"kind":"operation","id":7,"name":"launch","kernel":"add","stream":4,"failed":true,"error":"no","queued_us":10,"sent_us":11,"completed_us":30.5,"device_begin_us":12,"device_end_us":15}
         {"kind":"memory","us":9,"used_bytes":64}
+        {"kind":"executed","kernel":"add","instructions":[["flw",5],["fadd.s",4]]}
         {"kind":"call","name":"wait","thread":2,"thread_name":null,"stream":null,"operation":7,"failed":true,"begin_us":11,"end_us":13}
         {"kind":"entry","source":"kernel","hart":8,"cycle":1,"us":20,"text":"hi"}
         {"kind":"end","end":{"dropped":2,"clock_error_us":1.5}}"#;
@@ -417,6 +436,8 @@ mod tests {
             let call = &profile.tracks[0].spans[0];
             assert_eq!((call.nanos(), call.number, call.failed), (2000, Some(7), true));
             let host = &profile.tracks[1].spans[0];
+            let executed = [("flw".to_owned(), 5), ("fadd.s".to_owned(), 4)];
+            assert_eq!(profile.executed, [("add".to_owned(), executed.to_vec())]);
             // The first sample of the memory is the earliest moment.
             assert_eq!((host.start, host.end, host.number), (1000, 21_500, Some(7)));
             assert!(host.failed && profile.name(host.name) == "add");
@@ -451,7 +472,7 @@ mod tests {
         }
         assert!(read(b"\xff").is_err());
         let cut = &LINES[..LINES.len() - 5];
-        assert!(format!("{:#}", read(cut.as_bytes()).unwrap_err()).contains("line 6"));
+        assert!(format!("{:#}", read(cut.as_bytes()).unwrap_err()).contains("line 7"));
         let far = r#"{"traceEvents":[{"ph":"X","name":"a","ts":-1e300,"dur":1e300}]}"#;
         assert_eq!(read(far.as_bytes()).unwrap().count(), 1);
     }
