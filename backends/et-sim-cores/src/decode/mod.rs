@@ -97,7 +97,7 @@ fn rounded(kind: u8, id: Id, raw: u32) -> Op {
         DYNAMIC => FRM_MASK,
         _ => return float(id, raw),
     };
-    Op::new(kind, rd(raw), rs1(raw), rs2(raw), rs3(raw).cast_signed() << 8 | mask)
+    Op::new(op::fused(kind), rd(raw), rs1(raw), rs2(raw), rs3(raw).cast_signed() << 8 | mask)
 }
 
 /// An atomic; the width is 4 or 8 bytes.
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn only_the_two_lower_formats_are_single_precision_fused() {
-        assert_eq!(decode(0x1820_8243).kind(), kind::FMADD);
-        assert_eq!(decode(0x1820_8243 | 1 << 25).kind(), kind::FMADD);
+        assert_eq!(decode(0x1820_8243).kind(), op::fused(kind::FMADD));
+        assert_eq!(decode(0x1820_8243 | 1 << 25).kind(), op::fused(kind::FMADD));
         let upper = decode(0x1820_8243 & !(3 << 25) | 2 << 25);
         assert_eq!(upper.kind(), kind::ILLEGAL);
         assert_eq!(decode(0x1820_8243 | 3 << 25).kind(), kind::ILLEGAL);

@@ -53,10 +53,10 @@ impl Op {
             Id::MovaMX => kind::MOVA_M_X,
             // The following have handlers that need the features.
             _ if !wide::is_available() => kind::PACKED,
-            Id::FmaddPs | Id::FmsubPs | Id::FnmsubPs | Id::FnmaddPs if is_usual => {
-                kind::PACKED_FUSED
-            }
-            Id::FaddPs | Id::FsubPs if is_usual => kind::PACKED_SUM,
+            Id::FmaddPs if is_usual => kind::PACKED_FUSED,
+            Id::FmsubPs | Id::FnmsubPs | Id::FnmaddPs if is_usual => kind::PACKED_FUSED_SIGNED,
+            Id::FaddPs if is_usual => kind::PACKED_SUM,
+            Id::FsubPs if is_usual => kind::PACKED_DIFFERENCE,
             Id::FmulPs if is_usual => kind::PACKED_PRODUCT,
             Id::FlwPs => kind::PACKED_LOAD,
             Id::FswPs => kind::PACKED_STORE,
@@ -122,7 +122,8 @@ impl Op {
         }
     }
 
-    fn with_kind(self, kind: u8) -> Self {
+    /// The same operands of an operation of another kind.
+    pub(crate) fn with_kind(self, kind: u8) -> Self {
         Self(self.0 & !0xFF | u64::from(kind))
     }
 
@@ -137,6 +138,7 @@ impl Op {
                     | kind::WEAK_FSW
                     | kind::PRIVATE_FLW
                     | kind::PRIVATE_FSW
+                    | kind::PRIVATE_PACKED_LOAD..=kind::PRIVATE_PACKED_GATHER_BLOCK
                     | kind::STRADDLE
         )
     }
@@ -209,9 +211,9 @@ kinds! {
     MULW DIVW DIVUW REMW REMUW
     FENCE PAUSE ECALL EBREAK CSR ATOMIC SMALL_STORE PACKB
     FLW FSW
-    FADD FSUB FMUL FMADD FMSUB FNMSUB FNMADD
+    FADD FSUB FMUL FMADD FMSUB FNMSUB FNMADD WIDE_FMADD WIDE_FMSUB WIDE_FNMSUB WIDE_FNMADD
     FSGNJ FSGNJN FSGNJX FMV_X_W FMV_W_X FMIN FMAX FEQ FLT FLE
-    FLOAT PACKED_FUSED PACKED_SUM PACKED_PRODUCT PACKED_LOAD PACKED_STORE PACKED_BROADCAST
+    FLOAT PACKED_FUSED PACKED_FUSED_SIGNED PACKED_SUM PACKED_DIFFERENCE PACKED_PRODUCT PACKED_LOAD PACKED_STORE PACKED_BROADCAST
     PACKED_GATHER PACKED_GATHER_BLOCK PACKED_FROM_INTEGERS PACKED_FROM_HALVES PACKED_SWIZZLE
     PACKED_SPREAD PACKED_SHORT_FLOAT PACKED_SHORT_INTEGER PACKED_MASK PACKED_SHIFT
     MOV_M_X MOVA_X_M MOVA_M_X PACKED
@@ -223,6 +225,8 @@ kinds! {
     PRIVATE_LB PRIVATE_LH PRIVATE_LW PRIVATE_LD PRIVATE_LBU PRIVATE_LHU PRIVATE_LWU PRIVATE_FLW
     PRIVATE_SB PRIVATE_SH PRIVATE_SW PRIVATE_SD PRIVATE_FSW
     C_PRIVATE_LW C_PRIVATE_LD C_PRIVATE_SW C_PRIVATE_SD
+    PRIVATE_PACKED_LOAD PRIVATE_PACKED_STORE PRIVATE_PACKED_BROADCAST
+    PRIVATE_PACKED_GATHER PRIVATE_PACKED_GATHER_BLOCK
     COUNTED
 }
 
@@ -259,6 +263,19 @@ pub(crate) fn short(kind: u8) -> u8 {
     }
 }
 
+/// Returns the kind that does the same as `kind` with the fused operations of the processor, if it
+/// has them.
+pub(crate) fn fused(kind: u8) -> u8 {
+    match kind {
+        _ if !wide::is_available() => kind,
+        kind::FMADD => kind::WIDE_FMADD,
+        kind::FMSUB => kind::WIDE_FMSUB,
+        kind::FNMSUB => kind::WIDE_FNMSUB,
+        kind::FNMADD => kind::WIDE_FNMADD,
+        _ => kind,
+    }
+}
+
 /// Returns the kind that does the same as `kind` on weak memory.
 ///
 /// The model is a matter of decoding, so that the operations on flat memory need not look for it.
@@ -283,6 +300,11 @@ fn weak(kind: u8) -> u8 {
         kind::C_LD => kind::C_WEAK_LD,
         kind::C_SW => kind::C_WEAK_SW,
         kind::C_SD => kind::C_WEAK_SD,
+        kind::PACKED_LOAD
+        | kind::PACKED_STORE
+        | kind::PACKED_BROADCAST
+        | kind::PACKED_GATHER
+        | kind::PACKED_GATHER_BLOCK => kind::PACKED,
         _ => kind,
     }
 }
@@ -307,6 +329,11 @@ fn private(kind: u8) -> u8 {
         kind::C_LD => kind::C_PRIVATE_LD,
         kind::C_SW => kind::C_PRIVATE_SW,
         kind::C_SD => kind::C_PRIVATE_SD,
+        kind::PACKED_LOAD => kind::PRIVATE_PACKED_LOAD,
+        kind::PACKED_STORE => kind::PRIVATE_PACKED_STORE,
+        kind::PACKED_BROADCAST => kind::PRIVATE_PACKED_BROADCAST,
+        kind::PACKED_GATHER => kind::PRIVATE_PACKED_GATHER,
+        kind::PACKED_GATHER_BLOCK => kind::PRIVATE_PACKED_GATHER_BLOCK,
         _ => kind,
     }
 }

@@ -1,4 +1,5 @@
-//! Packed instructions on the vector registers of x86 processors.
+//! Packed instructions on the vector registers of x86 processors: those on registers. Those on
+//! memory are in [`wide_memory`](super::wide_memory).
 //!
 //! The compiler, left alone, takes lanes apart to move them about. A register that is written in
 //! parts and then read as a whole costs more than all the rest of an instruction, so these are
@@ -8,63 +9,44 @@
 #![expect(unsafe_code, reason = "loads and stores of whole registers")]
 
 use std::arch::x86_64::{
-    __m256i, _mm_cvtsi32_si128, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm256_add_epi32,
-    _mm256_and_si256, _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_broadcastd_epi32,
-    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpeq_epi32,
-    _mm256_cmpgt_epi32, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_load_si256,
-    _mm256_loadu_si256, _mm256_or_si256, _mm256_permutevar_ps, _mm256_set1_epi32,
-    _mm256_setr_epi32, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srl_epi32,
-    _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_store_si256, _mm256_storeu_si256,
+    __m256i, _mm_cvtsi32_si128, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256,
+    _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_castps_si256, _mm256_castsi256_ps,
+    _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_load_si256,
+    _mm256_max_epu32, _mm256_min_epu32, _mm256_movemask_ps, _mm256_mul_ps, _mm256_or_si256,
+    _mm256_permutevar_ps, _mm256_set1_epi32, _mm256_setr_epi32, _mm256_setzero_si256,
+    _mm256_slli_epi32, _mm256_srl_epi32, _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_store_si256,
     _mm256_sub_epi32, _mm256_testz_si256, _mm256_xor_si256,
 };
 use std::ptr;
 
 use et_isa::operand;
 
-use crate::decode::{funct3, imm_i, imm_s, rd, rs1, rs2};
-use crate::exec::packed_memory::{Way, fetch, is_direct, way};
-use crate::machine::chip::Core;
+use crate::decode::{funct3, rd, rs1, rs2};
+use crate::float::soft::{INFINITY, NX, SIGN};
 use crate::machine::hart::{Hart, Vector};
 
 const ALL: u64 = 0xFF;
-const REGISTER_BYTES: u64 = 32;
-/// Packed indices 0 to 7, 5 bits each.
-const IN_ORDER: u64 = 0x39_8A41_8820;
+/// Smallest normal number.
+const SMALLEST: u32 = 0x0080_0000;
 
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn get(register: &Vector) -> __m256i {
+pub(super) fn get(register: &Vector) -> __m256i {
     // SAFETY: the register has 32 bytes, aligned to as many.
     unsafe { _mm256_load_si256(ptr::from_ref(register).cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn of_bytes(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: there are 32 bytes; no alignment is asked for.
-    unsafe { _mm256_loadu_si256(ptr::from_ref(bytes).cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn to_bytes(value: __m256i) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    // SAFETY: there are 32 bytes; no alignment is asked for.
-    unsafe { _mm256_storeu_si256(ptr::from_mut(&mut bytes).cast(), value) };
-    bytes
 }
 
 /// The first source register.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn first(hart: &Hart, raw: u32) -> __m256i {
+pub(super) fn first(hart: &Hart, raw: u32) -> __m256i {
     get(&hart.f[rs1(raw) as usize])
 }
 
 /// Writes the enabled lanes of the destination.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn put(hart: &mut Hart, raw: u32, value: __m256i) -> bool {
+pub(super) fn put(hart: &mut Hart, raw: u32, value: __m256i) -> bool {
     let register = &mut hart.f[rd(raw) as usize];
     let mask = hart.masks & ALL;
     let value = if mask == ALL {
@@ -77,6 +59,159 @@ fn put(hart: &mut Hart, raw: u32, value: __m256i) -> bool {
     // SAFETY: the register has 32 bytes, aligned to as many.
     unsafe { _mm256_store_si256(ptr::from_mut(register).cast(), value) };
     true
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn second(hart: &Hart, raw: u32) -> __m256i {
+    get(&hart.f[rs2(raw) as usize])
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn third(hart: &Hart, raw: u32) -> __m256i {
+    get(&hart.f[(raw >> 27) as usize])
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn all(bits: u32) -> __m256i {
+    _mm256_set1_epi32(bits.cast_signed())
+}
+
+/// Without signs and less one; subnormal numbers are small, zeros the largest.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn rank(a: __m256i) -> __m256i {
+    _mm256_add_epi32(_mm256_and_si256(a, all(!SIGN)), all(u32::MAX))
+}
+
+/// Returns `true` if an instruction rounds to nearest, and the flag for inexact results is set. Its
+/// mode is to nearest or dynamic.
+#[inline(always)]
+fn is_usual(hart: &Hart, raw: u32) -> bool {
+    // The field moved to where the mode is in the register: all ones if dynamic.
+    hart.fcsr & (raw >> 7 & 0xE0 | NX) == NX
+}
+
+/// Results that are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zeros {
+    /// All are in doubt: they are rare, and it costs something to find out.
+    Doubted,
+    /// Those are in doubt that are not certainly exact.
+    Examined,
+}
+
+/// Lanes, by their highest bits, that may raise another flag than that for inexact results: an
+/// operand is subnormal, as the least rank says, or the result is not a number above the smallest
+/// normal one, where tininess would be in question.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn doubtful(least: __m256i, result: __m256i) -> __m256i {
+    let magnitude = _mm256_and_si256(result, all(!SIGN));
+    // If all operands are zero, so is the result.
+    let subnormal = _mm256_sub_epi32(least, all(SMALLEST - 1));
+    let small = _mm256_sub_epi32(magnitude, all(SMALLEST + 1));
+    let large = _mm256_add_epi32(magnitude, all((1 << 31) - INFINITY));
+    _mm256_or_si256(_mm256_or_si256(subnormal, small), large)
+}
+
+/// The same, apart from lanes without subnormal operands whose result is zero, and exact as `is_exact`
+/// says.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn examined(least: __m256i, result: __m256i, is_exact: __m256i) -> __m256i {
+    let twice = _mm256_add_epi32(result, result);
+    let is_zero = _mm256_cmpeq_epi32(twice, _mm256_setzero_si256());
+    // Unsigned: the least may be that of a zero.
+    let plain = _mm256_cmpeq_epi32(_mm256_max_epu32(least, all(SMALLEST - 1)), least);
+    let excused = _mm256_and_si256(_mm256_and_si256(is_zero, plain), is_exact);
+    _mm256_andnot_si256(excused, doubtful(least, result))
+}
+
+/// Writes the result if no lane is in doubt.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn put_unless(hart: &mut Hart, raw: u32, doubt: __m256i, result: __m256i) -> bool {
+    _mm256_movemask_ps(_mm256_castsi256_ps(doubt)) == 0 && put(hart, raw, result)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn fused_of(hart: &mut Hart, raw: u32, zeros: Zeros, [a, b, c]: [__m256i; 3]) -> bool {
+    let [x, y, z] = [_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), _mm256_castsi256_ps(c)];
+    let result = _mm256_castps_si256(_mm256_fmadd_ps(x, y, z));
+    let (of_a, of_b) = (rank(a), rank(b));
+    let least = _mm256_min_epu32(_mm256_min_epu32(of_a, of_b), rank(c));
+    let doubt = match zeros {
+        Zeros::Doubted => doubtful(least, result),
+        Zeros::Examined => examined(least, result, has_zero(of_a, of_b)),
+    };
+    put_unless(hart, raw, doubt, result)
+}
+
+/// Lanes in which one of two ranks is that of a zero.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn has_zero(a: __m256i, b: __m256i) -> __m256i {
+    _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), all(u32::MAX))
+}
+
+/// `a · b + c`, rounded once.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn fused(hart: &mut Hart, raw: u32, zeros: Zeros) -> bool {
+    let operands = [first(hart, raw), second(hart, raw), third(hart, raw)];
+    is_usual(hart, raw) && fused_of(hart, raw, zeros, operands)
+}
+
+/// The same with the signs of product and addend flipped as the instruction says.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn fused_signed(hart: &mut Hart, raw: u32, zeros: Zeros) -> bool {
+    let a = _mm256_xor_si256(first(hart, raw), all(raw << 5 & SIGN));
+    let c = _mm256_xor_si256(third(hart, raw), all(raw << 6 & SIGN));
+    let operands = [a, second(hart, raw), c];
+    is_usual(hart, raw) && fused_of(hart, raw, zeros, operands)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn sum_of(hart: &mut Hart, raw: u32, a: __m256i, b: __m256i) -> bool {
+    let sum = _mm256_add_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+    let result = _mm256_castps_si256(sum);
+    // Sums that are zero are exact.
+    let doubt = examined(_mm256_min_epu32(rank(a), rank(b)), result, all(u32::MAX));
+    put_unless(hart, raw, doubt, result)
+}
+
+/// `a + b`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn sum(hart: &mut Hart, raw: u32) -> bool {
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    is_usual(hart, raw) && sum_of(hart, raw, a, b)
+}
+
+/// `a - b`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn difference(hart: &mut Hart, raw: u32) -> bool {
+    let (a, b) = (first(hart, raw), _mm256_xor_si256(second(hart, raw), all(SIGN)));
+    is_usual(hart, raw) && sum_of(hart, raw, a, b)
+}
+
+/// `a · b`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn product(hart: &mut Hart, raw: u32) -> bool {
+    let (a, b) = (first(hart, raw), second(hart, raw));
+    let product = _mm256_mul_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+    let (of_a, of_b) = (rank(a), rank(b));
+    let result = _mm256_castps_si256(product);
+    let doubt = examined(_mm256_min_epu32(of_a, of_b), result, has_zero(of_a, of_b));
+    is_usual(hart, raw) && put_unless(hart, raw, doubt, result)
 }
 
 /// Floats from signed integers, if all are exact and the mode is to nearest.
@@ -144,118 +279,4 @@ pub(crate) fn mask(hart: &mut Hart, raw: u32) -> bool {
 pub(crate) fn shift(hart: &mut Hart, raw: u32) -> bool {
     let count = _mm_cvtsi32_si128(rs2(raw).cast_signed());
     put(hart, raw, _mm256_srl_epi32(first(hart, raw), count))
-}
-
-/// Gets what a private cache lacks; returns `true` if another look is worth while.
-#[cold]
-#[inline(never)]
-fn fetches(hart: &mut Hart, core: &Core<'_>, from: u64, size: u64) -> bool {
-    is_direct(hart, core, None) && fetch(hart, core, from, size)
-}
-
-/// The bytes of a register at an effective address, if nothing is in the way.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn at_address(hart: &Hart, core: &Core<'_>, from: u64) -> Option<__m256i> {
-    if !is_direct(hart, core, None) || core.guards.are_near(from, REGISTER_BYTES) {
-        return None;
-    }
-    match way(hart, core, from, REGISTER_BYTES)? {
-        Way::Cache(cache) => Some(of_bytes(cache.register(from)?)),
-        Way::Memory => {
-            let lanes = core.chip.dram.user_lanes(from)?;
-            let [a, b, c, d, e, f, g, h] = lanes.map(u32::cast_signed);
-            Some(_mm256_setr_epi32(a, b, c, d, e, f, g, h))
-        }
-    }
-}
-
-/// Loads consecutive words to the enabled lanes.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-pub(crate) fn load(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
-    let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
-    let mut is_first = true;
-    loop {
-        if let Some(value) = at_address(hart, core, from) {
-            return put(hart, raw, value);
-        }
-        if !is_first || !fetches(hart, core, from, REGISTER_BYTES) {
-            return false;
-        }
-        is_first = false;
-    }
-}
-
-/// Stores all lanes to consecutive words, if they are in a private cache.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-pub(crate) fn store(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
-    let to = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_s(raw).into());
-    let value = to_bytes(get(&hart.f[rs2(raw) as usize]));
-    let is_stack = core.guards.are_at(to) || core.guards.are_at(to.wrapping_add(REGISTER_BYTES));
-    if hart.masks & ALL != ALL || is_stack {
-        return false;
-    }
-    hart.cache.as_mut().and_then(|cache| cache.store_register(to, &value)).is_some()
-}
-
-/// Eight bytes at an effective address, if nothing is in the way.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn eight(hart: &Hart, core: &Core<'_>, from: u64) -> Option<u64> {
-    if !is_direct(hart, core, None) || core.guards.are_near(from, 8) {
-        return None;
-    }
-    match way(hart, core, from, 8)? {
-        Way::Cache(cache) => Some(u64::from_le_bytes(cache.near(from, 8)?.try_into().ok()?)),
-        Way::Memory => core.chip.dram.user_eight(from),
-    }
-}
-
-/// Writes eight bytes, sign-extended, to the lanes.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn put_eight(hart: &mut Hart, core: &Core<'_>, raw: u32, from: u64) -> bool {
-    let mut is_first = true;
-    loop {
-        if let Some(bytes) = eight(hart, core, from) {
-            let bytes = _mm_cvtsi64_si128(bytes.cast_signed());
-            return put(hart, raw, _mm256_cvtepi8_epi32(bytes));
-        }
-        if !is_first || !fetches(hart, core, from, 8) {
-            return false;
-        }
-        is_first = false;
-    }
-}
-
-/// Gathers bytes whose indices follow each other, to all lanes.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-pub(crate) fn gather(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
-    let indices = first(hart, raw);
-    let start = _mm256_broadcastd_epi32(_mm256_castsi256_si128(indices));
-    let in_order = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    let differ = _mm256_xor_si256(_mm256_sub_epi32(indices, start), in_order);
-    if hart.masks & ALL != ALL || hart.gsc_progress != 0 || _mm256_testz_si256(differ, differ) == 0
-    {
-        return false;
-    }
-    let index = _mm_cvtsi128_si32(_mm256_castsi256_si128(indices));
-    // Each lane's address is of its own: an index that wraps around leads elsewhere.
-    if index > i32::MAX - 7 {
-        return false;
-    }
-    let from = hart.x[rs2(raw) as usize].wrapping_add_signed(index.into());
-    put_eight(hart, core, raw, from)
-}
-
-/// Gathers the bytes from a place in a block of 32 on, if that is what the indices say.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-pub(crate) fn gather_block(hart: &mut Hart, core: &Core<'_>, raw: u32) -> bool {
-    let (from, indices) = (hart.x[rs2(raw) as usize], hart.x[rs1(raw) as usize]);
-    let is_in_order = indices << 24 == IN_ORDER << 24;
-    is_in_order && from % REGISTER_BYTES <= 24 && put_eight(hart, core, raw, from)
 }

@@ -7,7 +7,7 @@ use crate::exec::float;
 use crate::exec::integer;
 use crate::exec::memory;
 #[cfg(target_arch = "x86_64")]
-use crate::exec::wide;
+use crate::exec::{wide, wide_memory};
 
 /// The handler of each kind.
 pub(crate) static HANDLERS: [Handler; 256] = table();
@@ -160,14 +160,15 @@ const fn table() -> [Handler; 256] {
     );
     #[cfg(target_arch = "x86_64")]
     enter!(table, wide:
+        WIDE_FMADD = fmadd;
+        WIDE_FMSUB = fmsub;
+        WIDE_FNMSUB = fnmsub;
+        WIDE_FNMADD = fnmadd;
         PACKED_FUSED = fused;
+        PACKED_FUSED_SIGNED = fused_signed;
         PACKED_SUM = sum;
+        PACKED_DIFFERENCE = difference;
         PACKED_PRODUCT = product;
-        PACKED_LOAD = load;
-        PACKED_STORE = store;
-        PACKED_BROADCAST = broadcast;
-        PACKED_GATHER = gather;
-        PACKED_GATHER_BLOCK = gather_block;
         PACKED_FROM_INTEGERS = from_integers;
         PACKED_FROM_HALVES = from_halves;
         PACKED_SWIZZLE = swizzle;
@@ -176,6 +177,19 @@ const fn table() -> [Handler; 256] {
         PACKED_SHORT_INTEGER = short_integer;
         PACKED_MASK = mask;
         PACKED_SHIFT = shift;
+    );
+    #[cfg(target_arch = "x86_64")]
+    enter!(table, wide_memory:
+        PACKED_LOAD = load;
+        PACKED_STORE = store;
+        PACKED_BROADCAST = broadcast;
+        PACKED_GATHER = gather;
+        PACKED_GATHER_BLOCK = gather_block;
+        PRIVATE_PACKED_LOAD = private_load;
+        PRIVATE_PACKED_STORE = private_store;
+        PRIVATE_PACKED_BROADCAST = private_broadcast;
+        PRIVATE_PACKED_GATHER = private_gather;
+        PRIVATE_PACKED_GATHER_BLOCK = private_gather_block;
     );
     table
 }

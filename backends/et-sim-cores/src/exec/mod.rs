@@ -24,6 +24,8 @@ pub(crate) mod slow_float;
 pub(crate) mod tensor;
 #[cfg(target_arch = "x86_64")]
 mod wide;
+#[cfg(target_arch = "x86_64")]
+mod wide_memory;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

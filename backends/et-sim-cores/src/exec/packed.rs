@@ -12,7 +12,7 @@ use crate::exec::event::Event;
 use crate::exec::packed_memory;
 use crate::exec::slow_float;
 use crate::float::lanes;
-use crate::float::soft::{self, NX, Rounding, SIGN};
+use crate::float::soft::{self, Rounding, SIGN};
 use crate::float::wide::{self, Lanes};
 use crate::float::{self, Compare, Pick};
 use crate::machine::chip::Core;
@@ -497,43 +497,8 @@ fn is_nearest(hart: &Hart, raw: u32) -> bool {
     }
 }
 
-/// What is multiplied and added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Fused,
-    Sum,
-    Product,
-}
-
-/// Multiplies and adds all lanes at once, if that tells all that is to know; returns `false`, with
-/// nothing done, otherwise. The rounding mode of the instruction is to nearest or dynamic.
-///
-/// For code that is compiled for wide vectors.
-#[inline(always)]
-pub(crate) fn all_lanes(hart: &mut Hart, raw: u32, form: Form, flips: (u32, u32)) -> bool {
-    const ONES: Lanes = [0x3F80_0000; LANES];
-    // The one number that changes no sum, not even a zero.
-    const NOTHING: Lanes = [SIGN; LANES];
-    // The field moved to where the mode is in the register: all ones if dynamic.
-    if hart.fcsr & raw >> 7 & 0xE0 != 0 || hart.fcsr & NX == 0 {
-        return false;
-    }
-    let (a, b) = (first(hart, raw), second(hart, raw));
-    let (b, c) = match form {
-        Form::Fused => (b, third(hart, raw)),
-        Form::Sum => (ONES, b),
-        Form::Product => (b, NOTHING),
-    };
-    let mut result = [0; LANES];
-    let done = wide::mul_add(&a, &b, &c, flips, &mut result);
-    if done {
-        put(hart, raw, result);
-    }
-    done
-}
-
 /// Defines the function of an instruction that multiplies and adds, lane by lane: what is left to
-/// it if not [`all_lanes`] can be computed at once.
+/// it if not all lanes can be computed at once.
 macro_rules! arithmetic {
     ($($name:ident($a:ident, $b:ident, $c:ident, $rounding:ident, $flags:ident) = $result:expr;)*) => {
         $(fn $name(hart: &mut Hart, core: &Core<'_>, raw: u32, pc: u64) -> Result<(), Event> {

@@ -388,15 +388,6 @@ fn store_direct_lanes(
     }
 }
 
-/// Stores all lanes to consecutive words.
-#[inline(always)]
-pub(crate) fn store_at_once(hart: &mut Hart, core: &Core<'_>, source: usize, to: u64) -> bool {
-    let lanes = hart.f[source].0;
-    hart.masks & ALL == ALL
-        && is_direct(hart, core, None)
-        && store_direct_lanes(hart, core, to, lanes).is_some()
-}
-
 /// Returns one word, if nothing is in the way.
 #[inline(always)]
 pub(crate) fn one_word(hart: &Hart, core: &Core<'_>, from: u64) -> Option<u32> {

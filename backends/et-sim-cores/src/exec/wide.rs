@@ -5,18 +5,20 @@
 
 use et_isa::operand;
 
-use crate::decode::op::Op;
-use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
-use crate::exec::packed::{self, Form};
-use crate::exec::{Env, Ops, avx2, float, next, packed_memory};
-use crate::float::soft::SIGN;
+use crate::decode::op::{Op, kind};
+use crate::decode::rs1;
+use crate::exec::avx2::Zeros;
+use crate::exec::packed;
+use crate::exec::{Env, Ops, avx2, float, next};
+use crate::float::inexact_mul_add;
+use crate::float::soft::{NX, SIGN};
 use crate::float::wide::has_avx2;
-use crate::machine::hart::Hart;
+use crate::machine::hart::{Hart, Vector};
 
 /// The handler of all packed instructions; apart, so that what is common needs no stack.
 #[cold]
 #[inline(never)]
-fn otherwise<const LEN: usize>(
+pub(super) fn otherwise<const LEN: usize>(
     hart: &mut Hart,
     env: &Env<'_>,
     ops: &Ops,
@@ -27,9 +29,11 @@ fn otherwise<const LEN: usize>(
     float::packed::<LEN>(hart, env, ops, at, left, op);
 }
 
-/// Defines handlers: what is tried, with the instruction at hand.
+/// Defines handlers, with the instruction at hand: what is tried, and, if that is worth while, what
+/// is tried then.
 macro_rules! handlers {
-    ($($name:ident, $wide:ident: |$hart:ident, $env:ident, $raw:ident| $done:expr;)*) => {
+    ($($name:ident, $wide:ident $(, $again:ident)?: |$hart:ident, $env:ident, $raw:ident|
+        $done:expr $(, $second:expr)?;)*) => {
         $(
             #[target_feature(enable = "avx2,fma")]
             fn $wide<const LEN: usize>(
@@ -44,8 +48,30 @@ macro_rules! handlers {
                 if $done {
                     return next($hart, $env, ops, at + LEN, left);
                 }
+                $(return $again::<LEN>($hart, $env, ops, at, left, op);)?
+                #[allow(unreachable_code, reason = "there may be a second attempt")]
                 otherwise::<LEN>($hart, $env, ops, at, left, op);
             }
+
+            $(
+                // Apart, so that what is common needs no stack.
+                #[inline(never)]
+                #[target_feature(enable = "avx2,fma")]
+                fn $again<const LEN: usize>(
+                    $hart: &mut Hart,
+                    $env: &Env<'_>,
+                    ops: &Ops,
+                    at: usize,
+                    left: u64,
+                    op: Op,
+                ) {
+                    let $raw = op.raw();
+                    if $second {
+                        return next($hart, $env, ops, at + LEN, left);
+                    }
+                    otherwise::<LEN>($hart, $env, ops, at, left, op);
+                }
+            )?
 
             pub(crate) fn $name<const LEN: usize>(
                 hart: &mut Hart,
@@ -63,55 +89,17 @@ macro_rules! handlers {
         )*
     };
 }
-
-/// Which signs an instruction flips: of the product, and of the addend.
-#[inline(always)]
-fn fused_flips(raw: u32) -> (u32, u32) {
-    let format = raw >> 25 & 3;
-    (format >> 1 << 31, format << 31)
-}
-
-/// Subtraction has bit 2 of funct7 set.
-#[inline(always)]
-fn sum_flips(raw: u32) -> (u32, u32) {
-    (0, raw << 4 & SIGN)
-}
+pub(super) use handlers;
 
 handlers! {
-    fused, fused_wide: |hart, _env, raw|
-        packed::all_lanes(hart, raw, Form::Fused, fused_flips(raw));
-    sum, sum_wide: |hart, _env, raw|
-        packed::all_lanes(hart, raw, Form::Sum, sum_flips(raw));
-    product, product_wide: |hart, _env, raw|
-        packed::all_lanes(hart, raw, Form::Product, (0, 0));
-    load, load_wide: |hart, env, raw| avx2::load(hart, env.core, raw);
-    store, store_wide: |hart, env, raw| {
-        avx2::store(hart, env.core, raw)
-            || {
-                let to = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_s(raw).into());
-                packed_memory::store_at_once(hart, env.core, rs2(raw) as usize, to)
-            }
-    };
-    broadcast, broadcast_wide: |hart, env, raw| {
-        let from = hart.x[rs1(raw) as usize].wrapping_add_signed(imm_i(raw).into());
-        let word = packed_memory::one_word(hart, env.core, from);
-        word.is_some_and(|bits| avx2::constant(hart, raw, bits))
-    };
-    gather, gather_wide: |hart, env, raw| {
-        avx2::gather(hart, env.core, raw)
-            || packed_memory::gather_at_once::<1>(hart, env.core, raw)
-    };
-    gather_block, gather_block_wide: |hart, env, raw| {
-        let (block, indices) = (hart.x[rs2(raw) as usize], hart.x[rs1(raw) as usize]);
-        avx2::gather_block(hart, env.core, raw)
-            || packed_memory::gather_block_at_once::<1>(
-                hart,
-                env.core,
-                rd(raw) as usize,
-                block,
-                indices,
-            )
-    };
+    fused, fused_wide, fused_again: |hart, _env, raw|
+        avx2::fused(hart, raw, Zeros::Doubted), avx2::fused(hart, raw, Zeros::Examined);
+    fused_signed, fused_signed_wide, fused_signed_again: |hart, _env, raw|
+        avx2::fused_signed(hart, raw, Zeros::Doubted),
+        avx2::fused_signed(hart, raw, Zeros::Examined);
+    sum, sum_wide: |hart, _env, raw| avx2::sum(hart, raw);
+    difference, difference_wide: |hart, _env, raw| avx2::difference(hart, raw);
+    product, product_wide: |hart, _env, raw| avx2::product(hart, raw);
     from_integers, from_integers_wide: |hart, _env, raw| avx2::from_integers(hart, raw);
     from_halves, from_halves_wide: |hart, _env, raw| avx2::from_halves(hart, raw);
     swizzle, swizzle_wide: |hart, _env, raw| avx2::swizzle(hart, raw);
@@ -123,4 +111,52 @@ handlers! {
         avx2::constant(hart, raw, operand::IMM20.value(raw).cast_unsigned());
     mask, mask_wide: |hart, _env, raw| avx2::mask(hart, raw);
     shift, shift_wide: |hart, _env, raw| avx2::shift(hart, raw);
+}
+
+/// Defines handlers of scalar fused operations: which signs of product and addend are flipped, and
+/// the kind under which everything but the common case is executed.
+macro_rules! scalar {
+    ($($name:ident, $wide:ident, $kind:ident: $product:expr, $addend:expr;)*) => {
+        $(
+            #[target_feature(enable = "avx2,fma")]
+            fn $wide<const LEN: usize>(
+                hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                op: Op,
+            ) {
+                let register = |number: usize| hart.f[number & 31].0[0];
+                let (a, b) = (register(op.rs1()) ^ $product, register(op.rs2()));
+                let c = register((op.raw() >> 8) as usize) ^ $addend;
+                let is_usual = hart.fcsr & (op.raw() & 0xE0 | NX) == NX;
+                if is_usual && let Some(bits) = inexact_mul_add(a, b, c) {
+                    hart.f[op.rd() & 31] = Vector::scalar(bits);
+                    return next(hart, env, ops, at + LEN, left);
+                }
+                float::$name::<LEN>(hart, env, ops, at, left, op.with_kind(kind::$kind));
+            }
+
+            pub(crate) fn $name<const LEN: usize>(
+                hart: &mut Hart,
+                env: &Env<'_>,
+                ops: &Ops,
+                at: usize,
+                left: u64,
+                op: Op,
+            ) {
+                debug_assert!(has_avx2(), "no such operation is decoded without");
+                // SAFETY: as above.
+                unsafe { $wide::<LEN>(hart, env, ops, at, left, op) }
+            }
+        )*
+    };
+}
+
+scalar! {
+    fmadd, fmadd_wide, FMADD: 0, 0;
+    fmsub, fmsub_wide, FMSUB: 0, SIGN;
+    fnmsub, fnmsub_wide, FNMSUB: SIGN, 0;
+    fnmadd, fnmadd_wide, FNMADD: SIGN, SIGN;
 }

@@ -93,6 +93,17 @@ pub(crate) fn fast_mul_add(a: u32, b: u32, c: u32, flags: &mut u32) -> Option<u3
     Some(result.to_bits())
 }
 
+/// `a · b + c` rounded once, if that raises no other flag than the one for inexact results. For code
+/// that is compiled for processors with such an instruction.
+#[inline(always)]
+pub(crate) fn inexact_mul_add(a: u32, b: u32, c: u32) -> Option<u32> {
+    if is_subnormal(a) || is_subnormal(b) || is_subnormal(c) {
+        return None;
+    }
+    let sum = f32::from_bits(a).mul_add(f32::from_bits(b), f32::from_bits(c)).to_bits();
+    is_safe(sum).then_some(sum)
+}
+
 /// Which operand of a minimum or maximum is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
@@ -227,6 +238,10 @@ mod tests {
             flags = 0;
             if let Some(product) = fast_mul(a, b, &mut flags) {
                 prop_assert_eq!((product, flags), soft::mul(a, b, nearest));
+            }
+            if let Some(result) = inexact_mul_add(a, b, c) {
+                let (expected, raised) = soft::mul_add(a, b, c, nearest);
+                prop_assert_eq!((result, raised | NX), (expected, NX));
             }
             flags = 0;
             if let Some(result) = fast_mul_add(a, b, c, &mut flags) {

@@ -13,9 +13,6 @@ use crate::float::soft::{INFINITY, SIGN};
 /// The lanes of a register.
 pub(crate) type Lanes = [u32; 8];
 
-/// Smallest normal number.
-const SMALLEST: u32 = 0x0080_0000;
-
 /// Returns `true` if the processor has vectors of eight lanes, and rounds a product and a sum once.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
@@ -58,29 +55,6 @@ pub(crate) fn run<R>(mut function: impl FnMut() -> R) -> R {
 #[inline(always)]
 fn rank(bits: u32) -> u32 {
     (bits << 1).wrapping_sub(1)
-}
-
-/// `a · b + c` by lanes, rounded to nearest, with the signs of `a` and `c` flipped as given.
-/// Returns `false` if a lane may raise another flag than that for inexact results; `out` is of no
-/// use then.
-///
-/// For code that is compiled for such vectors: without the instruction it is slow.
-#[inline(always)]
-pub(crate) fn mul_add(a: &Lanes, b: &Lanes, c: &Lanes, flips: (u32, u32), out: &mut Lanes) -> bool {
-    let mut bad = [0; 8];
-    for lane in 0..8 {
-        let (a, b, c) = (a[lane] ^ flips.0, b[lane], c[lane] ^ flips.1);
-        let sum = f32::from_bits(a).mul_add(f32::from_bits(b), f32::from_bits(c)).to_bits();
-        let (of_a, of_b) = (rank(a), rank(b));
-        let has_subnormal = of_a.min(of_b).min(rank(c)) < 0x00FF_FFFF;
-        // Above the smallest normal number, where tininess would be in question; or a zero that is
-        // no sum of others.
-        let is_normal = (sum & !SIGN).wrapping_sub(SMALLEST + 1) < INFINITY - SMALLEST - 1;
-        let is_zero = sum << 1 == 0 && of_a.max(of_b) == u32::MAX;
-        bad[lane] = u32::from(has_subnormal || !(is_normal || is_zero));
-        out[lane] = sum;
-    }
-    bad.iter().fold(0, |all, bad| all | bad) == 0
 }
 
 /// Lanes of `new` where a bit of `mask` is set, else of `old`.

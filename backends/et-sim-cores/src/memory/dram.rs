@@ -107,11 +107,14 @@ impl Region {
     /// inside the region.
     #[inline(always)]
     pub(crate) fn doubles<const N: usize>(&self, offset: u64) -> Option<&[AtomicU64; N]> {
-        self.double(offset)?;
-        self.double(offset.checked_add(8 * (N as u64 - 1))?)?;
+        // As for a single word; the first has to be so far from the end.
+        let firsts = (self.len / 8).saturating_sub(N as u64 - 1);
+        if offset.rotate_right(3) >= firsts {
+            return None;
+        }
         let words = self.map.as_ptr().wrapping_add(usize::try_from(offset).ok()?);
-        // SAFETY: the first and the last word are inside the mapping and aligned, so are those
-        // between; what `double` says of one holds for the array.
+        // SAFETY: the comparison above proved that all words are inside the mapping and aligned;
+        // what `double` says of one holds for the array.
         Some(unsafe { &*words.cast::<[AtomicU64; N]>() })
     }
 
@@ -353,6 +356,15 @@ impl Dram {
             *lane = self.region.word(at)?.load(Ordering::Relaxed);
         }
         Some(lanes)
+    }
+
+    /// Returns four double words from `effective` on, with the rules of a single one for each.
+    #[inline(always)]
+    pub(crate) fn user_doubles(&self, effective: u64) -> Option<&[AtomicU64; 4]> {
+        if effective < USER_BASE {
+            return None;
+        }
+        self.region.doubles(effective - DRAM_BASE)
     }
 
     /// Returns bytes from `effective` on, with the rules of a single one for each.

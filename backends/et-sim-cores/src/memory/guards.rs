@@ -75,6 +75,12 @@ impl Guards {
         address.wrapping_sub(self.low) < self.span
     }
 
+    /// Returns `true` if one of `size` bytes from `address` is in a stack, or close to all of them.
+    #[inline(always)]
+    pub(crate) fn overlap(self, address: u64, size: u64) -> bool {
+        address.wrapping_add(size).wrapping_sub(self.low) < self.span + size
+    }
+
     /// Returns `true` if one of `size` bytes from `address` may be guarded.
     #[inline(always)]
     pub(crate) fn are_near(self, address: u64, size: u64) -> bool {

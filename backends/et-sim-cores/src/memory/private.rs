@@ -15,18 +15,21 @@
 //! Spec: ISA §3.1, §3.2, §3.7; device interface §8, §9.4, §14
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::machine::chip::Core;
 use crate::memory::bus::{self, Scope};
 use crate::memory::map::{self, DRAM_BASE, Place};
 use crate::memory::weak::{Change, Line, WriteBack, write_down};
+use crate::near;
 
 const PAGE_BYTES: usize = 4096;
 const PAGE_SHIFT: u32 = 12;
 const LINE_BYTES: usize = 64;
 const LINE_SHIFT: u32 = 6;
 const WORD_BYTES: usize = 8;
+/// How many lines ahead of the one that is got the processor is told of.
+const AHEAD: usize = 4;
 /// Lines of a [`Group`].
 const GROUP_LINES: usize = 8;
 const GROUP_BYTES: usize = GROUP_LINES * LINE_BYTES;
@@ -214,6 +217,23 @@ impl Private {
         self.near(effective, 32)?.try_into().ok()
     }
 
+    /// Returns 32 bytes at an effective address, if they are there, whole words, and of one group of
+    /// lines. This is the simplest look, for most accesses of packed registers.
+    #[inline(always)]
+    pub(crate) fn aligned_register(&self, effective: u64) -> Option<&[u8; 32]> {
+        let (number, at) = self.find(effective)?;
+        let frame = self.frames.get(number)?;
+        let (group, word) = word_of(at);
+        let is_in_group = at % GROUP_BYTES <= GROUP_BYTES - 32;
+        if !at.is_multiple_of(WORD_BYTES)
+            || !is_in_group
+            || frame.groups[group].valid >> word & 0xF != 0xF
+        {
+            return None;
+        }
+        frame.bytes.get(at..at + 32)?.try_into().ok()
+    }
+
     /// Returns bytes at an effective address, at most a line's worth, if they are there and in one
     /// page.
     #[inline(always)]
@@ -269,16 +289,29 @@ impl Private {
             let (words, _) = frame.bytes.as_chunks_mut::<WORD_BYTES>();
             let words = &mut words[line * GROUP_LINES..][..GROUP_LINES];
             let from = core.chip.dram.region().doubles::<8>(offset & !(LINE_BYTES as u64 - 1));
-            for (word, (bytes, double)) in
-                words.iter_mut().zip(from.into_iter().flatten()).enumerate()
-            {
-                if *valid >> (first + word) & 1 == 0 {
-                    *bytes = double.load(Ordering::Relaxed).to_le_bytes();
+            let there = *valid >> first & 0xFF;
+            let of_memory = |double: &AtomicU64| double.load(Ordering::Relaxed).to_le_bytes();
+            match from {
+                // Nothing of most lines is there.
+                Some(doubles) if there == 0 => {
+                    for (bytes, double) in words.iter_mut().zip(doubles) {
+                        *bytes = of_memory(double);
+                    }
+                }
+                doubles => {
+                    let missing = words.iter_mut().zip(doubles.into_iter().flatten()).enumerate();
+                    for (_, (bytes, double)) in missing.filter(|(word, _)| there >> word & 1 == 0) {
+                        *bytes = of_memory(double);
+                    }
                 }
             }
             *valid |= 0xFF << first;
-            // Most are read one after the other.
-            core.chip.dram.region().bring_near(offset + LINE_BYTES as u64);
+            // Most are read one after the other. Harts take turns, and there are so many that the
+            // processor does not see that by itself.
+            core.chip.dram.region().bring_near(offset + (AHEAD * LINE_BYTES) as u64);
+            if let Some(later) = frame.bytes.get((line + AHEAD) * LINE_BYTES) {
+                near::bring_line(later);
+            }
         }
         number
     }
