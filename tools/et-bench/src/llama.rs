@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "calls the C interface as C does")]
 
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -24,17 +24,26 @@ const WAIT: Duration = Duration::from_secs(30);
 const LAUNCHES: u32 = 20_000;
 const RUNS: usize = 9;
 const SPIN_PACKED: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_packed.elf");
+const SPIN_TENSOR: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_tensor.elf");
 /// The card of llama.cpp's programs: kernels rely on private caches.
 const CARD: &str = "sim:memory=private";
 
 /// Hands the figures to `take`.
 pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     take(overhead()?);
+    match std::env::var_os("ET_COMPAT_LAUNCHER") {
+        Some(launcher) => take(compatibility(&PathBuf::from(launcher))?),
+        None => println!(
+            "compat_launch_us: skipped, because `cargo xtask bench llama` builds what this runs, \
+             if there is a compiler for C++"
+        ),
+    }
     take(launch("launch_us_2048_harts", 0)?);
     // The same with work for each.
     take(launch("launch_add_us_2048_harts", 65_536)?);
     take(packed_gflops()?);
     take(packed_ns()?);
+    take(tensor_gflops()?);
     programs(take)
 }
 
@@ -80,11 +89,53 @@ fn packed_ns() -> anyhow::Result<Figure> {
     Ok(Figure::new("packed_ns", "ns", &runs, floor))
 }
 
-/// What llama.cpp's programs reach, if `cargo xtask llama` has built them.
+/// Products of 16 by 16 floats on the tensor unit, on one host core.
+fn tensor_gflops() -> anyhow::Result<Figure> {
+    const ITERATIONS: u64 = 2_000;
+    const SIDE: usize = 16;
+    let device = et::open("sim:memory=private,shires=1,dram=1GiB,threads=1")?;
+    let minions = u64::from(device.properties().harts) / 2;
+    let kernel = device.load_kernel("spin_tensor", SPIN_TENSOR)?;
+    let stream = device.default_stream();
+    // Products are inexact, as those of weights mostly are: exact ones take another way.
+    let a: Vec<f32> = (0..256_u16).map(|at| 1.0 / f32::from(at % 7 + 3)).collect();
+    let b: Vec<f32> = (0..256_u16).map(|at| 0.1 * f32::from(at % 5 + 1)).collect();
+    let [on_a, on_b, on_c] = [device.alloc(1024)?, device.alloc(1024)?, device.alloc(1024)?];
+    stream.copy_to_device(&a, &on_a)?.wait(WAIT)?;
+    stream.copy_to_device(&b, &on_b)?.wait(WAIT)?;
+    let launch = Launch::new(&kernel).buffer(&on_a).buffer(&on_b).buffer(&on_c).u64(ITERATIONS);
+    let operations = (ITERATIONS * minions * 2 * 16 * 16 * 16) as f64;
+    let runs = repeat(RUNS, || {
+        let start = Instant::now();
+        stream.launch(&launch)?.wait(WAIT)?;
+        Ok(operations / start.elapsed().as_secs_f64() / 1e9)
+    })?;
+    let mut c = [0.0f32; SIDE * SIDE];
+    stream.read(&on_c, &mut c, WAIT)?;
+    for (at, &found) in c.iter().enumerate() {
+        let (row, column) = (at / SIDE, at % SIDE);
+        let sum: f32 = (0..SIDE).map(|k| a[row * SIDE + k] * b[k * SIDE + column]).sum();
+        ensure!(
+            (found - sum).abs() < 1e-5 * sum,
+            "row {row}, column {column} is {found} instead of {sum}"
+        );
+    }
+    drop((on_a, on_b, on_c, kernel));
+    device.close();
+    let floor = ("scalar operations by the host, millions", floor::native_fp_mips());
+    Ok(Figure::new("tensor_fp32_gflops", "thousand million operations per second", &runs, floor))
+}
+
+/// What llama.cpp's programs reach, if `cargo xtask bench llama` has built them from this state of
+/// the project, and says where.
 fn programs(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
-    let Some(shop) = shop().filter(|shop| shop.join("ready").exists()) else {
-        println!("llama_tokens_per_s: skipped, because llama.cpp was not built here");
-        println!("llama_ops_cases_per_s: skipped, because llama.cpp was not built here");
+    let Some(shop) = std::env::var_os("ET_LLAMA_BUILT").map(PathBuf::from) else {
+        for name in ["llama_tokens_per_s", "llama_ops_cases_per_s"] {
+            println!(
+                "{name}: skipped, because `cargo xtask bench llama` builds what this runs, once \
+                 `cargo xtask llama` has fetched it"
+            );
+        }
         return Ok(());
     };
     let model = shop.join("model-q8_0.gguf");
@@ -116,13 +167,6 @@ fn programs(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     let floor = ("the original stack and its emulator", 1.0);
     take(Figure::new("llama_ops_cases_per_s", "per second", &speeds, floor));
     Ok(())
-}
-
-/// Where `cargo xtask llama` keeps what it builds.
-fn shop() -> Option<PathBuf> {
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-    folder("ET_LLAMA_WORK").or_else(|| Some(cache()?.join("et-llama-1")))
 }
 
 /// Tokens per second, as llama.cpp measures them while it makes text.
@@ -195,6 +239,43 @@ fn overhead() -> anyhow::Result<Figure> {
     let _ = et_device_close(other);
     let floor = ("the same in Rust", floors[RUNS / 2]);
     Ok(Figure::new("capi_launch_ns", "ns", &runs, floor))
+}
+
+/// A launch and its wait through the original runtime's interface, in microseconds, and in Rust by
+/// turns, both on the null device.
+fn compatibility(launcher: &Path) -> anyhow::Result<Figure> {
+    let folder = tempfile::tempdir()?;
+    let elf = folder.path().join("add.elf");
+    std::fs::write(&elf, ADD)?;
+    let theirs = || -> anyhow::Result<f64> {
+        let mut command = Command::new(launcher);
+        command.arg(&elf).arg(LAUNCHES.to_string()).env("ET_DEVICE", NULL_DEVICE);
+        let output = command.output().with_context(|| format!("{}", launcher.display()))?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{} failed: {errors}", launcher.display());
+        let nanoseconds: f64 = said.trim().parse().with_context(|| format!("{said:?}"))?;
+        Ok(nanoseconds / 1e3)
+    };
+    let device = et::open(NULL_DEVICE)?;
+    let kernel = device.load_kernel("add", ADD)?;
+    let stream = device.default_stream();
+    let launch = Launch::new(&kernel).u64(1).u64(2).u64(3).u64(4);
+    let ours = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        for _ in 0..LAUNCHES {
+            stream.launch(&launch)?.wait(WAIT)?;
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(LAUNCHES))
+    };
+    let (mut floors, mut runs) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        floors.push(ours()?);
+        runs.push(theirs()?);
+    }
+    floors.sort_by(f64::total_cmp);
+    device.close();
+    Ok(Figure::new("compat_launch_us", "us", &runs, ("the same in Rust", floors[RUNS / 2])))
 }
 
 /// Adds two vectors of so many floats on all compute harts.

@@ -120,6 +120,14 @@ fn main() -> anyhow::Result<()> {
                     Err(why) => anyhow::bail!("not measured, because {why}"),
                 };
             }
+            if args.first().is_some_and(|what| what == "llama") {
+                if let Some(launcher) = sdk::launcher()? {
+                    command.env("ET_COMPAT_LAUNCHER", launcher);
+                }
+                if let Some(built) = llama::rebuild()? {
+                    command.env("ET_LLAMA_BUILT", built);
+                }
+            }
             execute(command.args(args))
         }
         Command::Campaign { args } => execute(campaign("campaign").args(args)),

@@ -42,6 +42,11 @@ impl Workshop {
         self.operators().exists() && self.file(READY).exists()
     }
 
+    /// Where everything is.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }

@@ -115,6 +115,19 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     Ok(Done::Checked)
 }
 
+/// Builds anew what an earlier run has fetched and built, with this state of the project; returns
+/// where it is. None if there was no such run.
+pub(crate) fn rebuild() -> anyhow::Result<Option<PathBuf>> {
+    let shop = Workshop::new(None)?;
+    if !shop.is_ready() {
+        return Ok(None);
+    }
+    shop.install()?;
+    shop.build_backend()?;
+    shop.build_programs()?;
+    Ok(Some(shop.root().to_owned()))
+}
+
 /// The steps, until one fails on which the others stand.
 fn climb(shop: &Workshop, quick: bool, report: &mut Report) {
     let before = shop.checksum();

@@ -6,7 +6,7 @@ mod check;
 mod deb;
 mod sbom;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
@@ -193,13 +193,44 @@ pub(crate) fn built(profile: &str) -> anyhow::Result<PathBuf> {
     Ok(Path::new(target).join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// Builds the original runtime's interface, with the compiler that the environment variable `CXX`
-/// names.
+/// The compiler for C++: the one that the environment variable `CXX` names, if there is one.
+fn compiler() -> OsString {
+    std::env::var_os("CXX").unwrap_or_else(|| "c++".into())
+}
+
+/// Has the compiler find the headers of the original runtime's interface.
+fn with_headers(command: &mut Command) -> &mut Command {
+    for include in ["et-capi/include", "et-cpp/include", "et-cpp/compat/include"] {
+        command.arg("-I").arg(root().join("bindings").join(include));
+    }
+    command
+}
+
+/// Builds the program that measures launches through the original runtime's interface; none without
+/// a compiler for C++.
+pub(crate) fn launcher() -> anyhow::Result<Option<PathBuf>> {
+    if Command::new(compiler()).arg("--version").output().is_err() {
+        return Ok(None);
+    }
+    execute(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "et-capi"]))?;
+    let built = built("release")?;
+    compatibility(&built)?;
+    let program = built.join("compat-launch");
+    let mut command = Command::new(compiler());
+    with_headers(command.args(["-std=c++17", "-O2"]))
+        .arg(root().join("tools/et-bench/compat/launch.cpp"))
+        .args([built.join("libetrt.a"), built.join("libet_capi.a")])
+        .args(["-pthread", "-ldl", "-lm", "-o"]);
+    execute(command.arg(&program))?;
+    Ok(Some(program))
+}
+
+/// Builds the original runtime's interface.
 fn compatibility(built: &Path) -> anyhow::Result<()> {
     let sources = root().join("bindings/et-cpp/compat/src");
     let objects = tempfile::tempdir()?;
     let library = built.join("libetrt.a");
-    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let compiler = compiler();
     let mut archive = Command::new("ar");
     archive.arg("crsD").arg(&library);
     let mut names = Vec::new();
@@ -211,10 +242,7 @@ fn compatibility(built: &Path) -> anyhow::Result<()> {
         let object = objects.path().join(name).with_extension("o");
         let mut command = Command::new(&compiler);
         command.args(["-std=c++17", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c"]);
-        for include in ["et-capi/include", "et-cpp/include", "et-cpp/compat/include"] {
-            command.arg("-I").arg(root().join("bindings").join(include));
-        }
-        execute(command.arg(&source).arg("-o").arg(&object))?;
+        execute(with_headers(&mut command).arg(&source).arg("-o").arg(&object))?;
         archive.arg(object);
     }
     if library.exists() {
