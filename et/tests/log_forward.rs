@@ -1,5 +1,7 @@
 //! Messages for programs that do not subscribe to `tracing` themselves.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 mod common;
 
 use std::sync::{Arc, Mutex};
