@@ -1274,17 +1274,17 @@ enum et_status et_task_only_if(struct et_task task,
                                uint64_t value);
 
 // Declares memory of a device that the graph has for itself, at a multiple of `align` bytes, a
-// power of two; 0 is 64. Tasks of the graph use it as other memory; nothing else does, and it has no
-// address. It shares its bytes with other such memory if the order of the tasks allows. A task may
-// read only what earlier ones write.
+// power of two; 0 is 64. Tasks of the graph use it as other memory; nothing else does, and it has
+// no address. It shares its bytes with other such memory if the order of the tasks allows. A task
+// may read only what earlier ones write.
 enum et_status et_graph_transient(struct et_graph_builder builder,
                                   struct et_device device,
                                   uint64_t bytes,
                                   uint64_t align,
                                   struct et_mem *mem);
 
-// As `et_graph_edge`; besides, the memory of the graph that `before` writes lives until `after` has
-// ended.
+// As `et_graph_edge`; besides, the memory of the graph that `before` writes lives until `after`
+// has ended.
 enum et_status et_graph_edge_and_retain(struct et_graph_builder builder,
                                         uint32_t before,
                                         uint32_t after);

@@ -438,9 +438,9 @@ pub extern "C" fn et_task_only_if(
 }
 
 /// Declares memory of a device that the graph has for itself, at a multiple of `align` bytes, a
-/// power of two; 0 is 64. Tasks of the graph use it as other memory; nothing else does, and it has no
-/// address. It shares its bytes with other such memory if the order of the tasks allows. A task may
-/// read only what earlier ones write.
+/// power of two; 0 is 64. Tasks of the graph use it as other memory; nothing else does, and it has
+/// no address. It shares its bytes with other such memory if the order of the tasks allows. A task
+/// may read only what earlier ones write.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_graph_transient(
     builder: et_graph_builder,
@@ -460,8 +460,8 @@ pub extern "C" fn et_graph_transient(
     })
 }
 
-/// As `et_graph_edge`; besides, the memory of the graph that `before` writes lives until `after` has
-/// ended.
+/// As `et_graph_edge`; besides, the memory of the graph that `before` writes lives until `after`
+/// has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_graph_edge_and_retain(
     builder: et_graph_builder,

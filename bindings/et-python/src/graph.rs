@@ -208,7 +208,8 @@ impl Graph {
     }
 
     /// Adds a task that calls a function without arguments on a thread of the host, and returns its
-    /// number. `reads`, `writes` and `updates` are buffers that order it; `only_if` is as for `add`.
+    /// number. `reads`, `writes` and `updates` are buffers that order it; `only_if` is as for
+    /// `add`.
     #[pyo3(
         signature = (
             function, *, reads = vec![], writes = vec![], updates = vec![], name = None,

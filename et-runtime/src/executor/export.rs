@@ -13,8 +13,8 @@ use crate::graph::{Graph, TaskId};
 
 impl Outcome {
     /// Writes what [`RunTrace::write_chrome_json`] does, without spans if the launch asked for no
-    /// trace; in addition, under `otherData`, what became of the tasks that did not succeed, and why,
-    /// and which were skipped.
+    /// trace; in addition, under `otherData`, what became of the tasks that did not succeed, and
+    /// why, and which were skipped.
     ///
     /// # Errors
     /// Those of the writer.

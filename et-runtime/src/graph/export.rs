@@ -21,9 +21,9 @@ impl Graph {
 
     /// Returns the graph as JSON: `tasks` with `id`, `name` (if any), `function`, `args` (if any;
     /// words as hexadecimal strings), `accesses` (`access`, `kind`, `space`, `start`, `end`),
-    /// `cores`, `shires` and `if` (if any; its condition, as `{"word":{…},"test":"u32 != 0"}` with `kind`,
-    /// `start` and `end` of the word); `edges` with `from`, `to` and `reasons` (of `raw`, `waw`,
-    /// `war`, `explicit`).
+    /// `cores`, `shires` and `if` (if any; its condition, as `{"word":{…},"test":"u32 != 0"}` with
+    /// `kind`, `start` and `end` of the word); `edges` with `from`, `to` and `reasons` (of `raw`,
+    /// `waw`, `war`, `explicit`).
     ///
     /// Spaces are numbered: regions of different spaces never overlap.
     #[must_use]

@@ -190,8 +190,8 @@ impl Task {
     /// Runs the task only if a word compares so with a value when everything before the task has
     /// ended. The task reads the word, and is ordered behind what writes it.
     ///
-    /// If not, the task is [`Skipped`](crate::executor::TaskState::Skipped): what depends on it goes
-    /// on, with what was in its outputs before. Copies that come with the task
+    /// If not, the task is [`Skipped`](crate::executor::TaskState::Skipped): what depends on it
+    /// goes on, with what was in its outputs before. Copies that come with the task
     /// ([`stage_in`](Self::stage_in), [`stage_out`](Self::stage_out), [`recorded`](Self::recorded))
     /// are tasks of their own, without a condition. A second call replaces the first.
     ///

@@ -22,9 +22,9 @@ const LINE: u64 = 64;
 /// A buffer of device memory that a graph has for itself, from
 /// [`GraphBuilder::transient`]: for what tasks leave for later ones.
 ///
-/// It has memory from the first task that uses it to the last, which may be the memory of other such
-/// buffers before and after. It has no address before the graph is built: tasks take it as they do
-/// other buffers, and streams refuse it.
+/// It has memory from the first task that uses it to the last, which may be the memory of other
+/// such buffers before and after. It has no address before the graph is built: tasks take it as
+/// they do other buffers, and streams refuse it.
 #[derive(Debug)]
 pub struct TransientBuffer {
     buffer: DeviceBuffer,
@@ -275,7 +275,8 @@ impl Transients {
     }
 }
 
-/// The first byte of `bounds` that is in none of the ranges, which are in the order of their starts.
+/// The first byte of `bounds` that is in none of the ranges, which are in the order of their
+/// starts.
 fn first_gap(ranges: &[Range<u64>], bounds: &Range<u64>) -> Option<u64> {
     let mut at = bounds.start;
     for range in ranges {

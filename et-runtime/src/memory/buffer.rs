@@ -360,8 +360,8 @@ impl DeviceSlice {
         }
     }
 
-    /// Returns the smallest part of its buffer around the slice that begins at a multiple of `align`
-    /// and ends at one, or with the buffer, and how many bytes it has before the slice.
+    /// Returns the smallest part of its buffer around the slice that begins at a multiple of
+    /// `align` and ends at one, or with the buffer, and how many bytes it has before the slice.
     pub(crate) fn aligned_out(&self, align: u64) -> (Self, u64) {
         let allocation = Arc::clone(&self.allocation);
         let before = self.addr().as_u64() % align;

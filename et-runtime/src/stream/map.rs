@@ -162,8 +162,8 @@ impl<H: Hal> Mapping<H> {
     /// Reads from byte `offset` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::Unsupported`] if it was mapped for writing alone, or is being
-    /// written back; what became of the device. `into` is unchanged.
+    /// [`Error::OutOfRange`]; [`Error::Unsupported`] if it was mapped for writing alone, or is
+    /// being written back; what became of the device. `into` is unchanged.
     pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize, into: &mut [T]) -> Result<()> {
         const OP: &str = "reading a mapping";
         let bytes = into.as_mut_bytes();

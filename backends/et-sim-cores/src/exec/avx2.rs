@@ -117,8 +117,8 @@ fn doubtful(least: __m256i, result: __m256i) -> __m256i {
     _mm256_or_si256(_mm256_or_si256(subnormal, small), large)
 }
 
-/// The same, apart from lanes without subnormal operands whose result is zero, and exact as `is_exact`
-/// says.
+/// The same, apart from lanes without subnormal operands whose result is zero, and exact as
+/// `is_exact` says.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn examined(least: __m256i, result: __m256i, is_exact: __m256i) -> __m256i {

@@ -93,8 +93,8 @@ pub(crate) fn fast_mul_add(a: u32, b: u32, c: u32, flags: &mut u32) -> Option<u3
     Some(result.to_bits())
 }
 
-/// `a · b + c` rounded once, if that raises no other flag than the one for inexact results. For code
-/// that is compiled for processors with such an instruction.
+/// `a · b + c` rounded once, if that raises no other flag than the one for inexact results. For
+/// code that is compiled for processors with such an instruction.
 #[inline(always)]
 pub(crate) fn inexact_mul_add(a: u32, b: u32, c: u32) -> Option<u32> {
     if is_subnormal(a) || is_subnormal(b) || is_subnormal(c) {

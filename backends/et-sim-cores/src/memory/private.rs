@@ -217,8 +217,8 @@ impl Private {
         self.near(effective, 32)?.try_into().ok()
     }
 
-    /// Returns 32 bytes at an effective address, if they are there, whole words, and of one group of
-    /// lines. This is the simplest look, for most accesses of packed registers.
+    /// Returns 32 bytes at an effective address, if they are there, whole words, and of one group
+    /// of lines. This is the simplest look, for most accesses of packed registers.
     #[inline(always)]
     pub(crate) fn aligned_register(&self, effective: u64) -> Option<&[u8; 32]> {
         let (number, at) = self.find(effective)?;

@@ -10,7 +10,6 @@ mod command;
 mod device;
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{Body, EchoStatus};
@@ -19,6 +18,7 @@ use proptest::prelude::*;
 pub(super) use self::command::{Kind, Model};
 use self::device::{Device, Moment, QUEUES};
 use super::*;
+use crate::sync::{Mutex, lock};
 
 const TAGS: u16 = 6;
 const CONTEXTS: usize = 2;
@@ -363,7 +363,7 @@ impl World {
             Step::Listen { op } => {
                 if let Some(op) = self.pick(op).map(|at| &mut self.ops[at]) {
                     let told = Arc::clone(&op.told);
-                    let callback = Box::new(move |state: &_| told.lock().unwrap().push(*state));
+                    let callback = Box::new(move |state: &_| lock(&told).push(*state));
                     let registered = self.core.on_sent(op.key, callback);
                     assert_eq!(registered.is_err(), op.ended != 0, "a listener is refused");
                     op.listeners += usize::from(registered.is_ok());
@@ -544,7 +544,7 @@ impl World {
         }
         for op in &self.ops {
             assert_eq!(op.ended, 1, "operation {} never ended", op.key.id);
-            let told = op.told.lock().unwrap();
+            let told = lock(&op.told);
             assert_eq!(told.len(), op.listeners, "operation {}: {told:?}", op.key.id);
         }
         assert_eq!(self.own, self.own_done, "the runtime's own commands");

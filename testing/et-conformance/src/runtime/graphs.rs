@@ -225,8 +225,8 @@ fn host_functions_and_kernels_mix<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A countdown: each step runs while the counter is not 0, and leaves it one less. Beside it what is
-/// to run once it has ended, and what is not.
+/// A countdown: each step runs while the counter is not 0, and leaves it one less. Beside it what
+/// is to run once it has ended, and what is not.
 fn conditions_decide_what_runs_in_every_place<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let add_scalar = bench.load("add_scalar")?;
