@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use et_hal::Hal;
+
 use super::check::{check_extra, check_regions, check_stage, check_usage};
 use super::condition::{Test, WordPlace};
 use super::copies::Copies;
@@ -13,10 +15,11 @@ use super::record::Recorded;
 use super::shape::{Accesses, Ends, Function, Kinds, Node, Reason};
 use super::span::{NONE, to_u32};
 use super::task::{Declared, Extra, Stage};
-use super::transient::Transients;
+use super::transient::{TransientBuffer, Transients};
 use super::{
     Access, CoreSet, FunctionId, GraphError, HostData, Task, TaskContext, TaskError, TaskId,
 };
+use crate::Device;
 use crate::kernel::{Kernel, MAX_ARGS};
 use crate::memory::{DeviceMemory, DeviceSlice, User};
 
@@ -262,6 +265,47 @@ impl GraphBuilder {
         let edges = self.predecessors.len() + self.explicit.len() + 1;
         GraphError::check_count("edges", edges, MAX)?;
         self.explicit.push(u64::from(after.0) << 32 | u64::from(before.0));
+        Ok(())
+    }
+
+    /// Declares a buffer that the graph allocates for itself when it is built, for tasks to leave
+    /// data for later ones, aligned to at least 64 bytes.
+    ///
+    /// It lives from the first task that writes it to the last that uses it, or is
+    /// [ordered behind](Self::edge_and_retain) such a one and retains its buffers. Buffers share
+    /// memory if the order of the tasks keeps their lives apart whatever runs when;
+    /// [`Graph::transient_memory`](super::Graph::transient_memory) says how much is left. A task
+    /// may read only what earlier ones write.
+    ///
+    /// All of it is gone with the graph. Launches of one graph use the same memory, so they follow
+    /// one another.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] if the length is 0, the alignment no power of two, or all are too
+    /// long; [`GraphError::TransientOfAnotherDevice`].
+    pub fn transient<H: Hal>(
+        &mut self,
+        device: &Device<H>,
+        len_bytes: u64,
+        align: u64,
+    ) -> Result<TransientBuffer, GraphError> {
+        let memory = &device.link().memory;
+        if !Arc::ptr_eq(self.memory.as_ref().unwrap_or(memory), memory) {
+            return Err(GraphError::TransientOfAnotherDevice { len: len_bytes });
+        }
+        let buffer = self.transients.declare(len_bytes, align)?;
+        self.memory.get_or_insert_with(|| Arc::clone(memory));
+        Ok(buffer)
+    }
+
+    /// As [`edge`](Self::edge); besides, the [transient buffers](Self::transient) that `before`
+    /// writes live until `after` has ended, although it does not declare them.
+    ///
+    /// # Errors
+    /// As [`edge`](Self::edge).
+    pub fn edge_and_retain(&mut self, before: TaskId, after: TaskId) -> Result<(), GraphError> {
+        self.edge(before, after)?;
+        self.transients.retain(before, after);
         Ok(())
     }
 

@@ -71,9 +71,9 @@ pub use function::{TaskContext, TaskError};
 pub use id::{FunctionId, TaskId};
 pub use patch::Patch;
 pub use region::{HostData, Region, Resource};
-pub use shape::Graph;
+pub use shape::{Graph, TransientMemory};
 pub use task::Task;
-pub use transient::{TransientBuffer, TransientMemory};
+pub use transient::TransientBuffer;
 
 pub(crate) use condition::{Test, WordPlace};
 pub(crate) use record::{Recorded, RecordedRegion};

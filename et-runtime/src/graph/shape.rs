@@ -12,7 +12,7 @@ use super::footprint::Footprint;
 use super::function::HostFunction;
 use super::record::Recorded;
 use super::span::{NONE, Span};
-use super::{Access, CoreSet, HostData, Region, TransientMemory};
+use super::{Access, CoreSet, HostData, Region};
 use crate::kernel::Kernel;
 use crate::memory::{DeviceMemory, DeviceSlice};
 
@@ -156,6 +156,18 @@ pub(super) struct Shape {
     pub(super) is_forward: bool,
 }
 
+/// The device memory that a graph has for itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransientMemory {
+    /// Buffers that tasks use.
+    pub buffers: usize,
+    /// Their lengths, together.
+    pub asked_bytes: u64,
+    /// What was allocated for all of them.
+    pub peak_bytes: u64,
+}
+
 /// Where the regions are.
 pub(super) struct Places {
     /// What keeps each space alive.
@@ -209,6 +221,12 @@ pub(crate) struct View<'a> {
 }
 
 impl Graph {
+    /// Returns how much device memory the graph has for itself.
+    #[must_use]
+    pub fn transient_memory(&self) -> TransientMemory {
+        self.places.transient
+    }
+
     pub(crate) fn view(&self) -> View<'_> {
         View { shape: &self.shape, words: &self.words, copies: &self.copies, tested: &self.tested }
     }

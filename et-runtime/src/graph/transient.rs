@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
-use et_hal::{DeviceAddr, Hal};
+use et_hal::DeviceAddr;
 
 use super::plan::{self, Need, Plan};
-use super::{Access, Graph, GraphBuilder, GraphError, Region, TaskId};
+use super::{Access, Graph, GraphError, Region, TaskId, TransientMemory};
+use crate::Error;
 use crate::memory::{AllocError, BufferOptions, DeviceBuffer, DeviceMemory, DeviceSlice};
-use crate::{Device, Error};
 
 /// Where no device has memory: what the builder's buffers have for addresses until they have a
 /// place.
@@ -20,7 +20,8 @@ const NOWHERE_BYTES: u64 = 128 << 30;
 const LINE: u64 = 64;
 
 /// A buffer of device memory that a graph has for itself, from
-/// [`GraphBuilder::transient`]: for what tasks leave for later ones.
+/// [`GraphBuilder::transient`](super::GraphBuilder::transient): for what tasks leave for later
+/// ones.
 ///
 /// It has memory from the first task that uses it to the last, which may be the memory of other
 /// such buffers before and after. It has no address before the graph is built: tasks take it as
@@ -65,18 +66,6 @@ impl From<&TransientBuffer> for Region {
     }
 }
 
-/// The device memory that a graph has for itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TransientMemory {
-    /// Buffers that tasks use.
-    pub buffers: usize,
-    /// Their lengths, together.
-    pub asked_bytes: u64,
-    /// What was allocated for all of them.
-    pub peak_bytes: u64,
-}
-
 /// The transient buffers of a builder.
 #[derive(Default)]
 pub(super) struct Transients {
@@ -95,51 +84,12 @@ struct Buffer {
     written: Vec<Range<u64>>,
 }
 
-impl GraphBuilder {
-    /// Declares a buffer that the graph allocates for itself when it is built, for tasks to leave
-    /// data for later ones, aligned to at least 64 bytes.
-    ///
-    /// It lives from the first task that writes it to the last that uses it, or is
-    /// [ordered behind](Self::edge_and_retain) such a one and retains its buffers. Buffers share
-    /// memory if the order of the tasks keeps their lives apart whatever runs when;
-    /// [`Graph::transient_memory`] says how much is left. A task may read only what earlier ones
-    /// write.
-    ///
-    /// All of it is gone with the graph. Launches of one graph use the same memory, so they follow
-    /// one another.
-    ///
-    /// # Errors
-    /// [`GraphError::Memory`] if the length is 0, the alignment no power of two, or all are too
-    /// long; [`GraphError::TransientOfAnotherDevice`].
-    pub fn transient<H: Hal>(
+impl Transients {
+    pub(super) fn declare(
         &mut self,
-        device: &Device<H>,
         len_bytes: u64,
         align: u64,
     ) -> Result<TransientBuffer, GraphError> {
-        let memory = &device.link().memory;
-        if !Arc::ptr_eq(self.memory.as_ref().unwrap_or(memory), memory) {
-            return Err(GraphError::TransientOfAnotherDevice { len: len_bytes });
-        }
-        let buffer = self.transients.declare(len_bytes, align)?;
-        self.memory.get_or_insert_with(|| Arc::clone(memory));
-        Ok(buffer)
-    }
-
-    /// As [`edge`](Self::edge); besides, the [transient buffers](Self::transient) that `before`
-    /// writes live until `after` has ended, although it does not declare them.
-    ///
-    /// # Errors
-    /// As [`edge`](Self::edge).
-    pub fn edge_and_retain(&mut self, before: TaskId, after: TaskId) -> Result<(), GraphError> {
-        self.edge(before, after)?;
-        self.transients.retain(before, after);
-        Ok(())
-    }
-}
-
-impl Transients {
-    fn declare(&mut self, len_bytes: u64, align: u64) -> Result<TransientBuffer, GraphError> {
         if self.nowhere.is_none() {
             let made = DeviceMemory::new(DeviceAddr::new(NOWHERE), NOWHERE_BYTES, None);
             self.nowhere = Some(made.map_err(|error| GraphError::Memory(Box::new(error)))?);
@@ -292,13 +242,5 @@ fn memory_error(error: Error) -> GraphError {
     match error {
         Error::Memory(error) => GraphError::Memory(Box::new(error)),
         error => unreachable!("an allocation fails for want of memory, not with {error}"),
-    }
-}
-
-impl Graph {
-    /// Returns how much device memory the graph has for itself.
-    #[must_use]
-    pub fn transient_memory(&self) -> TransientMemory {
-        self.places.transient
     }
 }
