@@ -69,8 +69,9 @@ struct Question<H: Hal> {
 pub(super) struct DeviceWords<H: Hal> {
     access: Access<H>,
     desk: Weak<dyn Desk>,
-    /// Its own, so that no word is behind a long copy.
-    stream: Stream<H>,
+    /// Its own, so that no word is behind a long copy. Made when the first is asked for: streams
+    /// take the device's queues in turn, and one that is never used would move all others.
+    stream: Option<Stream<H>>,
     window: Option<Window<H>>,
     questions: Vec<Question<H>>,
     /// Some copy has ended.
@@ -82,7 +83,7 @@ impl<H: Hal> DeviceWords<H> {
         Self {
             access: access.clone(),
             desk: Weak::clone(desk),
-            stream: access.stream(),
+            stream: None,
             window: access.window(),
             questions: Vec::new(),
             news: Arc::new(AtomicBool::new(false)),
@@ -115,7 +116,8 @@ impl<H: Hal> Words for DeviceWords<H> {
         }
         let (aligned, before) = word.aligned_out(self.access.copy_align());
         let (before, bytes) = (size(before), size(aligned.len_bytes()));
-        let transfer = match self.access.fetch(&self.stream, aligned) {
+        let stream = self.stream.get_or_insert_with(|| self.access.stream());
+        let transfer = match self.access.fetch(stream, aligned) {
             Ok(transfer) => transfer,
             Err(error) => return Verdict::Failed(Box::new(TaskFailure::Device(error))),
         };
