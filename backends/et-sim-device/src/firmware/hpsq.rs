@@ -61,6 +61,7 @@ impl HighPriorityWorker {
             };
             busy = true;
             let (tag, len) = (header.tag(), message.len());
+            shared.count_command();
             match Command::parse(message) {
                 Ok((_, Command::Abort)) => {
                     let aborting = abort::begin(tag, self.index, sq, shared);
@@ -71,7 +72,7 @@ impl HighPriorityWorker {
                 _ => shared.unsupported(tag),
             }
             self.batch.skip(len);
-            shared.count_command();
+            shared.count_down();
             if self.aborting.is_some() {
                 break;
             }

@@ -143,9 +143,13 @@ impl Shared {
         self.until_hang == Some(0)
     }
 
-    /// Counts one command that has been taken up.
-    pub(crate) fn count_command(&mut self) {
+    /// Counts a command before it is executed: who has its answer finds it counted.
+    pub(crate) fn count_command(&self) {
         Stats::add(&self.slot.stats.commands, 1);
+    }
+
+    /// One command more has been executed, of those before the firmware is to hang.
+    pub(crate) fn count_down(&mut self) {
         if let Some(left) = &mut self.until_hang {
             *left = left.saturating_sub(1);
         }

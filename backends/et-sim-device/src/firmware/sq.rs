@@ -98,6 +98,8 @@ pub(crate) struct SubmissionWorker {
     waiting: Option<CheckedLaunch>,
     /// The doorbell has been rung since the ring was last found empty.
     look: bool,
+    /// The command at the front, which waits for a DMA channel, is counted already.
+    is_counted: bool,
 }
 
 impl SubmissionWorker {
@@ -109,6 +111,7 @@ impl SubmissionWorker {
             start: 0,
             waiting: None,
             look: false,
+            is_counted: false,
         })
     }
 
@@ -143,13 +146,17 @@ impl SubmissionWorker {
                 break;
             }
             let len = message.len();
+            if !std::mem::replace(&mut self.is_counted, true) {
+                shared.count_command();
+            }
             match shared.execute(self.index, self.start, message) {
                 Executed::Done => {}
                 Executed::NeedsSlot(launch) => self.waiting = Some(launch),
                 Executed::NeedsChannel => break,
             }
             self.batch.skip(len);
-            shared.count_command();
+            self.is_counted = false;
+            shared.count_down();
             busy = true;
         }
         busy
@@ -171,9 +178,12 @@ impl SubmissionWorker {
     fn refuse_batch(&mut self, shared: &mut Shared) {
         while let Some((_, message)) = self.batch.front() {
             let len = message.len();
+            if !std::mem::take(&mut self.is_counted) {
+                shared.count_command();
+            }
             shared.refuse(self.index, self.start, message);
             self.batch.skip(len);
-            shared.count_command();
+            shared.count_down();
         }
         self.batch.clear();
     }
