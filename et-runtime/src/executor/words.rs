@@ -10,6 +10,7 @@ use super::access::{Access, Window};
 use super::host::Desk;
 use super::ids::{TaskRef, size};
 use super::run::RunShared;
+use crate::Error;
 use crate::event::Transfer;
 use crate::graph::{Test, WordPlace};
 use crate::memory::DeviceSlice;
@@ -96,8 +97,8 @@ impl<H: Hal> DeviceWords<H> {
         match window.mmio.read_bytes(window.at(word.addr().as_u64()), bytes) {
             Ok(()) => Verdict::Known(test.passes(bytes)),
             Err(error) => {
-                let why = format!("the word of a condition is unreadable: {error:?}").into();
-                Verdict::Failed(Box::new(TaskFailure::Device(crate::Error::Lost { why })))
+                let error = Error::hal("reading the word of a condition")(error);
+                Verdict::Failed(Box::new(TaskFailure::Device(error)))
             }
         }
     }
