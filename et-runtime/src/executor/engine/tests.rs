@@ -102,6 +102,7 @@ impl Place for Fake {
 #[derive(Debug, Default)]
 struct Memory {
     room: usize,
+    is_broken: bool,
     asked: Vec<TaskRef>,
     tells: Vec<Answer>,
 }
@@ -125,6 +126,9 @@ impl FakeWords {
 impl Words for FakeWords {
     fn ask(&mut self, _: &Arc<RunShared>, task: TaskRef) -> Verdict {
         let mut memory = self.0.lock().unwrap();
+        if memory.is_broken {
+            return Verdict::Failed(Box::new(TaskFailure::Panicked("no memory".into())));
+        }
         if memory.asked.len() >= memory.room {
             return Verdict::Full;
         }
@@ -420,14 +424,22 @@ fn an_answer_for_a_task_that_was_cancelled_means_nothing() {
     // All three are over, two of them asked for and one not.
     rig.turn([Request::Cancel(run.number)]);
     assert!(run.result.get().is_some() && rig.words.asked() == [1, 2]);
-    let next = rig.launch(&diamond(), Route::HOST, RunOptions::new());
+    // The next run has the slot, tasks of the same numbers, and none of the room as yet.
+    let next = rig.launch(&on_device(), Route::HOST, RunOptions::new());
     rig.words.tell(1, Ok(false));
     rig.words.tell(2, Ok(true));
     rig.turn([]);
-    assert_eq!(
-        (rig.first.has(), states(&next)),
-        (vec![0], vec![Running, Waiting, Waiting, Waiting])
-    );
+    assert_eq!((rig.first.has(), states(&next)), (vec![], vec![Ready; 3]));
+    assert_eq!(rig.words.asked(), [0, 1]);
+}
+
+#[test]
+fn a_word_that_cannot_even_be_asked_for_fails_its_task() {
+    let mut rig = Rig::new(9);
+    rig.words.0.lock().unwrap().is_broken = true;
+    let run = rig.launch(&on_device(), Route::HOST, RunOptions::new());
+    assert_eq!((rig.first.has(), states(&run)), (vec![], vec![Failed; 3]));
+    assert_eq!(run.result.get().unwrap().failures().len(), 3);
 }
 
 #[test]
