@@ -13,9 +13,12 @@ const DEPTH: usize = 3;
 /// prints their number in the form that `cargo xtask loom` reads.
 ///
 /// A failure prints its schedule; it alone is run again if `ET_SHUTTLE_SCHEDULE` names a file with
-/// that.
+/// that. If `ET_LOOM_MODEL` is set, only the model of that name runs.
 #[expect(clippy::print_stdout, reason = "the number is the result")]
 pub fn check(name: &str, schedules: usize, model: fn()) {
+    if std::env::var("ET_LOOM_MODEL").is_ok_and(|only| only != format!("shuttle-{name}")) {
+        return;
+    }
     if let Some(file) = std::env::var_os("ET_SHUTTLE_SCHEDULE") {
         let Ok(schedule) = std::fs::read_to_string(&file) else {
             panic!("cannot read {}", file.display());

@@ -18,6 +18,7 @@ use shuttle::thread;
 
 const THREADS: usize = 3;
 const STEPS: u32 = 7;
+const BARRIERS: u32 = 10;
 
 /// Time stands still: what takes long is for others to test.
 #[derive(Debug)]
@@ -185,9 +186,16 @@ fn live(device: &Device<Card>, ledger: &Arc<Ledger>, memory: DeviceSlice) {
     }
 }
 
-#[test]
-fn whatever_threads_do_everything_ends() {
-    check("link", 10_000, || {
+/// A device on a card, what pulls the card, and the firmware behind it.
+struct Rig {
+    desk: Arc<Desk>,
+    device: Arc<Device<Card>>,
+    ledger: Arc<Ledger>,
+    firmware: thread::JoinHandle<()>,
+}
+
+impl Rig {
+    fn new(in_flight: u16) -> Self {
         let desk = Arc::new(Desk::default());
         let firmware = {
             let desk = Arc::clone(&desk);
@@ -196,33 +204,78 @@ fn whatever_threads_do_everything_ends() {
         let config = Config::new()
             .clock(Arc::new(Frozen))
             .spin(Duration::ZERO)
-            .in_flight(5)
+            .in_flight(in_flight)
             .staging_bytes(4096);
         let device = Arc::new(Device::open_with(Card::new(&desk), config).unwrap());
-        let memory = device.alloc(192).unwrap();
-        let ledger = Arc::new(Ledger::default());
+        Self { desk, device, ledger: Arc::default(), firmware }
+    }
+
+    fn pull(&self) {
+        (0..below(20)).for_each(|_| thread::yield_now());
+        self.ledger.is_pulled.store(true, Ordering::SeqCst);
+        self.desk.lose();
+    }
+
+    /// Closes the device; every callback has been called then.
+    fn end(self) {
+        let Some(device) = Arc::into_inner(self.device) else {
+            unreachable!("the others have ended")
+        };
+        device.close();
+        self.desk.end();
+        self.firmware.join().unwrap();
+        let count = |it: &AtomicU32| it.load(Ordering::SeqCst);
+        assert_eq!(count(&self.ledger.called), count(&self.ledger.left), "callbacks");
+    }
+}
+
+#[test]
+fn whatever_threads_do_everything_ends() {
+    check("link", 10_000, || {
+        let rig = Rig::new(5);
+        let memory = rig.device.alloc(192).unwrap();
         // The background thread may go to sleep for good meanwhile, and be about to.
         (0..below(200)).for_each(|_| thread::yield_now());
         let threads: Vec<_> = (0..THREADS)
             .map(|_| {
-                let (device, memory) = (Arc::clone(&device), memory.whole());
-                let ledger = Arc::clone(&ledger);
+                let (device, memory) = (Arc::clone(&rig.device), memory.whole());
+                let ledger = Arc::clone(&rig.ledger);
                 thread::spawn(move || live(&device, &ledger, memory))
             })
             .collect();
         if chance(4) {
-            (0..below(20)).for_each(|_| thread::yield_now());
-            ledger.is_pulled.store(true, Ordering::SeqCst);
-            desk.lose();
+            rig.pull();
         }
         for thread in threads {
             thread.join().unwrap();
         }
-        let Some(device) = Arc::into_inner(device) else { unreachable!("the others have ended") };
-        device.close();
-        desk.end();
-        firmware.join().unwrap();
-        let count = |it: &AtomicU32| it.load(Ordering::SeqCst);
-        assert_eq!(count(&ledger.called), count(&ledger.left), "callbacks");
+        rig.end();
+    });
+}
+
+/// Those who wait have nowhere to sleep when the card is gone, and must let those work who end
+/// what they wait for. Few threads, so that schedules which favour the wrong one are not rare.
+#[test]
+fn who_waits_at_a_lost_card_lets_others_work() {
+    check("lost", 10_000, || {
+        let rig = Rig::new(64);
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (device, ledger) = (Arc::clone(&rig.device), Arc::clone(&rig.ledger));
+                thread::spawn(move || {
+                    let stream = device.stream();
+                    // To end them all takes some time.
+                    for _ in 0..BARRIERS {
+                        ledger.check(stream.barrier());
+                    }
+                    ledger.check(stream.synchronize(Duration::MAX));
+                })
+            })
+            .collect();
+        rig.pull();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        rig.end();
     });
 }
