@@ -147,13 +147,19 @@ impl FromStr for BoardConfig {
     }
 }
 
+/// What is not as by default.
 impl fmt::Display for BoardConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, key) in KEYS.iter().enumerate() {
+        let default = Self::default();
+        let keys = KEYS.iter().map(|key| (key.name, (key.show)(self), (key.show)(&default)));
+        let others = keys.filter(|(_, value, default)| value != default);
+        let others = others.map(|(name, value, _)| (name, value));
+        let faults = self.faults.iter().map(|fault| (FAULT, fault.to_string()));
+        for (number, (name, value)) in others.chain(faults).enumerate() {
             let separator = if number == 0 { "" } else { "," };
-            write!(f, "{separator}{}={}", key.name, (key.show)(self))?;
+            write!(f, "{separator}{name}={value}")?;
         }
-        self.faults.iter().try_for_each(|fault| write!(f, ",{FAULT}={fault}"))
+        Ok(())
     }
 }
 
