@@ -40,7 +40,7 @@ pub(crate) use imp::{
     fence, give_way, relax, thread, yield_now,
 };
 // Reference counts order nothing here but their own end, and the models' kind has no weak ones.
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{Arc, Weak};
 
 use std::time::Duration;
 

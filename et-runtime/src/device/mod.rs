@@ -8,6 +8,7 @@ mod returned;
 pub use peer::{NoPeer, PeerPath};
 pub use recover::{Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy};
 
+use std::any::Any;
 use std::fmt;
 use std::ops::DerefMut;
 use std::time::Duration;
@@ -26,12 +27,12 @@ use crate::kernel::{
 };
 use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
-use crate::management::Management;
+use crate::management;
 use crate::memory::{BufferOptions, DeviceBuffer, HostBuffer, ImportError, MemoryStats, TagStats};
 use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::{Stream, StreamOptions};
-use crate::sync::{Arc, Mutex, lock, thread};
+use crate::sync::{Arc, thread};
 use crate::{Error, LoadError, OpenError, Result};
 
 fn not_imported<O, E: et_hal::Error>(refused: ImportError<O, E>) -> ImportError<O, Error> {
@@ -58,9 +59,11 @@ pub struct Device<H: Hal> {
     version: Version,
     default_stream: Stream<H>,
     /// Opened when it is first used.
-    management: Mutex<Option<Management<H>>>,
+    management: Arc<management::Slot<H>>,
     /// Kernel files that are on the device.
     images: Images,
+    /// What is to end with the device.
+    attached: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl<H: Hal> fmt::Debug for Device<H> {
@@ -104,9 +107,11 @@ impl<H: Hal> Device<H> {
         };
         link.errors.begin();
         let default_stream = Stream::new(&link);
-        let management = Mutex::new(None);
+        let management = Arc::<management::Slot<H>>::default();
+        management.serve(&link);
         let images = Images::default();
-        Ok(Self { link, thread, version, default_stream, management, images })
+        let attached = Vec::new();
+        Ok(Self { link, thread, version, default_stream, management, images, attached })
     }
 
     /// Returns what the device says about itself.
@@ -522,11 +527,21 @@ impl<H: Hal> Device<H> {
         let hal = Arc::clone(&self.link.hal);
         self.link.end_quarantine();
         let config = self.link.config.clone();
-        *self = Self::start(hal, config, self.link.errors.successor())?;
+        let mut next = Self::start(hal, config, self.link.errors.successor())?;
+        next.attached = std::mem::take(&mut self.attached);
+        next.management = Arc::clone(&self.management);
+        next.management.serve(&next.link);
+        *self = next;
         Ok(())
     }
 
-    pub(crate) fn management_slot(&self) -> &Mutex<Option<Management<H>>> {
+    /// Keeps a value until the device is closed, through resets: for what serves others on its
+    /// behalf and ends when it is dropped.
+    pub fn attach(&mut self, value: impl Any + Send + Sync) {
+        self.attached.push(Box::new(value));
+    }
+
+    pub(crate) fn management_slot(&self) -> &Arc<management::Slot<H>> {
         &self.management
     }
 
@@ -549,7 +564,7 @@ impl<H: Hal> Device<H> {
             link.wait_idle(None, link.deadline(timeout));
         }
         link.lose(why);
-        if let Some(management) = lock(&self.management).take() {
+        if let Some(management) = self.management.take() {
             management.lose(why);
         }
         link.run_errands();

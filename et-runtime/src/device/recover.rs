@@ -9,7 +9,6 @@ use et_hal::{Hal, Loss, Reset, ResetScope};
 use super::Device;
 use crate::link::Wire;
 use crate::report::debug_as_report;
-use crate::sync::lock;
 use crate::{Error, Result};
 
 /// What [`Device::recover`] may do.
@@ -186,7 +185,7 @@ impl<H: Hal> Device<H> {
     pub fn recover(&mut self, policy: &RecoveryPolicy) -> Result<Recovery, RecoveryError> {
         let mut recovery = Recovery { ill: None, steps: Vec::new(), lost: Loss::default() };
         // Who has not used the management endpoint does not miss it.
-        let is_managed = lock(self.management_slot()).is_some();
+        let is_managed = self.management_slot().is_open();
         let Err(mut ill) = self.check(is_managed, policy.timeout) else { return Ok(recovery) };
         let error = ill.error() as &dyn std::error::Error;
         tracing::warn!(error, "recovery of the device");

@@ -213,6 +213,7 @@ impl<H: Hal> Management<H> {
     ///
     /// Spec: §18
     pub fn reset_chip(&self) -> Result<()> {
-        self.link.tell(calls::RESET_ETSOC.id, &[0; 8], "chip reset")
+        let op = "chip reset";
+        self.way.own(op)?.tell(calls::RESET_ETSOC.id, &[0; 8], op)
     }
 }

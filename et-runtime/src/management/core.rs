@@ -32,12 +32,15 @@ pub struct ManagementCounters {
     pub full_queues: u64,
 }
 
-/// What the service processor has answered.
-#[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) status: i32,
-    pub(super) latency: Duration,
-    pub(super) payload: Arc<[u8]>,
+/// What the service processor has answered, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// 0 if it did what was asked.
+    pub status: i32,
+    /// How long that took, by its own clock.
+    pub latency: Duration,
+    /// What follows the header of the response.
+    pub payload: Arc<[u8]>,
 }
 
 /// Where an answer is put.

@@ -7,12 +7,11 @@ use et_devapi::discovery;
 use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{Hal, Mmio};
 
-use super::Management;
-use super::link::{ManagementLink, parts};
+use super::link::ManagementLink;
+use super::{Management, ManagementSource, Way};
 use crate::clock::Deadline;
 use crate::device::Device;
 use crate::link::Parker;
-use crate::sync::{Arc, lock};
 use crate::{Error, Result};
 
 /// Pause between two looks at a chip that resets itself.
@@ -26,20 +25,14 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// [`Error::Hal`] if the backend does not open its mailbox; [`Error::Closed`].
     pub fn management(&self) -> Result<Management<H>> {
-        let mut slot = lock(self.management_slot());
-        if let Some(management) = &*slot {
-            return Ok(management.clone());
-        }
-        let link = self.link();
-        if let Some(error @ (Error::Closed | Error::Stale)) = link.refusal() {
-            return Err(error);
-        }
-        let (dir, layout) = parts(&link.layout);
-        let hal = Arc::clone(&link.hal);
-        let opened = ManagementLink::open(hal, dir, layout, link.config.clone())?;
-        let management = Management::new(Arc::new(opened));
-        *slot = Some(management.clone());
-        Ok(management)
+        self.management_slot().get()
+    }
+
+    /// Returns what gives the management endpoint also after a reset, without keeping the device
+    /// open: for threads that serve others meanwhile.
+    #[must_use]
+    pub fn management_source(&self) -> ManagementSource<H> {
+        self.management_slot().source()
     }
 
     /// Resets the operations endpoint by the service processor and opens it again. Works while its
@@ -57,11 +50,11 @@ impl<H: Hal> Device<H> {
     pub fn reset_operations(&mut self, timeout: Duration) -> Result<()> {
         let management = self.management()?;
         // It has nothing to do with what ends now.
-        lock(self.management_slot()).take();
+        self.management_slot().take();
         self.abandon(&Error::Stale);
         let reset = management.clone().with_timeout(timeout).reset_operations();
         let outcome = reset.and_then(|_| self.reopen());
-        *lock(self.management_slot()) = Some(management);
+        self.management_slot().put_back(management);
         outcome
     }
 
@@ -77,7 +70,9 @@ impl<H: Hal> Device<H> {
         let management = self.management()?;
         let deadline = self.link().deadline(timeout);
         management.reset_chip()?;
-        management.await_chip_reset(deadline);
+        if let Way::Own(link) = &management.way {
+            await_chip_reset(link, deadline);
+        }
         let left = deadline.left(&*self.link().config.clock);
         self.reset(left)
     }
@@ -85,29 +80,29 @@ impl<H: Hal> Device<H> {
 
 impl<H: Hal> Management<H> {
     pub(crate) fn lose(&self, error: &Error) {
-        self.link.fail(error.clone());
-    }
-
-    /// Waits until the chip has begun to reset itself, and until it answers again or some time has
-    /// passed: a function reset that comes too early would take its place.
-    fn await_chip_reset(&self, deadline: Deadline) {
-        let Ok(window) = self.link.hal.window(MAILBOX_BAR) else { return };
-        // The first field of the control block: the next byte of the queue, 0 in a new one.
-        let head = self.link.layout.submission.at;
-        let begun = || !window.load_acquire_u64(head).is_ok_and(|head| head != 0);
-        let is_back =
-            || matches!(discovery::mgmt_status(&window), Ok(MgmtStatus::DevReady) | Err(_));
-        self.until(deadline, &begun);
-        self.until(deadline, &is_back);
-    }
-
-    fn until(&self, deadline: Deadline, is_done: &dyn Fn() -> bool) {
-        let parker = Parker::new();
-        let until = self.link.deadline(SEEN_WITHIN);
-        while !is_done() && !self.link.left(until).is_zero() && !self.link.left(deadline).is_zero()
-        {
-            // No one gives the token: this only passes the time.
-            parker.park_timeout(PAUSE);
+        if let Way::Own(link) = &self.way {
+            link.fail(error.clone());
         }
+    }
+}
+
+/// Waits until the chip has begun to reset itself, and until it answers again or some time has
+/// passed: a function reset that comes too early would take its place.
+fn await_chip_reset<H: Hal>(link: &ManagementLink<H>, deadline: Deadline) {
+    let Ok(window) = link.hal.window(MAILBOX_BAR) else { return };
+    // The first field of the control block: the next byte of the queue, 0 in a new one.
+    let head = link.layout.submission.at;
+    let begun = || !window.load_acquire_u64(head).is_ok_and(|head| head != 0);
+    let is_back = || matches!(discovery::mgmt_status(&window), Ok(MgmtStatus::DevReady) | Err(_));
+    pass_until(link, deadline, &begun);
+    pass_until(link, deadline, &is_back);
+}
+
+fn pass_until<H: Hal>(link: &ManagementLink<H>, deadline: Deadline, is_done: &dyn Fn() -> bool) {
+    let parker = Parker::new();
+    let until = link.deadline(SEEN_WITHIN);
+    while !is_done() && !link.left(until).is_zero() && !link.left(deadline).is_zero() {
+        // No one gives the token: this only passes the time.
+        parker.park_timeout(PAUSE);
     }
 }

@@ -10,6 +10,7 @@
 //! | `query.rs`, `control.rs`, `update.rs` | typed calls |
 //! | `values.rs`, `stats.rs` | what they return, with units |
 //! | `device.rs` | resets that concern an open device |
+//! | `relay.rs` | cards that another process has, and where a device keeps its endpoint |
 //!
 //! Spec: §17
 
@@ -18,6 +19,7 @@ mod core;
 mod device;
 mod link;
 mod query;
+mod relay;
 mod stats;
 mod update;
 mod values;
@@ -36,12 +38,15 @@ use crate::device::open;
 use crate::sync::Arc;
 use crate::{Error, OpenError, Result};
 
-pub use self::core::{ManagementCounters, ManagementEvent, ManagementEventKind};
+pub use self::core::{Answer, ManagementCounters, ManagementEvent, ManagementEventKind};
+pub(crate) use self::relay::Slot;
+pub use self::relay::{ManagementSource, Relay};
 pub use self::stats::{Statistic, Unit};
 pub use self::values::{
     AsicVoltages, Asset, CacheConfig, ErrorCounts, ErrorSource, FirmwareVersions, Frequencies,
     MemoryRate, MinionErrors, ModuleVoltages, Residency, Temperatures,
 };
+pub use et_devapi::msg::mgmt::calls::{CommandInfo, command_info};
 pub use et_devapi::msg::mgmt::{
     ActivePowerManagement, BreakpointEvent, Event as CardEvent, EventClass, EventDetail, EventId,
     HartStatus, LaneWidth, LinkSpeed, Module, Pll, PowerState, StatsKind, StepClock, ThrottleState,
@@ -71,13 +76,48 @@ pub use et_devapi::msg::mgmt::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Management<H: Hal> {
-    link: Arc<ManagementLink<H>>,
+    way: Way<H>,
     timeout: Duration,
+}
+
+/// How commands get to the service processor.
+enum Way<H: Hal> {
+    Own(Arc<ManagementLink<H>>),
+    Relay(Arc<dyn Relay>),
+}
+
+impl<H: Hal> Clone for Way<H> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Own(link) => Self::Own(Arc::clone(link)),
+            Self::Relay(relay) => Self::Relay(Arc::clone(relay)),
+        }
+    }
+}
+
+impl<H: Hal> Way<H> {
+    fn call(&self, id: u16, payload: &[u8], op: &'static str, timeout: Duration) -> Result<Answer> {
+        match self {
+            Self::Own(link) => link.call(id, payload, op, link.deadline(timeout)),
+            Self::Relay(relay) => relay.call(id, payload, op, timeout),
+        }
+    }
+
+    /// For what cannot be done through a relay.
+    fn own(&self, op: &'static str) -> Result<&Arc<ManagementLink<H>>> {
+        match self {
+            Self::Own(link) => Ok(link),
+            Self::Relay(_) => {
+                let status = "left to the process that has the card".into();
+                Err(Error::Refused { op, status })
+            }
+        }
+    }
 }
 
 impl<H: Hal> Clone for Management<H> {
     fn clone(&self) -> Self {
-        Self { link: Arc::clone(&self.link), timeout: self.timeout }
+        Self { way: self.way.clone(), timeout: self.timeout }
     }
 }
 
@@ -104,7 +144,14 @@ impl<H: Hal> Management<H> {
 
     fn new(link: Arc<ManagementLink<H>>) -> Self {
         let timeout = link.config.command_timeout;
-        Self { link, timeout }
+        Self { way: Way::Own(link), timeout }
+    }
+
+    /// Returns `true` if the card belongs to another process, [through](Self::through) which this
+    /// handle asks.
+    #[must_use]
+    pub fn is_relayed(&self) -> bool {
+        matches!(self.way, Way::Relay(_))
     }
 
     /// Returns a handle whose calls have another deadline.
@@ -117,7 +164,10 @@ impl<H: Hal> Management<H> {
     /// Returns what has come so far.
     #[must_use]
     pub fn counters(&self) -> ManagementCounters {
-        self.link.counters()
+        match &self.way {
+            Way::Own(link) => link.counters(),
+            Way::Relay(relay) => relay.counters(),
+        }
     }
 
     /// Takes the next event of the card; `None` if there is none within `timeout`.
@@ -131,7 +181,8 @@ impl<H: Hal> Management<H> {
     ///
     /// Spec: §17.4
     pub fn event(&self, timeout: Duration) -> Result<Option<ManagementEvent>> {
-        self.link.event(self.link.deadline(timeout))
+        let link = self.way.own("card event")?;
+        link.event(link.deadline(timeout))
     }
 
     /// Executes a command and reads the start of its answer.
@@ -140,8 +191,7 @@ impl<H: Hal> Management<H> {
         Q: IntoBytes + Immutable,
         R: FromBytes + KnownLayout + Immutable + Unaligned,
     {
-        let deadline = self.link.deadline(self.timeout);
-        let answer = self.link.call(call.id, payload.as_bytes(), op, deadline)?;
+        let answer = self.way.call(call.id, payload.as_bytes(), op, self.timeout)?;
         tracing::trace!(op, status = answer.status, latency = ?answer.latency, "management");
         if answer.status != 0 {
             let status = format!("firmware error {}", answer.status).into();

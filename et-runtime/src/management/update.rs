@@ -24,18 +24,19 @@ impl<H: Hal> Management<H> {
     ///
     /// Spec: §3.6, §17.2
     pub fn update_firmware(&self, image: &[u8], name: &str) -> Result<()> {
+        let link = self.way.own(OP)?;
         let why = "its registers name no scratch region";
         let none = Error::Unsupported { op: OP, why };
-        let region = *self.link.dir.region(MgmtRegion::Scratch).ok_or(none.clone())?;
+        let region = *link.dir.region(MgmtRegion::Scratch).ok_or(none.clone())?;
         let (from, to) = (image.len() as u64, region.len_bytes);
         if image.is_empty() || from > to {
             return Err(Error::LengthMismatch { from, to });
         }
-        if let Some(error) = self.link.refusal() {
+        if let Some(error) = link.refusal() {
             return Err(error);
         }
         let bar = Bar::new(region.bar).ok_or(none)?;
-        let window = self.link.hal.window(bar).map_err(Error::hal(OP))?;
+        let window = link.hal.window(bar).map_err(Error::hal(OP))?;
         let at = BarOffset::new(region.bar_offset);
         window.write_bytes(at, image).map_err(Error::hal(OP))?;
         // The rest of an earlier image would complete one that is cut off.

@@ -43,6 +43,17 @@ pub struct CommandInfo {
     pub response_bytes: Option<usize>,
 }
 
+impl CommandInfo {
+    /// Returns `true` for a command that only asks: it changes nothing, reads no memory of anyone
+    /// and is answered.
+    #[must_use]
+    pub fn is_query(&self) -> bool {
+        // That one has the firmware send events.
+        let is_get = self.name.starts_with("GET_") && self.id != GET_DEVICE_ERROR_EVENTS.id;
+        is_get && self.response_bytes.is_some()
+    }
+}
+
 const fn command_bytes<Q: IntoBytes + Immutable>() -> usize {
     HEADER_BYTES.saturating_add(size_of::<Q>()).next_multiple_of(8)
 }

@@ -1,0 +1,137 @@
+//! The management endpoint of a card that another process has, and the other side of that.
+
+use std::fmt;
+use std::time::Duration;
+
+use et_devapi::msg::HEADER_BYTES;
+use et_devapi::msg::mgmt::MAX_COMMAND_BYTES;
+use et_hal::Hal;
+
+use super::core::{Answer, ManagementCounters};
+use super::link::{ManagementLink, parts};
+use super::{Management, Way};
+use crate::config::Config;
+use crate::link::Link;
+use crate::sync::{Arc, Mutex, Weak, lock};
+use crate::{Error, Result};
+
+/// Carries commands to a management endpoint that is open elsewhere.
+///
+/// It is for looking at a card that is in use: of what it refuses, it says why with
+/// [`Error::Refused`].
+pub trait Relay: fmt::Debug + Send + Sync {
+    /// Has a command executed there, and returns its answer as it came.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `timeout`; [`Error::Refused`]; [`Error::Closed`] when the other
+    /// side is gone.
+    fn call(&self, id: u16, payload: &[u8], op: &'static str, timeout: Duration) -> Result<Answer>;
+
+    /// Returns what has come out of the queue there, by the latest answer.
+    fn counters(&self) -> ManagementCounters;
+}
+
+impl<H: Hal> Management<H> {
+    /// Makes a handle whose commands go through a relay. Events stay with the process that has the
+    /// card, as do updates and resets: those calls fail with [`Error::Refused`].
+    #[must_use]
+    pub fn through(relay: Arc<dyn Relay>, config: &Config) -> Self {
+        Self { way: Way::Relay(relay), timeout: config.command_timeout }
+    }
+
+    /// Executes a command for someone else, and returns its answer as it came.
+    ///
+    /// # Errors
+    /// Those of [`Management`], but for what is in the answer; [`Error::Unsupported`] if the
+    /// payload is larger than that of any command.
+    pub fn forward(&self, id: u16, payload: &[u8], op: &'static str) -> Result<Answer> {
+        const MOST: usize = MAX_COMMAND_BYTES - HEADER_BYTES;
+        if payload.len() > MOST {
+            return Err(Error::Unsupported { op, why: "its payload is larger than any command's" });
+        }
+        self.way.call(id, payload, op, self.timeout)
+    }
+}
+
+/// The management endpoint of one device after the other: each reset makes a new one.
+///
+/// Does not keep the device open; see [`Device::management_source`](crate::Device).
+pub struct ManagementSource<H: Hal>(Weak<Slot<H>>);
+
+impl<H: Hal> Clone for ManagementSource<H> {
+    fn clone(&self) -> Self {
+        Self(Weak::clone(&self.0))
+    }
+}
+
+impl<H: Hal> fmt::Debug for ManagementSource<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagementSource").finish_non_exhaustive()
+    }
+}
+
+impl<H: Hal> ManagementSource<H> {
+    /// Returns the endpoint; opens it the first time, and after a reset of the device.
+    ///
+    /// # Errors
+    /// [`Error::Hal`] if the backend does not open its mailbox; [`Error::Closed`] when the device
+    /// is; [`Error::Stale`] while it is being reset.
+    pub fn get(&self) -> Result<Management<H>> {
+        self.0.upgrade().ok_or(Error::Closed)?.get()
+    }
+}
+
+/// Where a device keeps its management endpoint, which is opened when it is first used.
+pub(crate) struct Slot<H: Hal>(Mutex<State<H>>);
+
+struct State<H: Hal> {
+    /// What opens it: the link of the device since its last reset.
+    link: Weak<Link<H>>,
+    opened: Option<Management<H>>,
+}
+
+impl<H: Hal> Default for Slot<H> {
+    fn default() -> Self {
+        Self(Mutex::new(State { link: Weak::new(), opened: None }))
+    }
+}
+
+impl<H: Hal> Slot<H> {
+    /// What is asked for from now on belongs to this link.
+    pub(crate) fn serve(&self, link: &Arc<Link<H>>) {
+        lock(&self.0).link = Arc::downgrade(link);
+    }
+
+    pub(crate) fn source(self: &Arc<Self>) -> ManagementSource<H> {
+        ManagementSource(Arc::downgrade(self))
+    }
+
+    pub(crate) fn get(&self) -> Result<Management<H>> {
+        let mut state = lock(&self.0);
+        if let Some(management) = &state.opened {
+            return Ok(management.clone());
+        }
+        let link = state.link.upgrade().ok_or(Error::Closed)?;
+        if let Some(error @ (Error::Closed | Error::Stale)) = link.refusal() {
+            return Err(error);
+        }
+        let (dir, layout) = parts(&link.layout);
+        let hal = Arc::clone(&link.hal);
+        let opened = ManagementLink::open(hal, dir, layout, link.config.clone())?;
+        let management = Management::new(Arc::new(opened));
+        state.opened = Some(management.clone());
+        Ok(management)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.0).opened.is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<Management<H>> {
+        lock(&self.0).opened.take()
+    }
+
+    pub(crate) fn put_back(&self, management: Management<H>) {
+        lock(&self.0).opened = Some(management);
+    }
+}
