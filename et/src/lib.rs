@@ -10,6 +10,8 @@ mod locator;
 pub mod log;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 mod open;
+#[cfg(feature = "share")]
+pub mod share;
 
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};

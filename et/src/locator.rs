@@ -17,6 +17,17 @@ pub enum Locator {
     /// process simulates.
     #[cfg(feature = "vfio")]
     VfioUser(et_hal_vfio::UserAddress),
+    /// `process:1234` or `process:1234/1`: a device that a process has open, the first or a certain
+    /// one. It can be looked at: [`open_management`](crate::open_management) takes this name, and
+    /// [`open`](crate::open) does not.
+    #[cfg(feature = "share")]
+    Process {
+        /// Number of the process.
+        pid: u32,
+        /// Which of its devices, by the order in which it opened them; the first that is still
+        /// there if not given.
+        index: Option<u32>,
+    },
 }
 
 /// A text that names no device.
@@ -41,6 +52,10 @@ pub enum LocatorError {
     #[cfg(feature = "vfio")]
     #[error("bad address of a simulated card, as in vfio-user:/run/et.sock")]
     VfioUser(#[source] et_hal_vfio::AddressError),
+    /// Number of a process, or which of its devices, is wrong.
+    #[cfg(feature = "share")]
+    #[error("\"{0}\" names no device of a process; write for example \"process:1234\"")]
+    Process(String),
 }
 
 /// Which ones there are, and where the others come from.
@@ -49,6 +64,7 @@ fn backends() -> String {
         ("sim", "sim", cfg!(feature = "sim")),
         ("vfio", "vfio", cfg!(feature = "vfio")),
         ("vfio-user", "vfio", cfg!(feature = "vfio")),
+        ("process", "share", cfg!(feature = "share")),
     ];
     let names = |wanted: bool| {
         let names = known.iter().filter(move |(.., is_in)| *is_in == wanted);
@@ -77,6 +93,17 @@ impl FromStr for Locator {
             "vfio" => parameters.parse().map(Self::Vfio).map_err(LocatorError::Vfio),
             #[cfg(feature = "vfio")]
             "vfio-user" => parameters.parse().map(Self::VfioUser).map_err(LocatorError::VfioUser),
+            #[cfg(feature = "share")]
+            "process" => {
+                let (pid, index) = match parameters.split_once('/') {
+                    Some((pid, index)) => (pid, index.parse().map(Some)),
+                    None => (parameters, Ok(None)),
+                };
+                match (pid.parse(), index) {
+                    (Ok(pid), Ok(index)) => Ok(Self::Process { pid, index }),
+                    _ => Err(LocatorError::Process(parameters.to_owned())),
+                }
+            }
             _ => {
                 let _ = parameters;
                 Err(LocatorError::UnknownBackend(backend.to_owned()))
@@ -87,7 +114,7 @@ impl FromStr for Locator {
 
 impl fmt::Display for Locator {
     #[cfg_attr(
-        not(any(feature = "sim", feature = "vfio")),
+        not(any(feature = "share", feature = "sim", feature = "vfio")),
         expect(unused_variables, reason = "without backends there are no names")
     )]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,6 +125,10 @@ impl fmt::Display for Locator {
             Self::Vfio(ref address) => write!(f, "vfio:{address}"),
             #[cfg(feature = "vfio")]
             Self::VfioUser(ref address) => write!(f, "vfio-user:{address}"),
+            #[cfg(feature = "share")]
+            Self::Process { pid, index: Some(index) } => write!(f, "process:{pid}/{index}"),
+            #[cfg(feature = "share")]
+            Self::Process { pid, index: None } => write!(f, "process:{pid}"),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Opening and listing devices.
 
 use std::fmt;
+#[cfg(feature = "share")]
+use std::sync::Arc;
 
 #[cfg(feature = "vfio")]
 use et_hal::{Error as _, ErrorKind};
@@ -12,6 +14,8 @@ use et_runtime::{Config, Device, Management, Report};
 #[cfg(feature = "vfio")]
 use et_vfio_host::{Host, Preflight};
 
+#[cfg(feature = "share")]
+use crate::share::{self, ShareError};
 use crate::{AnyHal, Locator, LocatorError};
 
 /// A device that could not be opened.
@@ -34,6 +38,18 @@ pub enum OpenError {
         source: VfioError,
         /// What this machine lacks, for a card of its own.
         host: Option<Box<Preflight>>,
+    },
+    /// The device of another process cannot be looked at.
+    #[cfg(feature = "share")]
+    #[error("the device of another process cannot be seen")]
+    Share(#[from] ShareError),
+    /// The name is that of a device which a process has open, and what was asked for needs a device
+    /// of one's own.
+    #[cfg(feature = "share")]
+    #[error("process {pid} has the device; others can only look at it")]
+    OfProcess {
+        /// The process.
+        pid: u32,
     },
     /// The device did not open.
     #[error("the device cannot be used")]
@@ -107,19 +123,37 @@ pub fn open(locator: &str) -> Result<Device<AnyHal>, OpenError> {
     open_with(locator.parse()?, Config::new())
 }
 
-/// Opens a device.
+/// Opens a device. With the feature `share`, others may [look at it](crate::share) meanwhile.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, OpenError> {
-    Ok(Device::open_with(open_hal(locator)?, config)?)
+    #[cfg(feature = "share")]
+    let name = share::key(&locator).unwrap_or_else(|| locator.to_string());
+    #[cfg_attr(not(feature = "share"), expect(unused_mut, reason = "nothing is attached"))]
+    let mut device = Device::open_with(open_hal(locator)?, config)?;
+    #[cfg(feature = "share")]
+    share::begin(&mut device, &name);
+    Ok(device)
 }
 
 /// Opens the management endpoint of a device alone, which needs no operations firmware.
 ///
+/// With the feature `share`, that of a card which a process has open goes [through that
+/// process](crate::share); it can be asked, and nothing else.
+///
 /// # Errors
 /// [`OpenError`].
 pub fn open_management(locator: Locator, config: Config) -> Result<Management<AnyHal>, OpenError> {
+    #[cfg(feature = "share")]
+    {
+        if let Locator::Process { pid, index } = locator {
+            return Ok(Management::through(Arc::new(share::connect(pid, index)?), &config));
+        }
+        if let Some(relay) = share::key(&locator).and_then(|key| share::find(&key)) {
+            return Ok(Management::through(Arc::new(relay), &config));
+        }
+    }
     Ok(Management::open(open_hal(locator)?, config)?)
 }
 
@@ -137,6 +171,8 @@ fn open_hal(locator: Locator) -> Result<AnyHal, OpenError> {
             let opened = VfioHal::connect(address, &VfioOptions::new());
             AnyHal::from(opened.map_err(|source| OpenError::Vfio { source, host: None })?)
         }
+        #[cfg(feature = "share")]
+        Locator::Process { pid, .. } => return Err(OpenError::OfProcess { pid }),
     })
 }
 

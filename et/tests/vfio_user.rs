@@ -260,6 +260,14 @@ fn a_second_client_is_told_that_the_card_is_in_use() {
     let (kind, text) = refused(rig.try_open(Config::new()));
     assert_eq!(kind, ErrorKind::Busy);
     assert!(text.contains("serving another client"), "{text}");
+    // It may look at it through the first.
+    #[cfg(feature = "share")]
+    {
+        let look = et::open_management(rig.locator().parse().unwrap(), Config::new()).unwrap();
+        let own = first.management().unwrap();
+        assert!(look.is_relayed() && !own.is_relayed());
+        assert_eq!(look.serial_number().unwrap(), own.serial_number().unwrap());
+    }
     // The first has not noticed.
     work::copies(&first);
     drop(first);

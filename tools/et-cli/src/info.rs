@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use et::management::Asset;
+use et::share::Shared;
 use et::{FirmwareType, Properties};
 use serde_json::{Value, json};
 
@@ -10,25 +11,43 @@ use crate::output::{self, Format};
 
 pub(crate) fn list(format: Format) -> anyhow::Result<()> {
     let devices = et::list();
+    // Those of other processes, but for cards, which are listed already.
+    let shared = et::share::shared().into_iter();
+    let shared: Vec<Shared> = shared.filter(|it| !it.locator.starts_with("vfio:")).collect();
     if format == Format::Json {
-        let rows: Vec<_> = devices
-            .iter()
-            .map(|d| {
-                let holder = d
-                    .holder
-                    .as_ref()
-                    .map(|h| json!({ "pid": h.pid, "user": h.user, "command": h.command }));
-                json!({
-                    "locator": d.locator, "description": d.description, "holder": holder,
-                })
+        let own = devices.iter().map(|d| {
+            let holder = d.holder.as_ref();
+            let holder =
+                holder.map(|h| json!({ "pid": h.pid, "user": h.user, "command": h.command }));
+            json!({ "locator": d.locator, "description": d.description, "holder": holder })
+        });
+        let others = shared.iter().map(|it| {
+            let holder = json!({ "pid": it.pid, "user": null, "command": command_line(it.pid) });
+            json!({
+                "locator": it.to_string(), "description": described(it), "holder": holder,
             })
-            .collect();
-        return output::json(&rows);
+        });
+        return output::json(&own.chain(others).collect::<Vec<_>>());
     }
     for device in devices {
         println!("{}", line(&device));
     }
+    for it in shared {
+        println!("{it:<8} {}, {}", described(&it), command_line(it.pid));
+    }
     Ok(())
+}
+
+fn described(Shared { pid, locator, .. }: &Shared) -> String {
+    format!("{locator} of process {pid}, to be looked at")
+}
+
+/// The command line of a process, as far as the kernel tells.
+pub(crate) fn command_line(pid: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    line.chars().filter(|c| !c.is_control()).collect()
 }
 
 fn line(device: &et::DeviceInfo) -> String {

@@ -97,6 +97,14 @@ pub(crate) fn stat(locator: &str, args: &StatArgs, format: Format) -> anyhow::Re
         }
         loop {
             let pause = next.saturating_duration_since(Instant::now());
+            // Events are for the process that has the card.
+            if management.is_relayed() {
+                if pause.is_zero() {
+                    break;
+                }
+                std::thread::park_timeout(pause);
+                continue;
+            }
             match management.event(pause)? {
                 Some(event) => print_event(&event, format),
                 None if pause.is_zero() => break,

@@ -61,6 +61,41 @@ fn a_card_that_cannot_be_opened_is_watched_all_the_same() {
 }
 
 #[test]
+fn the_card_of_another_process_is_watched_through_it() {
+    let device = et::open("sim:shires=1,dram=256MiB,serial=T-1,temperature=51").unwrap();
+    let own = std::process::id();
+    let name = et::share::shared().into_iter().find(|it| it.pid == own).unwrap().to_string();
+    let looks = |args: &[&str]| -> Vec<Value> {
+        let output = et(&name, &[&["--json", "--interval", "0.01"], args].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    for line in looks(&["--count", "2"]) {
+        assert_eq!((&line["state"], &line["serial_number"]), (&"open".into(), &"T-1".into()));
+        assert_eq!(line["temperature_c"]["minions"], 51);
+        assert_eq!(line["processes"][0]["pid"], own);
+        assert!(line["processes"][0]["command"].as_str().unwrap().contains("top-"), "{line}");
+    }
+    let run = |words: &[&str]| {
+        let mut command = Command::cargo_bin("et").unwrap();
+        command.args(["--device", &name]).args(words).output().unwrap()
+    };
+    let stat = run(&["stat", "--watch", "--count", "2", "--interval", "0.01"]);
+    assert!(stat.status.success(), "{}", text(&stat.stderr));
+    assert_eq!(text(&stat.stdout).matches("51 °C").count(), 2, "{}", text(&stat.stdout));
+    // It is listed, looked at, and nothing else.
+    let listed = text(&Command::cargo_bin("et").unwrap().arg("list").output().unwrap().stdout);
+    assert!(listed.lines().any(|line| line.starts_with(&name)), "{listed}");
+    let refused = run(&["reset", "--operations"]);
+    assert!(!refused.status.success());
+    let opened = run(&["demo"]);
+    assert_eq!(opened.status.code(), Some(5), "{}", text(&opened.stderr));
+    assert!(text(&opened.stderr).contains("others can only look at it"));
+    drop(device);
+    assert_eq!(looks(&["--count", "1"])[0]["state"], "unavailable");
+}
+
+#[test]
 fn without_a_terminal_there_is_a_hint() {
     let output = et(DEVICE, &["--count", "1"]);
     assert!(!output.status.success());

@@ -10,6 +10,7 @@ use et::management::{
 };
 use et::{Config, Locator, Management};
 
+use crate::info::command_line;
 use crate::manage::PATIENCE;
 
 /// What the service processor says at one moment.
@@ -180,7 +181,9 @@ fn sample(management: &Management) -> et::Result<Sample> {
         Ok((counts.corrected.into(), counts.uncorrectable.into()))
     };
     let mut events = Vec::new();
-    while let Some(event) = management.event(Duration::ZERO)? {
+    // Of a card in another process they are for that process.
+    let is_own = !management.is_relayed();
+    while is_own && let Some(event) = management.event(Duration::ZERO)? {
         events.push(match event.kind {
             ManagementEventKind::Card(event) => event.into(),
             other => CardNews { text: format!("{other:?}"), is_bad: false },
@@ -224,6 +227,10 @@ fn host_view(host: &Host, locator: &Locator) -> HostView {
             HostView { processes: vec![own], ..HostView::default() }
         }
         Locator::Vfio(address) => card_view(host, address.bdf),
+        Locator::Process { pid, .. } => {
+            let command = command_line(*pid);
+            HostView { processes: vec![process(host, *pid, &command)], ..HostView::default() }
+        }
         _ => HostView::default(),
     }
 }
