@@ -98,6 +98,18 @@ typedef enum et_status {
     ET_INTERNAL = 127,
 } et_status;
 
+// Where an operation is. It only goes forward.
+typedef enum et_event_state {
+    // It waits for others, or for room.
+    ET_EVENT_QUEUED = 0,
+    // The device has been sent it, or the first part of it.
+    ET_EVENT_READY = 1,
+    // It has ended well.
+    ET_EVENT_COMPLETE = 2,
+    // It has failed.
+    ET_EVENT_FAILED = 3,
+} et_event_state;
+
 // Where a task is. It only goes forward.
 typedef enum et_task_state {
     // It waits for others.
@@ -119,6 +131,14 @@ typedef enum et_task_state {
     // Its condition was false: it did not run, and those behind it go on. Final.
     ET_TASK_SKIPPED = 9,
 } et_task_state;
+
+// How the host reaches what it has mapped.
+typedef enum et_map_path {
+    // The device's own memory, through its BAR.
+    ET_MAP_WINDOW = 1,
+    // A copy in host memory.
+    ET_MAP_COPY = 2,
+} et_map_path;
 
 // How a task uses memory.
 typedef enum et_access {
@@ -501,6 +521,9 @@ typedef struct et_timeline {
 // To be called at the end of something, in whichever thread sees it. It must not wait, and must
 // not throw.
 typedef void (*et_callback)(void *user, enum et_status status);
+
+// To be called when an operation is somewhere, as `et_callback` is at its end.
+typedef void (*et_state_callback)(void *user, enum et_event_state state);
 
 // What is known of a launch that failed.
 typedef struct et_failure {
@@ -932,6 +955,12 @@ typedef struct et_management_counters {
     uint64_t full_queues;
 } et_management_counters;
 
+// Device memory that the host has mapped.
+typedef struct et_mapping {
+    // A number to be looked up; 0 is no mapping.
+    uint64_t id;
+} et_mapping;
+
 // Usage of the memory of a device, in bytes.
 typedef struct et_memory_stats {
     // `sizeof(et_memory_stats)`, set by the caller.
@@ -1096,6 +1125,17 @@ enum et_status et_event_operation(struct et_event event, uint64_t *operation);
 // Has a function called when the operation has ended, at once if it has. It is called exactly
 // once, whether or not the event is freed before.
 enum et_status et_event_on_done(struct et_event event, et_callback callback, void *user);
+
+// Returns how far an operation is, without waiting.
+enum et_status et_event_state_get(struct et_event event, enum et_event_state *state);
+
+// Has a function called once the operation is in `state`, an `et_event_state`, or a later one, at
+// once if it is already; it gets the state. It is called exactly once, whether or not the event
+// is freed before.
+enum et_status et_event_on_state(struct et_event event,
+                                 uint32_t state,
+                                 et_state_callback callback,
+                                 void *user);
 
 // Returns the details of a failed launch; `ET_INVALID` if the operation is none or did not fail.
 enum et_status et_event_failure(struct et_event event, struct et_failure *failure);
@@ -1665,6 +1705,45 @@ enum et_status et_management_update_firmware(struct et_management management,
                                              const void *image,
                                              size_t bytes,
                                              const char *name);
+
+// Maps device memory for the host: what `use`, an `et_access`, says is what the host does with it.
+//
+// Waits for what the stream was given before, for at most `timeout_ns`. Of `ET_WRITES` nothing is
+// fetched; all of it should be written then, since nothing says what the rest has afterwards. A
+// part that is written has one mapping at a time, else `ET_BUSY`. Kernels and copies are not kept
+// from it.
+enum et_status et_stream_map(struct et_stream stream,
+                             struct et_mem mem,
+                             uint64_t offset,
+                             uint64_t bytes,
+                             uint32_t use,
+                             uint64_t timeout_ns,
+                             struct et_mapping *mapping);
+
+// Returns how the host reaches mapped memory, an `et_map_path`.
+enum et_status et_mapping_path(struct et_mapping mapping, enum et_map_path *path);
+
+// Reads mapped memory from byte `offset` on. `ET_UNSUPPORTED` if it was mapped for writing alone.
+enum et_status et_mapping_read(struct et_mapping mapping, size_t offset, void *to, size_t bytes);
+
+// Writes mapped memory from byte `offset` on. The device sees it after `et_mapping_flush` or
+// `et_mapping_unmap`, and may see it before. `ET_UNSUPPORTED` if it was mapped for reading.
+enum et_status et_mapping_write(struct et_mapping mapping,
+                                size_t offset,
+                                const void *from,
+                                size_t bytes);
+
+// Makes what was written visible to the device, and waits for that. After `ET_TIMEOUT` it goes on,
+// and the next flush waits again.
+enum et_status et_mapping_flush(struct et_mapping mapping, uint64_t timeout_ns);
+
+// Ends a mapping, with everything written visible to the device, and frees it. If that fails the
+// mapping is there still, to be ended once more or freed.
+enum et_status et_mapping_unmap(struct et_mapping mapping, uint64_t timeout_ns);
+
+// Frees a mapping. What was written is written back without waiting; a failure of that is in the
+// stream's list of errors.
+enum et_status et_mapping_free(struct et_mapping mapping);
 
 // Allocates memory on the device at a multiple of `align` bytes, a power of two; 0 is 64. Its
 // contents are undefined.

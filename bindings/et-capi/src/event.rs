@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use et::{Error, Event, Timeline};
+use et::{Error, Event, EventState, Timeline};
 
 use crate::call::{Inside, guard, inside, timeout};
 use crate::failure::et_failure;
@@ -191,6 +191,76 @@ pub extern "C" fn et_event_on_done(
                 Ok(_) => its.finish().map_or_else(|failure| failure.status, |()| et_status::ET_OK),
                 Err(error) => status_of(error),
             });
+        });
+        Ok(())
+    })
+}
+
+/// Where an operation is. It only goes forward.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_event_state {
+    /// It waits for others, or for room.
+    ET_EVENT_QUEUED = 0,
+    /// The device has been sent it, or the first part of it.
+    ET_EVENT_READY = 1,
+    /// It has ended well.
+    ET_EVENT_COMPLETE = 2,
+    /// It has failed.
+    ET_EVENT_FAILED = 3,
+}
+
+impl From<EventState> for et_event_state {
+    fn from(state: EventState) -> Self {
+        match state {
+            EventState::Queued => Self::ET_EVENT_QUEUED,
+            EventState::Complete => Self::ET_EVENT_COMPLETE,
+            EventState::Failed => Self::ET_EVENT_FAILED,
+            // Any other that there may be once lies between being sent and the end.
+            _ => Self::ET_EVENT_READY,
+        }
+    }
+}
+
+/// Returns how far an operation is, without waiting.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_event_state_get(
+    event: et_event,
+    state: Option<&mut MaybeUninit<et_event_state>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(state, "state")?;
+        out.write(table::get(event)?.event.state().into());
+        Ok(())
+    })
+}
+
+/// To be called when an operation is somewhere, as `et_callback` is at its end.
+pub type et_state_callback = Option<unsafe extern "C" fn(user: *mut c_void, state: et_event_state)>;
+
+/// Has a function called once the operation is in `state`, an `et_event_state`, or a later one, at
+/// once if it is already; it gets the state. It is called exactly once, whether or not the event
+/// is freed before.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_event_on_state(
+    event: et_event,
+    state: u32,
+    callback: et_state_callback,
+    user: *mut c_void,
+) -> et_status {
+    guard(|| {
+        let null = || Failure::new(et_status::ET_NULL_POINTER, "callback is null");
+        let (function, user) = (callback.ok_or_else(null)?, User::new(user));
+        let all = [EventState::Queued, EventState::Ready, EventState::Complete, EventState::Failed];
+        let found = all.into_iter().find(|known| et_event_state::from(*known) as u32 == state);
+        let none = || Failure::new(et_status::ET_INVALID, format!("there is no state {state}"));
+        let state = found.ok_or_else(none)?;
+        let event = table::get(event)?;
+        event.event.on_state(state, move |state| {
+            let user = user.get();
+            // SAFETY: the caller gave a function that may be called with this pointer on any
+            // thread.
+            inside(Inside::Completion, || unsafe { function(user, state.into()) });
         });
         Ok(())
     })

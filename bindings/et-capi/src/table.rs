@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::status::{Failure, et_status};
 
 /// Names of the kinds, by the upper byte of their handles.
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 21] = [
     "nothing",
     "et_device",
     "et_mem",
@@ -26,6 +26,7 @@ const KINDS: [&str; 20] = [
     "et_management",
     "et_statistics",
     "et_module",
+    "et_mapping",
 ];
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;

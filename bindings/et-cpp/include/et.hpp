@@ -108,6 +108,12 @@ public:
   // `ET_NOT_READY` before the operation has ended, else what became of it.
   et_status status() const { return et_event_status(raw()); }
   bool is_done() const { return status() != ET_NOT_READY; }
+  // How far the operation is; it only goes forward.
+  et_event_state state() const {
+    et_event_state state{};
+    check(et_event_state_get(raw(), &state));
+    return state;
+  }
 };
 
 // Memory on a device.
@@ -151,6 +157,47 @@ public:
     return text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
       return et_host_buffer_why_copied(raw(), buffer, capacity, needed);
     });
+  }
+};
+
+// Device memory that the host uses like its own. One that is destroyed writes back without waiting.
+class Mapping : public Handle<et_mapping, et_mapping_free> {
+public:
+  using Handle::Handle;
+
+  // `ET_MAP_WINDOW` if it is the device's own memory.
+  et_map_path path() const {
+    et_map_path path{};
+    check(et_mapping_path(raw(), &path));
+    return path;
+  }
+  void read(std::size_t offset, void* to, std::size_t bytes) const {
+    check(et_mapping_read(raw(), offset, to, bytes));
+  }
+  // So many values from a byte offset on.
+  template <class T>
+  std::vector<T> read(std::size_t offset, std::size_t count) const {
+    static_assert(std::is_trivially_copyable_v<T>, "the device gives bytes");
+    std::vector<T> to(count);
+    read(offset, to.data(), count * sizeof(T));
+    return to;
+  }
+  void write(std::size_t offset, const void* from, std::size_t bytes) const {
+    check(et_mapping_write(raw(), offset, from, bytes));
+  }
+  template <class T>
+  void write(std::size_t offset, const std::vector<T>& from) const {
+    static_assert(std::is_trivially_copyable_v<T>, "the device gets the bytes");
+    write(offset, from.data(), from.size() * sizeof(T));
+  }
+  // Makes what was written visible to the device, and waits for that.
+  void flush(std::chrono::duration<double> timeout) const {
+    check(et_mapping_flush(raw(), nanoseconds(timeout)));
+  }
+  // Flushes, and ends the mapping. If it throws, the mapping is there still.
+  void unmap(std::chrono::duration<double> timeout) {
+    check(et_mapping_unmap(raw(), nanoseconds(timeout)));
+    static_cast<void>(release());
   }
 };
 
@@ -350,6 +397,14 @@ public:
   }
   Event launch(const Launch& launch) const {
     return event([&](et_event* out) { return et_launch_submit(raw(), launch.raw(), out); });
+  }
+  // Maps memory for the host, when the earlier operations have ended.
+  Mapping map(const Memory& memory, std::uint64_t offset, std::uint64_t bytes, et_access access,
+              std::chrono::duration<double> timeout) const {
+    et_mapping mapping{};
+    check(et_stream_map(raw(), memory.raw(), offset, bytes, access, nanoseconds(timeout),
+                        &mapping));
+    return Mapping(mapping);
   }
   Event barrier() const {
     return event([&](et_event* out) { return et_stream_barrier(raw(), out); });

@@ -104,6 +104,16 @@ int main(int, char** arguments) {
   fast.fill(memory, 0, 8, "\1\2", 2).wait(60s);
   CHECK(fast.read<char>(memory, 8, 60s) == (std::vector<char>{1, 2, 1, 2, 1, 2, 1, 2}));
 
+  et::Mapping mapped = fast.map(memory, 64, 128, ET_UPDATES, 60s);
+  CHECK(mapped.path() == ET_MAP_COPY && mapped.read<char>(1, 2) == (std::vector<char>{1, 0}));
+  mapped.write(3, std::vector<char>{7});
+  mapped.flush(60s);
+  CHECK(fast.read<char>(memory, 8, 60s, 64) == (std::vector<char>{1, 1, 0, 7, 0, 0, 0, 64}));
+  CHECK(statusOf([&] { fast.map(memory, 0, 72, ET_READS, 60s); }) == ET_BUSY);
+  mapped.unmap(60s);
+  CHECK(!mapped && statusOf([&] { mapped.path(); }) == ET_BAD_HANDLE);
+  fast.map(memory, 0, 128, ET_READS, 60s).unmap(60s);
+
   const et::Device second("sim:shires=1,dram=1GiB,serial=A-7");
   const et::Memory there = second.alloc(4096);
   fast.copy_to_peer(memory, 0, second.stream(), there, 0, 4096).wait(60s);
@@ -148,9 +158,11 @@ int main(int, char** arguments) {
   const et::Event endless = stream.launch(et::Launch(device.load(kernels + "/hang.elf")));
   other.wait_for(endless);
   const et::Event behind = other.barrier();
+  CHECK(behind.state() == ET_EVENT_QUEUED);
   CHECK(statusOf([&] { endless.wait(1ms); }) == ET_TIMEOUT);
   device.abort(endless, 60s);
   CHECK(statusOf([&] { endless.wait(60s); }) == ET_LAUNCH_FAILED);
+  CHECK(endless.state() == ET_EVENT_FAILED);
   behind.wait(60s);
   stream.synchronize(60s);
   CHECK(statusOf([&] { et::text([](char*, std::size_t, std::size_t*) { return ET_OTHER; }); }) ==

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
 use crate::life::{self, Born};
@@ -54,9 +55,9 @@ pub(crate) fn post(job: impl FnOnce(Python<'_>) + Send + 'static) {
     }
 }
 
-/// Calls a function with one argument; what it raises goes to `sys.unraisablehook`.
-pub(crate) fn call(py: Python<'_>, function: &Py<PyAny>, argument: Py<PyAny>) {
-    if let Err(error) = function.call1(py, (argument,)) {
+/// Calls a function; what it raises goes to `sys.unraisablehook`.
+pub(crate) fn call<'py>(py: Python<'py>, function: &Py<PyAny>, args: impl PyCallArgs<'py>) {
+    if let Err(error) = function.call1(py, args) {
         error.write_unraisable(py, Some(function.bind(py)));
     }
 }

@@ -60,7 +60,7 @@ fn class(error: &et::Error) -> &'static str {
         E::Lost { .. } => "LostError",
         E::NeedsReset { .. } => "NeedsResetError",
         E::Memory(et::memory::AllocError::OutOfMemory { .. }) => "OutOfMemoryError",
-        E::KernelInUse { .. } => "BusyError",
+        E::KernelInUse { .. } | E::Mapped { .. } => "BusyError",
         E::Copy { .. } | E::Refused { .. } => "RefusedError",
         E::Launch(_) => "KernelError",
         E::ArgumentsMismatch { .. } => "ArgumentsMismatchError",

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use et::EventState;
 use pyo3::prelude::*;
 
 use crate::callbacks;
@@ -44,6 +45,16 @@ impl Event {
         self.host.as_ref().map_or(Ok(()), |host| host.get().settle())
     }
 
+    fn name(state: EventState) -> &'static str {
+        match state {
+            EventState::Queued => "queued",
+            EventState::Complete => "complete",
+            EventState::Failed => "failed",
+            // Any other that there may be once lies between being sent and the end.
+            _ => "ready",
+        }
+    }
+
     fn late(timeout: Option<f64>) -> PyErr {
         let seconds = timeout.unwrap_or_default();
         error::raise("TimeoutError", format!("the operation did not end within {seconds} s"))
@@ -62,6 +73,13 @@ impl Event {
     #[getter]
     fn done(&self) -> PyResult<bool> {
         Ok(self.get()?.is_done())
+    }
+
+    /// How far the operation is: "queued" while it waits for others or for room, "ready" once the
+    /// device has been sent it, "complete" or "failed". It only goes forward.
+    #[getter]
+    fn state(&self) -> PyResult<&'static str> {
+        Ok(Self::name(self.get()?.state()))
     }
 
     /// Seconds of the device's clock on the host at which the operation was queued, sent and
@@ -108,7 +126,28 @@ impl Event {
     fn add_done_callback(this: &Bound<'_, Self>, function: Py<PyAny>) -> PyResult<()> {
         let itself = this.clone().unbind();
         this.get().get()?.on_done(move |_| {
-            callbacks::post(move |py| callbacks::call(py, &function, itself.into_any()));
+            callbacks::post(move |py| callbacks::call(py, &function, (itself,)));
+        });
+        Ok(())
+    }
+
+    /// Has a function called with the event and its state when the operation is in `state` or a
+    /// later one, soon if it is; once, by the thread that calls those of `add_done_callback`.
+    fn add_state_callback(
+        this: &Bound<'_, Self>,
+        state: &str,
+        function: Py<PyAny>,
+    ) -> PyResult<()> {
+        let all = [EventState::Queued, EventState::Ready, EventState::Complete, EventState::Failed];
+        let Some(known) = all.into_iter().find(|known| Self::name(*known) == state) else {
+            let names = all.map(|known| format!("{:?}", Self::name(known))).join(", ");
+            let text = format!("the states are {names}, not {state:?}");
+            return Err(error::raise("ArgumentError", text));
+        };
+        let itself = this.clone().unbind();
+        this.get().get()?.on_state(known, move |state| {
+            let state = Self::name(state);
+            callbacks::post(move |py| callbacks::call(py, &function, (itself, state)));
         });
         Ok(())
     }

@@ -168,7 +168,7 @@ impl Run {
         let itself = this.clone().unbind();
         this.get().crew.get()?;
         this.get().run.get()?.on_done(move |_| {
-            callbacks::post(move |py| callbacks::call(py, &function, itself.into_any()));
+            callbacks::post(move |py| callbacks::call(py, &function, (itself,)));
         });
         Ok(())
     }

@@ -19,6 +19,7 @@ mod kernel;
 mod life;
 mod log;
 mod management;
+mod mapping;
 mod memory;
 mod module;
 mod profile;
@@ -45,6 +46,7 @@ mod native {
         life::end,
         log::log,
         management::Management,
+        mapping::Mapping,
         memory::Buffer,
         module::{Builtin, Builtins, Module},
         profile::{Profile, Record},

@@ -99,7 +99,11 @@ impl Buffer {
         self.dtype.unwrap_or(DType::U8)
     }
 
-    fn len_bytes(&self) -> usize {
+    pub(crate) fn extents(&self) -> &[usize] {
+        &self.shape
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype_or_bytes().size
     }
 
@@ -113,6 +117,34 @@ impl Buffer {
             shape,
             is_readonly: self.is_readonly,
         }
+    }
+
+    /// The same array once more.
+    pub(crate) fn same(&self) -> PyResult<Self> {
+        Ok(self.view_of(self.slice()?.clone(), self.shape.clone(), self.dtype))
+    }
+
+    /// A part along the first axis.
+    pub(crate) fn part(&self, index: &Bound<'_, PySlice>) -> PyResult<Self> {
+        let slice = self.slice()?;
+        let rows = self.__len__()?;
+        let range = index.indices(rows.try_into()?)?;
+        if range.step != 1 {
+            return Err(error::raise("ArgumentError", "only slices of step 1 lie in one piece"));
+        }
+        let start = usize::try_from(range.start)?;
+        let end = start + range.slicelength;
+        let row = self.len_bytes().checked_div(rows).unwrap_or(0) as u64;
+        let part = slice.slice(start as u64 * row..end as u64 * row).map_err(Raise::raise)?;
+        let mut shape = self.shape.clone();
+        shape[0] = range.slicelength;
+        Ok(self.view_of(part, shape, self.dtype))
+    }
+
+    /// A new NumPy array of the same shape and type.
+    pub(crate) fn empty_like<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let shape = dtype::tuple(py, &self.shape)?;
+        py.import("numpy")?.call_method1("empty", (shape, self.dtype()))
     }
 
     /// Returns the stream to use, which must be of the same device.
@@ -277,19 +309,7 @@ impl Buffer {
 
     /// A part along the first axis, of the same memory: `buffer[10:20]`.
     fn __getitem__(&self, index: &Bound<'_, PySlice>) -> PyResult<Self> {
-        let slice = self.slice()?;
-        let rows = self.__len__()?;
-        let range = index.indices(rows.try_into()?)?;
-        if range.step != 1 {
-            return Err(error::raise("ArgumentError", "only slices of step 1 lie in one piece"));
-        }
-        let start = usize::try_from(range.start)?;
-        let end = start + range.slicelength;
-        let row = self.len_bytes().checked_div(rows).unwrap_or(0) as u64;
-        let part = slice.slice(start as u64 * row..end as u64 * row).map_err(Raise::raise)?;
-        let mut shape = self.shape.clone();
-        shape[0] = range.slicelength;
-        Ok(self.view_of(part, shape, self.dtype))
+        self.part(index)
     }
 
     /// The same elements in another shape; -1 stands for what is left.
@@ -331,8 +351,7 @@ impl Buffer {
     /// The same memory, not to be written through this array: copies to it and kernels that write
     /// it are refused.
     fn toreadonly(&self) -> PyResult<Self> {
-        let view = self.view_of(self.slice()?.clone(), self.shape.clone(), self.dtype);
-        Ok(Self { is_readonly: true, ..view })
+        Ok(Self { is_readonly: true, ..self.same()? })
     }
 
     /// Copies an array, or anything with the buffer protocol, to the device. When this returns,
@@ -424,8 +443,7 @@ impl Buffer {
     ) -> PyResult<Bound<'py, PyAny>> {
         // First: an error should not need NumPy.
         self.slice()?;
-        let shape = dtype::tuple(py, &self.shape)?;
-        let array = py.import("numpy")?.call_method1("empty", (shape, self.dtype()))?;
+        let array = self.empty_like(py)?;
         let mut target = Target::of(&array)?;
         self.read(py, target.bytes_mut(), stream, wait::timeout(timeout)?)?;
         Ok(array)

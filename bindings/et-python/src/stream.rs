@@ -14,6 +14,7 @@ use crate::event::Event;
 use crate::host::HostBuffer;
 use crate::kernel::Kernel;
 use crate::life::Here;
+use crate::mapping::Mapping;
 use crate::memory::{Buffer, SMALL};
 use crate::raw::Source;
 use crate::wait;
@@ -153,6 +154,25 @@ impl Stream {
         let (from, to) = (source.slice()?, target.place()?);
         let event = py.detach(|| stream.copy_to_peer(from, &peer, to)).map_err(Raise::raise)?;
         Ok(Event::new(&target.card, event))
+    }
+
+    /// Maps an array for the host, when the earlier operations have ended.
+    ///
+    /// `access` is what the host does with it: "read", "write" or "update". For "write" nothing is
+    /// fetched, so all of it should be written. An array that is written has one mapping at a
+    /// time; kernels and copies are not kept from it.
+    #[pyo3(
+        signature = (buffer, access = "update", *, timeout = None),
+        text_signature = "($self, buffer, access='update', *, timeout=None)"
+    )]
+    fn map(
+        &self,
+        py: Python<'_>,
+        buffer: &Buffer,
+        access: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Mapping> {
+        Mapping::map(py, self.get()?, buffer, access, timeout)
     }
 
     /// An event that is done when everything before it is.

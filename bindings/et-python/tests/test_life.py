@@ -25,7 +25,8 @@ event.add_done_callback(lambda _: None)
     "run = g.launch(device.executor()); sys.exit(3)",
     "import atexit; atexit.register(lambda: buffer.to_bytes()); sys.exit(3)",
     "import weakref; view = memoryview(host); copy = buffer.view('u1'); del host; sys.exit(3)",
-    "import faulthandler; faulthandler.enable(); 1 / 0",
+    "mapping = device.stream().map(buffer); mapping[:] = bytes(64); sys.exit(3)",
+    "event.add_state_callback('failed', print); import faulthandler; faulthandler.enable(); 1 / 0",
 ])
 def test_the_interpreter_ends_with_work_in_flight(work):
     done = run_python(WORK + work, check=False)
@@ -58,13 +59,14 @@ except et.ClosedError:
     "memoryview(host)", "device.properties", "device.close()", "graph.run()", "executor.close()",
     "kernel.launch()", "kernel.name", "buffer.address", "host.busy", "event.add_done_callback(print)",
     "run.wait(1)", "with_profile()", "management.power_mw()", "management.event()",
+    "mapping[:]", "mapping.unmap()", "event.state", "device.stream().map(buffer)",
 ])
 def test_a_child_of_a_fork_is_told(use):
     done = run_python(WORK + f"""
 import os, warnings
 warnings.simplefilter("ignore")
 kernel, management = device.load(KERNELS + "/saxpy.elf"), device.management()
-graph, executor = et.Graph(), device.executor()
+graph, executor, mapping = et.Graph(), device.executor(), device.stream().map(buffer)
 graph.host(lambda: None)
 run = graph.launch(executor)
 def with_profile():
@@ -77,6 +79,7 @@ if child == 0:
     except et.ForkError:
         # What belongs to the parent goes, and the child ends as usual.
         del device, buffer, stream, event, host, kernel, graph, executor, run, management
+        del mapping
         sys.exit(5)
     os._exit(6)
 _, status = os.waitpid(child, 0)
@@ -127,6 +130,7 @@ import random, threading
 event.abort()
 kernel, graph = device.load(KERNELS + "/saxpy.elf"), et.Graph()
 graph.host(lambda: None)
+mapped = device.stream().map(buffer)
 shared, wrong = [device.zeros(64) for _ in range(8)], []
 uses = [
     lambda one, two: one.copy_from(bytes(256)).wait(5),
@@ -138,6 +142,8 @@ uses = [
     lambda one, two: device.stream().record().add_done_callback(lambda ended: ended.done),
     lambda one, two: graph.run(timeout=5),
     lambda one, two: one.free(),
+    lambda one, two: device.stream().map(one, timeout=5).__setitem__(slice(None), two.to_bytes()),
+    lambda one, two: (mapped.__setitem__(slice(4), mapped[4:8]), mapped.flush(5)),
     lambda one, two: shared.__setitem__(shared.index(one), device.zeros(64)),
 ]
 def work(seed):

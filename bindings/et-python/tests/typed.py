@@ -26,6 +26,9 @@ def right(device: et.Device) -> float:
     except et.ArgumentsMismatchError as mismatch:
         print(mismatch.parameter)
     event.add_done_callback(lambda ended: print(ended.done))
+    event.add_state_callback("ready", lambda ended, state: print(ended.id, state.upper()))
+    with stream.map(x, "read", timeout=1) as mapping:
+        print(mapping[1:].sum(), len(mapping), mapping.path.upper())
     kernel = device.load(et.compile("", options=["-O2"]), signature=[et.In[et.f32], et.u64])
     kernel[...](x, et.u64(5)).wait()
     graph = et.Graph()

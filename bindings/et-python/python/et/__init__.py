@@ -36,6 +36,7 @@ from ._et import (
     Kernel,
     Management,
     ManagementCounters,
+    Mapping,
     MemoryRate,
     MemoryStats,
     MinionErrors,
