@@ -575,6 +575,20 @@ typedef struct et_run {
     uint64_t id;
 } et_run;
 
+// What is in the core file of a launch.
+typedef struct et_core_file {
+    // `sizeof(et_core_file)`, set by the caller.
+    size_t size;
+    // Bytes of the file.
+    uint64_t bytes;
+    // Harts whose registers are in it.
+    uint64_t harts;
+    // Regions of memory.
+    uint64_t regions;
+    // Regions of which not all is in it.
+    uint64_t incomplete;
+} et_core_file;
+
 // State of a hart of a launch that failed.
 typedef struct et_hart {
     // `sizeof(et_hart)`, set by the caller.
@@ -1194,6 +1208,11 @@ enum et_status et_run_failure(struct et_run run,
 // Frees a run, which goes on.
 enum et_status et_run_free(struct et_run run);
 
+// Returns what is in the core file that the launch asked for; the caller sets `core->size`.
+// `ET_INVALID` if it asked for none, or if none could be written, which the stream's list of
+// errors says.
+enum et_status et_failure_core_file(struct et_failure failure, struct et_core_file *core);
+
 // Returns the number of harts that failed, and the mask of their shires; the latter may be null.
 enum et_status et_failure_harts(struct et_failure failure, size_t *harts, uint64_t *shire_mask);
 
@@ -1489,6 +1508,12 @@ enum et_status et_launch_flush_l3(struct et_launch launch);
 
 // Gives every hart a stack of at least this many bytes.
 enum et_status et_launch_stack(struct et_launch launch, uint64_t bytes);
+
+// Has a core file written to `path`, in place of what may be there, if the launch fails: with the
+// registers, the kernel, its stacks if `et_launch_stack` has given it some, and all memory that
+// the launch keeps, which gdb opens. It is there when the event has failed, see
+// `et_failure_core_file`. What is not in it is in the stream's list of errors.
+enum et_status et_launch_core_dump(struct et_launch launch, const char *path);
 
 // Lets the kernel trace into a part of device memory, whose address and length are multiples of
 // 64.

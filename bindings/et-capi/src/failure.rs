@@ -80,6 +80,52 @@ fn hart(failure: &LaunchFailure, index: usize) -> Result<&HartContext, Failure> 
     failure.contexts.get(index).ok_or_else(|| no_such("hart", index))
 }
 
+/// What is in the core file of a launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_core_file {
+    /// `sizeof(et_core_file)`, set by the caller.
+    pub size: usize,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Harts whose registers are in it.
+    pub harts: u64,
+    /// Regions of memory.
+    pub regions: u64,
+    /// Regions of which not all is in it.
+    pub incomplete: u64,
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_core_file {
+    const FIRST: usize = size_of::<Self>();
+}
+
+/// Returns what is in the core file that the launch asked for; the caller sets `core->size`.
+/// `ET_INVALID` if it asked for none, or if none could be written, which the stream's list of
+/// errors says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_failure_core_file(
+    failure: et_failure,
+    core: *mut et_core_file,
+) -> et_status {
+    guard(|| {
+        let failure = table::get(failure)?;
+        let none = || Failure::new(et_status::ET_INVALID, "there is no core file");
+        let summary = failure.core_file().ok_or_else(none)?;
+        let incomplete = summary.regions.iter().filter(|region| region.error.is_some()).count();
+        let file = et_core_file {
+            size: 0,
+            bytes: summary.bytes,
+            harts: summary.harts as u64,
+            regions: summary.regions.len() as u64,
+            incomplete: incomplete as u64,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { raw::put(&file, core, "core") }
+    })
+}
+
 /// Returns the number of harts that failed, and the mask of their shires; the latter may be null.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_failure_harts(

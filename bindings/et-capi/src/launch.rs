@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "exported names")]
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -199,6 +199,22 @@ pub extern "C" fn et_launch_flush_l3(launch: et_launch) -> et_status {
 #[unsafe(no_mangle)]
 pub extern "C" fn et_launch_stack(launch: et_launch, bytes: u64) -> et_status {
     change(launch, |launch| launch.stack_bytes(bytes))
+}
+
+/// Has a core file written to `path`, in place of what may be there, if the launch fails: with the
+/// registers, the kernel, its stacks if `et_launch_stack` has given it some, and all memory that
+/// the launch keeps, which gdb opens. It is there when the event has failed, see
+/// `et_failure_core_file`. What is not in it is in the stream's list of errors.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_launch_core_dump(launch: et_launch, path: *const c_char) -> et_status {
+    guard(|| {
+        // SAFETY: promised by the caller.
+        let path = unsafe { raw::text(path, "path") }?;
+        let launch = table::get(launch)?;
+        let mut launch = launch.lock().unwrap_or_else(PoisonError::into_inner);
+        *launch = launch.clone().core_dump(path);
+        Ok(())
+    })
 }
 
 /// Lets the kernel trace into a part of device memory, whose address and length are multiples of

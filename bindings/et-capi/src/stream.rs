@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use et::core_dump::CoreWriteError;
 use et::{AnyHal, Event, Priority, Stream, StreamError, StreamErrors, StreamOptions};
 
 use crate::call::{guard, may_wait, timeout};
@@ -404,6 +405,14 @@ pub unsafe extern "C" fn et_error_list_get(
         let (code, number) = match error {
             StreamError::Failed { operation, error, .. } => (status_of(error), *operation),
             StreamError::Panicked { operation, .. } => (et_status::ET_INTERNAL, *operation),
+            StreamError::NotDumped { operation, error, .. } => {
+                let code = match error {
+                    CoreWriteError::File(_) => et_status::ET_FILE,
+                    CoreWriteError::Region { error, .. } => status_of(error),
+                    _ => et_status::ET_CLOSED,
+                };
+                (code, *operation)
+            }
             _ => (et_status::ET_OTHER, 0),
         };
         raw::store(status, code);

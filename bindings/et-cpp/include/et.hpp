@@ -288,6 +288,10 @@ public:
   Launch& shires(std::uint64_t mask) { return done(et_launch_shires(raw(), mask)); }
   Launch& flush_l3() { return done(et_launch_flush_l3(raw())); }
   Launch& stack(std::uint64_t bytes) { return done(et_launch_stack(raw(), bytes)); }
+  // Has a core file written if the launch fails, with all memory that it keeps.
+  Launch& core_dump(const std::string& path) {
+    return done(et_launch_core_dump(raw(), path.c_str()));
+  }
   Launch& keep(const Memory& memory) { return done(et_launch_keep(raw(), memory.raw())); }
   Launch& trace(const Memory& buffer, std::uint64_t offset, std::uint64_t bytes,
                 const et_trace_options& options) {

@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <thread>
+#include <unistd.h>
 
 namespace {
 
@@ -92,6 +93,20 @@ struct Fixture {
     return values;
   }
 };
+
+// A file that is empty.
+std::string temporary() {
+  char path[] = "/tmp/et-compat-XXXXXX";
+  const int file = mkstemp(path);
+  CHECK(file >= 0);
+  close(file);
+  return path;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 std::vector<std::uint32_t> numbers(std::size_t count) {
   std::vector<std::uint32_t> values(count);
@@ -307,6 +322,23 @@ void failures() {
   CHECK(error.getString().find("KernelLaunchException") == 0);
   CHECK(std::to_string(error).find("load_from_null") != std::string::npos);
   CHECK(f.runtime->retrieveStreamErrors(f.stream).empty());
+  // With a core file, in which is all memory of the device.
+  const std::string core = temporary();
+  rt::KernelLaunchOptions dumped;
+  dumped.setShireMask(1);
+  dumped.setCoreDumpFilePath(core);
+  f.upload(std::vector<char>{'i', 'n', ' ', 't', 'h', 'e', ' ', 'c', 'o', 'r', 'e'});
+  f.launch(kernel, hart, dumped);
+  CHECK(f.runtime->waitForStream(f.stream));
+  CHECK(f.runtime->retrieveStreamErrors(f.stream)[0].getString().find(core) == std::string::npos);
+  CHECK(contents(core).find("\x7f" "ELF") == 0);
+  CHECK(contents(core).find("in the core") != std::string::npos);
+  std::remove(core.c_str());
+  dumped.setCoreDumpFilePath("/does/not/exist/failed.core");
+  f.launch(kernel, hart, dumped);
+  CHECK(f.runtime->waitForStream(f.stream));
+  CHECK(f.runtime->retrieveStreamErrors(f.stream)[0].getString().find(
+            "no core file could be written to /does/not/exist") != std::string::npos);
   // Returned by the kernel: there is a context too.
   CHECK(f.runtime->waitForEvent(f.launch(f.load("negative_return"), hart)));
   errors = f.runtime->retrieveStreamErrors(f.stream);

@@ -154,6 +154,10 @@ int main(int, char** arguments) {
   taken = device.alloc(128);
   CHECK(taken.bytes() == 128);
 
+  et::Launch dumped(device.load(kernels + "/trap_load.elf"));
+  dumped.arg(std::uint64_t{0}).core_dump("/does/not/exist/failed.core");
+  CHECK(statusOf([&] { stream.launch(dumped).wait(60s); }) == ET_LAUNCH_FAILED);
+
   const et::Stream other = device.stream();
   const et::Event endless = stream.launch(et::Launch(device.load(kernels + "/hang.elf")));
   other.wait_for(endless);

@@ -1,6 +1,7 @@
 //! What is known of a launch that failed.
 
 use et::LaunchFailure;
+use et::core_dump::CoreSummary;
 use et::kernel::{ExceptionKind, HartContext};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -13,11 +14,19 @@ pub(crate) fn exception(py: Python<'_>, failure: &LaunchFailure) -> PyErr {
     let harts = harts.collect::<PyResult<Vec<_>>>().and_then(|harts| PyList::new(py, harts));
     match harts {
         Ok(harts) => {
-            let args = (failure.to_string(), failure.kernel(), harts, format!("{failure:#}"));
+            let report = format!("{failure:#}");
+            let core = failure.core_file().map(core_file);
+            let args = (failure.to_string(), failure.kernel(), harts, report, core);
             error::raise_with(py, "KernelError", args)
         }
         Err(error) => error,
     }
+}
+
+/// Bytes, harts, and the names of the regions of which not all is there.
+fn core_file(summary: &CoreSummary) -> (u64, usize, Vec<String>) {
+    let incomplete = summary.regions.iter().filter(|region| region.error.is_some());
+    (summary.bytes, summary.harts, incomplete.map(|region| region.name.clone()).collect())
 }
 
 fn hart<'py>(

@@ -1,5 +1,6 @@
 //! Kernels and their launches.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use et::Launch;
@@ -73,6 +74,7 @@ impl Kernel {
         mask: Option<u64>,
         stack: Option<u64>,
         flush_l3: bool,
+        core_dump: Option<PathBuf>,
     ) -> PyResult<Launch> {
         let Packed { args: bytes, memory } = self.pack(args)?;
         let mut launch = Launch::new(self.get()?).args(bytes);
@@ -84,6 +86,9 @@ impl Kernel {
         }
         if let Some(bytes) = stack {
             launch = launch.stack_bytes(bytes);
+        }
+        if let Some(path) = core_dump {
+            launch = launch.core_dump(path);
         }
         Ok(if flush_l3 { launch.flush_l3() } else { launch })
     }
@@ -130,8 +135,15 @@ impl Kernel {
     /// another number of arguments, memory of other elements, read-only memory that the kernel
     /// writes, a number that says another type, or is none.
     ///
-    /// `shires` is a number of shires or a list of them, `stack` the bytes of each hart's stack.
-    #[pyo3(signature = (*args, shires = None, stream = None, stack = None, flush_l3 = false))]
+    /// `shires` is a number of shires or a list of them, `stack` the bytes of each hart's stack. If
+    /// the launch fails, a core file with its arrays and the stacks that `stack` asks for is
+    /// written to `core_dump`, in place of what may be there; `KernelError.core_file` says what is
+    /// in it.
+    #[pyo3(
+        signature = (
+            *args, shires = None, stream = None, stack = None, flush_l3 = false, core_dump = None
+        )
+    )]
     fn launch(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -139,8 +151,9 @@ impl Kernel {
         stream: Option<&Stream>,
         stack: Option<u64>,
         flush_l3: bool,
+        core_dump: Option<PathBuf>,
     ) -> PyResult<Event> {
-        let launch = self.describe(args, self.mask(shires)?, stack, flush_l3)?;
+        let launch = self.describe(args, self.mask(shires)?, stack, flush_l3, core_dump)?;
         self.start(args.py(), &launch, stream)
     }
 
@@ -177,7 +190,7 @@ impl Grid {
     #[pyo3(signature = (*args))]
     fn __call__(&self, args: &Bound<'_, PyTuple>) -> PyResult<Event> {
         let kernel = self.kernel.get();
-        let launch = kernel.describe(args, self.mask, None, false)?;
+        let launch = kernel.describe(args, self.mask, None, false, None)?;
         kernel.start(args.py(), &launch, self.stream.as_ref().map(Py::get))
     }
 }

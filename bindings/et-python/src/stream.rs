@@ -1,5 +1,6 @@
 //! Queues of operations.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,10 +98,10 @@ impl Stream {
     #[pyo3(
         signature = (
             kernel, *args, into, inputs = vec![], outputs = vec![], shires = None, stack = None,
-            flush_l3 = false
+            flush_l3 = false, core_dump = None
         ),
         text_signature = "($self, kernel, *args, into, inputs=(), outputs=(), shires=None, \
-                          stack=None, flush_l3=False)"
+                          stack=None, flush_l3=False, core_dump=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "most are options by their names")]
     fn launch_staged(
@@ -113,9 +114,10 @@ impl Stream {
         shires: Option<&Bound<'_, PyAny>>,
         stack: Option<u64>,
         flush_l3: bool,
+        core_dump: Option<PathBuf>,
     ) -> PyResult<Event> {
         let (py, stream) = (args.py(), self.get()?);
-        let launch = kernel.describe(args, kernel.mask(shires)?, stack, flush_l3)?;
+        let launch = kernel.describe(args, kernel.mask(shires)?, stack, flush_l3, core_dump)?;
         let mut sources = Vec::with_capacity(inputs.len());
         for (source, target) in &inputs {
             let source = Source::of(source)?;

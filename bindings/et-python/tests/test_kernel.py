@@ -159,6 +159,29 @@ def test_a_trap_says_where(device):
     assert len(error.report) > len(str(error))
 
 
+def test_failed_launches_leave_core_files(device, tmp_path):
+    trap, path = device.load(KERNELS / "trap_load.elf"), tmp_path / "failed.core"
+    kept = device.array(b"kept by the launch as an argument")
+    error = trap.launch(et.u64(0), core_dump=path, stack=8192).exception(60)
+    assert error.core_file.nbytes == path.stat().st_size and error.core_file.harts == 1
+    assert error.core_file.incomplete == []
+    assert path.read_bytes()[:5] == b"\x7fELF\x02" and b"kept by the launch" not in path.read_bytes()
+    # Arrays that are arguments are in it.
+    saxpy = device.load(KERNELS / "negative_return.elf")
+    error = saxpy.launch(et.u64(0), kept, core_dump=str(path)).exception(60)
+    assert error.core_file is not None and b"kept by the launch" in path.read_bytes()
+    path.unlink()
+    device.load(KERNELS / "task_nop.elf").launch(core_dump=path).wait(60)
+    assert not path.exists()
+    assert trap.launch(et.u64(0)).exception(60).core_file is None
+    stream = device.stream()
+    staged = stream.launch_staged(trap, et.u64(0), into=device.host_empty(8), core_dump=path)
+    assert staged.exception(60).core_file is not None and path.exists()
+    event = trap.launch(et.u64(0), stream=stream, core_dump=tmp_path / "none" / "x.core")
+    assert event.exception(60).core_file is None
+    assert any("x.core" in text and "No such file" in text for text in stream.take_errors())
+
+
 def test_a_failure_is_an_exception_for_everyone(device):
     event = device.load(KERNELS / "trap_load.elf").launch(et.u64(0))
     assert isinstance(event.exception(10), et.KernelError)

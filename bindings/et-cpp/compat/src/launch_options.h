@@ -3,6 +3,8 @@
 
 #include <runtime/Types.h>
 
+#include <string>
+
 namespace rt {
 
 struct KernelLaunchOptionsImp {
@@ -11,6 +13,8 @@ struct KernelLaunchOptionsImp {
   std::optional<UserTrace> trace;
   // Bytes for the harts of all shires of the mask.
   std::optional<std::uint64_t> stackBytes;
+  // Empty for none.
+  std::string coreDumpFilePath;
 };
 
 } // namespace rt

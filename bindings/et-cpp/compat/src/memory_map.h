@@ -38,6 +38,15 @@ public:
     }
   }
 
+  // Every allocation.
+  std::vector<std::shared_ptr<et::Memory>> all() const {
+    std::vector<std::shared_ptr<et::Memory>> all;
+    for (const auto& [address, block] : blocks_) {
+      all.push_back(block.memory);
+    }
+    return all;
+  }
+
   // What a range of addresses is made of; it may go over several neighbours.
   std::vector<Piece> find(const std::byte* place, std::uint64_t bytes) const {
     std::vector<Piece> pieces;

@@ -104,6 +104,20 @@ ErrorContext contextOf(et_failure failure, std::size_t index) {
   return context;
 }
 
+// What is wrong with the core file of a failed launch; empty if nothing is.
+std::string missingIn(et_failure failure, const std::string& path) {
+  et_core_file core{};
+  core.size = sizeof core;
+  if (et_failure_core_file(failure, &core) != ET_OK) {
+    return "\nno core file could be written to " + path;
+  }
+  if (core.incomplete != 0) {
+    return "\n" + std::to_string(core.incomplete) + " of " + std::to_string(core.regions) +
+           " regions are not all in " + path;
+  }
+  return "";
+}
+
 } // namespace
 
 StreamError describe(const Operation& operation, const et::Event& part, et_status status) {
@@ -127,6 +141,9 @@ StreamError describe(const Operation& operation, const et::Event& part, et_statu
     error.text_ = et::text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
       return et_failure_text(raw, buffer, capacity, needed);
     });
+    if (!operation.coreDumpFilePath.empty()) {
+      error.text_ += missingIn(raw, operation.coreDumpFilePath);
+    }
   }
   if (contexts.empty()) {
     // Programs look at the first without asking whether there is one.

@@ -25,6 +25,8 @@ struct Operation {
   StreamId stream{};
   DeviceId device{};
   Kind kind = Kind::Other;
+  // Of a launch that asked for a core file.
+  std::string coreDumpFilePath;
   std::vector<et::Event> parts;
   // Others that end before this.
   std::vector<std::shared_ptr<Operation>> before;

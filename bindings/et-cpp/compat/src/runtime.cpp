@@ -239,12 +239,20 @@ public:
         }
         launch.stack(*wanted.stackBytes / harts);
       }
+      if (!wanted.coreDumpFilePath.empty()) {
+        // Which memory a kernel uses is not known here.
+        for (const auto& memory : memoryOf(stream->device)) {
+          launch.keep(*memory);
+        }
+        launch.core_dump(wanted.coreDumpFilePath);
+      }
       if (wanted.trace) {
         trace(launch, stream->device, *wanted.trace);
       }
-      return submit(id, *stream, Kind::Launch, [&](std::vector<et::Event>& parts) {
+      const auto work = [&](std::vector<et::Event>& parts) {
         parts.push_back(stream->stream.launch(launch));
-      });
+      };
+      return submit(id, *stream, Kind::Launch, work, wanted.coreDumpFilePath);
     });
   }
 
@@ -420,6 +428,11 @@ private:
     return kernel->second;
   }
 
+  std::vector<std::shared_ptr<et::Memory>> memoryOf(DeviceId id) const {
+    const std::lock_guard lock(mutex_);
+    return at(id).memory.all();
+  }
+
   std::vector<Piece> pieces(DeviceId id, const std::byte* place, std::size_t size) const {
     const std::lock_guard lock(mutex_);
     return at(id).memory.find(place, size);
@@ -556,12 +569,14 @@ private:
   // Numbers and remembers an operation whose parts `work` submits. What was submitted before it
   // threw is remembered too.
   template <class Work>
-  EventId submit(StreamId id, StreamState& stream, Kind kind, Work work) {
+  EventId submit(StreamId id, StreamState& stream, Kind kind, Work work,
+                 const std::string& coreDumpFilePath = {}) {
     harvest(id);
     const auto operation = std::make_shared<Operation>();
     operation->stream = id;
     operation->device = stream.device;
     operation->kind = kind;
+    operation->coreDumpFilePath = coreDumpFilePath;
     const auto remember = [&] {
       const std::lock_guard lock(mutex_);
       operation->id = freeEvent();

@@ -125,7 +125,9 @@ void KernelLaunchOptions::setStackConfig(std::byte* baseAddress, std::uint64_t s
   imp_->stackBytes = size;
 }
 
-void KernelLaunchOptions::setCoreDumpFilePath(const std::string&) {}
+void KernelLaunchOptions::setCoreDumpFilePath(const std::string& coreDumpFilePath) {
+  imp_->coreDumpFilePath = coreDumpFilePath;
+}
 
 } // namespace rt
 

@@ -71,6 +71,7 @@ from ._errors import (
     ForkError,
     FreedError,
     GraphError,
+    CoreFile,
     Hart,
     KernelError,
     LoadError,

@@ -21,6 +21,7 @@ from ._errors import (
     ForkError as ForkError,
     FreedError as FreedError,
     GraphError as GraphError,
+    CoreFile as CoreFile,
     Hart as Hart,
     KernelError as KernelError,
     LoadError as LoadError,
@@ -296,6 +297,7 @@ class Stream:
         shires: _Shires = None,
         stack: int | None = None,
         flush_l3: bool = False,
+        core_dump: str | os.PathLike[str] | None = None,
     ) -> Event: ...
     def copy_to_peer(
         self, source: Buffer, target: Buffer, *, peer: Stream | None = None
@@ -346,6 +348,7 @@ class Kernel:
         stream: Stream | None = None,
         stack: int | None = None,
         flush_l3: bool = False,
+        core_dump: str | os.PathLike[str] | None = None,
     ) -> Event: ...
     def __getitem__(self, index: _Grid, /) -> Grid: ...
 

@@ -152,20 +152,34 @@ class Hart(typing.NamedTuple):
     """The instruction and its neighbours."""
 
 
+class CoreFile(typing.NamedTuple):
+    """What is in the core file of a launch."""
+
+    nbytes: int
+    """Bytes of the file."""
+    harts: int
+    """Harts whose registers are in it."""
+    incomplete: list[str]
+    """Regions of memory of which not all is in it."""
+
+
 class KernelError(Error):
     """A kernel failed. What is known of the first hart is in `hart`, `cause`, `pc`, `function`,
-    `file` and `line`, of all in `harts`; `report` is a text of several lines."""
+    `file` and `line`, of all in `harts`; `report` is a text of several lines. `core_file` is what
+    is in the core file that the launch asked for; `None` if there is no such file."""
 
     kernel: str
     harts: list[Hart]
     report: str
+    core_file: typing.Optional[CoreFile]
 
     def __init__(self, message: str, kernel: str = "", harts: typing.Iterable[typing.Any] = (),
-                 report: str = "") -> None:
+                 report: str = "", core_file: typing.Any = None) -> None:
         super().__init__(message)
         self.kernel = kernel
         self.harts = [Hart(**hart) for hart in harts]
         self.report = report or message
+        self.core_file = CoreFile(*core_file) if core_file else None
 
     @property
     def _first(self) -> typing.Optional[Hart]:

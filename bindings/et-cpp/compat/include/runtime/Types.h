@@ -241,7 +241,9 @@ public:
   // Address and size are multiples of 4 KiB, or this throws. The stacks are as large as this says;
   // their memory is the runtime's own.
   void setStackConfig(std::byte* baseAddress, std::uint64_t size);
-  // Accepted; the report of a failure is in its `StreamError`, and no file is written.
+  // Where a core file is to be written if the launch fails, with all memory of the device; no file
+  // if the path is empty. It is there when the event has ended; the `StreamError` says so if not all
+  // could be written.
   void setCoreDumpFilePath(const std::string& coreDumpFilePath);
 
   std::unique_ptr<KernelLaunchOptionsImp> imp_;
