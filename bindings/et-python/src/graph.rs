@@ -293,10 +293,19 @@ impl Graph {
         Ok(id.map_err(Raise::raise)?.index())
     }
 
-    /// Runs one task after another, whatever they declare.
-    fn edge(&self, before: usize, after: usize) -> PyResult<()> {
+    /// Runs one task after another, whatever they declare. With `retain` the graph's own arrays
+    /// that the first one writes live until the second has ended, although it does not declare
+    /// them.
+    #[pyo3(signature = (before, after, *, retain = false))]
+    fn edge(&self, before: usize, after: usize, retain: bool) -> PyResult<()> {
         let (before, after) = (number(before)?, number(after)?);
-        self.lock()?.builder()?.edge(before, after).map_err(Raise::raise)
+        let mut state = self.lock()?;
+        let builder = state.builder()?;
+        let edge = match retain {
+            true => builder.edge_and_retain(before, after),
+            false => builder.edge(before, after),
+        };
+        edge.map_err(Raise::raise)
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -312,6 +321,12 @@ impl Graph {
     #[getter]
     fn edges(&self) -> PyResult<usize> {
         Ok(self.build()?.edges())
+    }
+
+    /// Bytes of device memory that the graph's own arrays take together; fixes the graph.
+    #[getter]
+    fn transient_nbytes(&self) -> PyResult<u64> {
+        Ok(self.build()?.transient_memory().peak_bytes)
     }
 
     /// The graph in the language of Graphviz; fixes it.

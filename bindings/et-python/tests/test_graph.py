@@ -93,6 +93,28 @@ def test_a_graph_has_arrays_of_its_own(device, add):
         steps[1].to_numpy()
 
 
+@pytest.mark.parametrize("retain", [False, True])
+def test_arrays_of_a_graph_are_kept_for_who_does_not_declare_them(device, add, retain):
+    a = device.array(np.ones(64, "f4"))
+    out, graph, seen = device.empty(64), et.Graph(), []
+    first, second = graph.transient(device, 64), graph.transient(device, 64)
+    wrote = graph.add(add, a, a, first, 64)
+    looks = graph.host(lambda: seen.append(1))
+    graph.edge(wrote, looks, retain=retain)
+    # Beside the host function, in the place of the first array unless that one is kept for it.
+    graph.add(add, a, a, second, 64, after=[wrote])
+    graph.add(add, second, second, out, 64)
+    graph.run(timeout=20)
+    assert seen == [1] and (out.to_numpy() == 4).all()
+    assert graph.transient_nbytes == (512 if retain else 256)
+    with pytest.raises(TypeError):
+        graph.edge(wrote, looks, True)
+    lonely = et.Graph()
+    one = lonely.add(add, a, a, out, 64)
+    with pytest.raises(et.GraphError):
+        lonely.edge(one, one, retain=retain)
+
+
 @settings(max_examples=25, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12))

@@ -424,6 +424,13 @@ fn transient_buffers_of_a_graph_have_what_tasks_leave() {
     for place in ["cores", "resident", "streams"] {
         check_formula(&path, DEVICE, place);
     }
+    // A task that keeps what another one writes comes after it.
+    let edges = || text(&et(&["graph", &file, "--dot"]).stdout).matches("->").count();
+    let before = edges();
+    graph["tasks"][3]["retain"] = serde_json::json!([graph["tasks"][0]["name"]]);
+    std::fs::write(&file, graph.to_string()).unwrap();
+    assert_eq!(edges(), before + 1);
+    check_formula(&path, DEVICE, "streams");
 }
 
 #[test]

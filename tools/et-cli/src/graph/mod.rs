@@ -257,6 +257,10 @@ fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Buil
         for &before in &task.after {
             builder.edge(ids[before], *id).with_context(|| format!("{}, after", task.at))?;
         }
+        for &before in &task.retain {
+            let kept = builder.edge_and_retain(ids[before], *id);
+            kept.with_context(|| format!("{}, retain", task.at))?;
+        }
     }
     Ok(Built { graph: builder.build()?, buffers })
 }

@@ -39,6 +39,8 @@ pub(super) struct Task {
     pub(super) args: Vec<Argument>,
     /// Indices of tasks.
     pub(super) after: Vec<usize>,
+    /// As `after`, and the graph's own buffers that these write live until this one has ended.
+    pub(super) retain: Vec<usize>,
     pub(super) cores: Option<CoreSet>,
     pub(super) shires: Option<u64>,
     pub(super) condition: Option<Condition>,
@@ -101,6 +103,8 @@ struct RawTask {
     args: Vec<String>,
     #[serde(default)]
     after: Vec<String>,
+    #[serde(default)]
+    retain: Vec<String>,
     cores: Option<Vec<u32>>,
     shires: Option<String>,
     r#if: Option<String>,
@@ -239,11 +243,15 @@ fn tasks(
             argument(text, buffers, &buffer_names)
                 .with_context(|| format!("{at}, args[{number}] \"{text}\""))
         });
-        let after = task.after.iter().enumerate().map(|(number, name)| {
-            let before = task_names.find(name).with_context(|| format!("{at}, after[{number}]"))?;
-            ensure!(before != index, "{at}, after[{number}]: that is the task itself");
-            Ok(before)
-        });
+        let before = |key: &str, names: &[String]| -> anyhow::Result<Vec<usize>> {
+            let before = names.iter().enumerate().map(|(number, name)| {
+                let at = || format!("{at}, {key}[{number}]");
+                let before = task_names.find(name).with_context(at)?;
+                ensure!(before != index, "{}: that is the task itself", at());
+                Ok(before)
+            });
+            before.collect()
+        };
         let shires = task.shires.as_deref().map(|text| {
             let mask = value::shires(text).with_context(|| format!("{at}, shires"))?;
             ensure!(mask != 0, "{at}, shires: the mask is empty");
@@ -260,7 +268,8 @@ fn tasks(
             name: task.name.clone(),
             kernel,
             args: args.collect::<anyhow::Result<_>>()?,
-            after: after.collect::<anyhow::Result<_>>()?,
+            after: before("after", &task.after)?,
+            retain: before("retain", &task.retain)?,
             cores: cores.transpose()?,
             shires: shires.transpose()?,
             condition: condition.transpose()?,
@@ -400,7 +409,7 @@ mod tests {
     #[test]
     fn a_file_is_brought_into_order() {
         let spec = with_tasks(
-            r#"[{"name":"x","kernel":"k","args":["in:a","out:b[1..3]","u32:0x10"],"after":["y"]},
+            r#"[{"name":"x","kernel":"k","args":["in:a","out:b[1..3]","u32:0x10"],"after":["y"],"retain":["y"]},
                 {"name":"y","kernel":"k","cores":[3,1],"shires":"0-1"},
                 {"kernel":"k","if":"c d[2] >= -7"}]"#,
         )
@@ -408,7 +417,7 @@ mod tests {
         assert_eq!(spec.buffers[0].1.bytes, 2.5f32.to_le_bytes().repeat(8));
         assert_eq!(spec.buffers[1].1.bytes, [2, 1].repeat(3));
         let [x, y, z] = &spec.tasks[..] else { panic!("{:?}", spec.tasks) };
-        assert_eq!(x.after, [1]);
+        assert_eq!((&*x.after, &*x.retain), (&[1][..], &[1][..]));
         assert_eq!(x.args[0], Argument::Buffer(Access::Read, 0, 0..32));
         assert_eq!(x.args[1], Argument::Buffer(Access::Write, 1, 2..6));
         assert_eq!(x.args[2], Argument::Scalar(Type::U32, "0x10".into()));
@@ -477,6 +486,10 @@ mod tests {
             (tasks(r#"[{"kernel":"k","args":["7"]}]"#), &["this is no argument"]),
             (tasks(r#"[{"kernel":"k","after":["y"]}]"#), &["after[0]", "no task \"y\""]),
             (tasks(r#"[{"name":"x","kernel":"k","after":["x"]}]"#), &["the task itself"]),
+            (
+                tasks(r#"[{"name":"x","kernel":"k","retain":["x"]}]"#),
+                &["retain[0]", "the task itself"],
+            ),
             (
                 tasks(r#"[{"name":"x","kernel":"k"},{"name":"x","kernel":"k"}]"#),
                 &["tasks[1] \"x\", name", "tasks[0]"],
