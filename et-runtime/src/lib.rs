@@ -70,7 +70,7 @@ pub use error::{Error, LoadError, OpenError, Result};
 pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
 pub use link::{
-    Counters, DeviceError, DeviceErrors, EventState, Priority, StreamError, StreamErrors,
+    Activity, Counters, DeviceError, DeviceErrors, EventState, Priority, StreamError, StreamErrors,
 };
 pub use management::Management;
 pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};

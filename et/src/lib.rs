@@ -16,9 +16,9 @@ pub mod share;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
-    AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, Call, Clock, ClockFit, Config,
-    Counters, DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain, Error,
-    Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel, KernelArgs, Launch,
+    Activity, AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, Call, Clock, ClockFit,
+    Config, Counters, DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain,
+    Error, Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel, KernelArgs, Launch,
     LaunchFailure, ListedCopy, LoadError, MapPath, MemoryStats, Module, NoPeer, PeerPath, Priority,
     Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError,
     RecoveryPolicy, RecoveryStep, Remains, Remedy, Report, Result, StreamError, StreamErrors,

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 use et::management::{ErrorSource, command_info};
 use et::share::{MOST_CLIENTS, ShareError, Shared, connect, shared};
-use et::{Config, Device, Error, Management, OpenError};
+use et::{Config, Device, Error, Launch, Management, OpenError};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
     socket_with,
@@ -63,6 +63,41 @@ fn others_read_what_the_owner_reads() {
     // Counts of the owner's queue come with each answer.
     other.uptime().unwrap();
     assert_eq!(other.counters(), own.counters());
+}
+
+#[test]
+fn others_see_what_the_owner_has_the_device_do() {
+    let (mut device, name) = open("busy");
+    let other = look(&name);
+    let activity = || other.activity().unwrap().unwrap();
+    assert_eq!(device.management().unwrap().activity().unwrap(), None, "its own");
+    let before = activity();
+    assert_eq!((before, before.pending, before.in_flight), (device.activity(), 0, 0));
+    let buffer = device.alloc(3 << 20).unwrap();
+    let stream = device.stream();
+    let hang = common::load(&device, "hang");
+    let running = stream.launch(&Launch::new(&hang)).unwrap();
+    let behind = device.stream();
+    behind.wait_for(&running);
+    let waiting = behind.barrier().unwrap();
+    let now = activity();
+    assert_eq!(now, device.activity());
+    assert_eq!((now.streams, now.pending), (before.streams + 2, 2));
+    assert!(now.in_flight >= 1, "the launch, and what the runtime prepares for the next");
+    assert!(now.accepted >= before.accepted + 2 && now.buffers > before.buffers);
+    assert!(now.memory_used_bytes >= before.memory_used_bytes + (3 << 20));
+    assert_eq!(now.memory_bytes, device.memory_stats().total_bytes);
+    device.abort(&running, LONG).unwrap();
+    waiting.wait(LONG).unwrap();
+    device.default_stream().synchronize(LONG).unwrap();
+    assert_eq!(activity().pending, 0);
+    drop((buffer, stream, behind, hang));
+    assert!(activity().memory_used_bytes < now.memory_used_bytes);
+    assert_eq!(activity().streams, before.streams);
+    device.reset(LONG).unwrap();
+    assert_eq!(activity(), device.activity());
+    device.close();
+    assert_eq!(other.activity().unwrap_err().to_string(), Error::Closed.to_string());
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::kernel::{
     BUILTIN_FILE, Builtins, Image, Images, Kernel, KernelImage, LaunchFailure, Module, failed,
     refused,
 };
-use crate::link::{Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
+use crate::link::{Activity, Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
 use crate::management;
 use crate::memory::{BufferOptions, DeviceBuffer, HostBuffer, ImportError, MemoryStats, TagStats};
@@ -422,6 +422,12 @@ impl<H: Hal> Device<H> {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.link.counters()
+    }
+
+    /// Counts what the device is asked to do at the moment.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        self.link.activity()
     }
 
     /// Takes what went wrong without anyone hearing of it: the [lists](Stream::take_errors) of all

@@ -93,6 +93,26 @@ pub struct Counters {
     pub callback_panics: u64,
 }
 
+/// What a program has a device do at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Activity {
+    /// Streams that have a handle, those of the runtime and of executors included.
+    pub streams: u64,
+    /// Operations that were accepted since the device was opened, or was reset.
+    pub accepted: u64,
+    /// Those of them that have not ended.
+    pub pending: u64,
+    /// Commands that the device has and has not answered, those of the runtime itself included.
+    pub in_flight: u64,
+    /// Bytes of device memory that are managed.
+    pub memory_bytes: u64,
+    /// Bytes of it in live buffers.
+    pub memory_used_bytes: u64,
+    /// Live buffers.
+    pub buffers: u64,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     stray: AtomicU64,
@@ -239,6 +259,16 @@ impl<H: Hal> Link<H> {
             unknown_messages: read(&self.counts.unknown),
             trace_buffer_events: read(&self.counts.trace_full),
             callback_panics: read(&self.counts.panics),
+        }
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        let memory = self.memory.stats();
+        Activity {
+            memory_bytes: memory.total_bytes,
+            memory_used_bytes: memory.used_bytes,
+            buffers: memory.live_blocks,
+            ..lock(&self.core).activity()
         }
     }
 

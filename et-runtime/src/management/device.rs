@@ -8,7 +8,7 @@ use et_devapi::pci::MAILBOX_BAR;
 use et_hal::{Hal, Mmio};
 
 use super::link::ManagementLink;
-use super::{Management, ManagementSource, Way};
+use super::{Management, Watch, Way};
 use crate::clock::Deadline;
 use crate::device::Device;
 use crate::link::Parker;
@@ -28,11 +28,11 @@ impl<H: Hal> Device<H> {
         self.management_slot().get()
     }
 
-    /// Returns what gives the management endpoint also after a reset, without keeping the device
-    /// open: for threads that serve others meanwhile.
+    /// Returns what looks at the device also after a reset, without keeping it open: for threads
+    /// that serve others meanwhile.
     #[must_use]
-    pub fn management_source(&self) -> ManagementSource<H> {
-        self.management_slot().source()
+    pub fn watch(&self) -> Watch<H> {
+        self.management_slot().watch()
     }
 
     /// Resets the operations endpoint by the service processor and opens it again. Works while its

@@ -40,7 +40,7 @@ use crate::{Error, OpenError, Result};
 
 pub use self::core::{Answer, ManagementCounters, ManagementEvent, ManagementEventKind};
 pub(crate) use self::relay::Slot;
-pub use self::relay::{ManagementSource, Relay};
+pub use self::relay::{Relay, Watch};
 pub use self::stats::{Statistic, Unit};
 pub use self::values::{
     AsicVoltages, Asset, CacheConfig, ErrorCounts, ErrorSource, FirmwareVersions, Frequencies,

@@ -11,7 +11,7 @@ use super::core::{Answer, ManagementCounters};
 use super::link::{ManagementLink, parts};
 use super::{Management, Way};
 use crate::config::Config;
-use crate::link::Link;
+use crate::link::{Activity, Link};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::{Error, Result};
 
@@ -29,6 +29,12 @@ pub trait Relay: fmt::Debug + Send + Sync {
 
     /// Returns what has come out of the queue there, by the latest answer.
     fn counters(&self) -> ManagementCounters;
+
+    /// Returns what the process there has the device do.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    fn activity(&self, timeout: Duration) -> Result<Activity>;
 }
 
 impl<H: Hal> Management<H> {
@@ -37,6 +43,19 @@ impl<H: Hal> Management<H> {
     #[must_use]
     pub fn through(relay: Arc<dyn Relay>, config: &Config) -> Self {
         Self { way: Way::Relay(relay), timeout: config.command_timeout }
+    }
+
+    /// Returns what the process that has the card has it do; `None` if the handle goes
+    /// [through](Self::through) no other process, see
+    /// [`Device::activity`](crate::Device::activity).
+    ///
+    /// # Errors
+    /// As for any command.
+    pub fn activity(&self) -> Result<Option<Activity>> {
+        match &self.way {
+            Way::Own(_) => Ok(None),
+            Way::Relay(relay) => relay.activity(self.timeout).map(Some),
+        }
     }
 
     /// Executes a command for someone else, and returns its answer as it came.
@@ -53,31 +72,40 @@ impl<H: Hal> Management<H> {
     }
 }
 
-/// The management endpoint of one device after the other: each reset makes a new one.
-///
-/// Does not keep the device open; see [`Device::management_source`](crate::Device).
-pub struct ManagementSource<H: Hal>(Weak<Slot<H>>);
+/// Looks at a device through all of its resets without keeping it open; see
+/// [`Device::watch`](crate::Device).
+pub struct Watch<H: Hal>(Weak<Slot<H>>);
 
-impl<H: Hal> Clone for ManagementSource<H> {
+impl<H: Hal> Clone for Watch<H> {
     fn clone(&self) -> Self {
         Self(Weak::clone(&self.0))
     }
 }
 
-impl<H: Hal> fmt::Debug for ManagementSource<H> {
+impl<H: Hal> fmt::Debug for Watch<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManagementSource").finish_non_exhaustive()
+        f.debug_struct("Watch").finish_non_exhaustive()
     }
 }
 
-impl<H: Hal> ManagementSource<H> {
-    /// Returns the endpoint; opens it the first time, and after a reset of the device.
+impl<H: Hal> Watch<H> {
+    /// Returns the management endpoint; opens it the first time, and after a reset of the device.
     ///
     /// # Errors
     /// [`Error::Hal`] if the backend does not open its mailbox; [`Error::Closed`] when the device
     /// is; [`Error::Stale`] while it is being reset.
-    pub fn get(&self) -> Result<Management<H>> {
+    pub fn management(&self) -> Result<Management<H>> {
         self.0.upgrade().ok_or(Error::Closed)?.get()
+    }
+
+    /// Counts what the device is asked to do at the moment.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn activity(&self) -> Result<Activity> {
+        let slot = self.0.upgrade().ok_or(Error::Closed)?;
+        let link = lock(&slot.0).link.upgrade().ok_or(Error::Closed)?;
+        Ok(link.activity())
     }
 }
 
@@ -102,8 +130,8 @@ impl<H: Hal> Slot<H> {
         lock(&self.0).link = Arc::downgrade(link);
     }
 
-    pub(crate) fn source(self: &Arc<Self>) -> ManagementSource<H> {
-        ManagementSource(Arc::downgrade(self))
+    pub(crate) fn watch(self: &Arc<Self>) -> Watch<H> {
+        Watch(Arc::downgrade(self))
     }
 
     pub(crate) fn get(&self) -> Result<Management<H>> {

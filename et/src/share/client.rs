@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use et_runtime::management::{Answer, ManagementCounters, Relay};
-use et_runtime::{Error, Result};
+use et_runtime::{Activity, Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -148,5 +148,11 @@ impl Relay for Connection {
 
     fn counters(&self) -> ManagementCounters {
         self.lock().counters
+    }
+
+    fn activity(&self, timeout: Duration) -> Result<Activity> {
+        let op = "asking what the device does";
+        let answer = self.call(wire::ACTIVITY, &[], op, timeout)?;
+        wire::parse_activity(&answer.payload).ok_or(Error::Closed)
     }
 }

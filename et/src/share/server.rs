@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use et_hal::Hal;
 use et_runtime::Device;
-use et_runtime::management::{Answer, ManagementCounters, ManagementSource, command_info};
-use rustix::event::{PollFd, PollFlags, poll};
+use et_runtime::management::{Answer, ManagementCounters, Watch, command_info};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, listen, recv,
@@ -20,6 +20,9 @@ use super::{MOST_CLIENTS, ShareError, Shared, name};
 
 /// Longest time that one request may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long no one is accepted after the system could not give a connection: what waits stays
+/// readable, and would keep the thread busy.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -69,7 +72,7 @@ pub fn share<H: Hal>(device: &Device<H>, locator: &str) -> Result<Share, ShareEr
     let (stop, stopped) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(ShareError::os("create a socket"))?;
     let server = Server {
-        source: device.management_source(),
+        device: device.watch(),
         greeting: wire::greeting(locator),
         counters: ManagementCounters::default(),
     };
@@ -81,7 +84,7 @@ pub fn share<H: Hal>(device: &Device<H>, locator: &str) -> Result<Share, ShareEr
 }
 
 struct Server<H: Hal> {
-    source: ManagementSource<H>,
+    device: Watch<H>,
     greeting: Vec<u8>,
     /// As of the latest answer.
     counters: ManagementCounters,
@@ -91,19 +94,31 @@ impl<H: Hal> Server<H> {
     /// Answers until the other end of `stopped` is closed.
     fn serve(mut self, listener: &OwnedFd, stopped: &OwnedFd) {
         let mut clients: Vec<OwnedFd> = Vec::new();
-        while let Ok(ready) = wait(stopped.as_fd(), listener.as_fd(), &clients) {
+        let mut accepts = true;
+        loop {
+            let newcomers = accepts.then(|| listener.as_fd());
+            let Ok(ready) = wait(stopped.as_fd(), newcomers, &clients) else { return };
             if ready.is_stopped {
                 return;
             }
             let mut is_ready = ready.clients.into_iter();
             clients.retain(|client| !is_ready.next().unwrap_or(false) || self.answer(client));
-            if ready.has_new
-                && let Ok(client) = accept_with(listener, SocketFlags::CLOEXEC)
-                && clients.len() < MOST_CLIENTS
-                && is_trusted(&client)
-                && tell(&client, &self.greeting)
-            {
-                clients.push(client);
+            accepts = true;
+            if !ready.has_new {
+                continue;
+            }
+            match accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(client) => {
+                    if clients.len() < MOST_CLIENTS
+                        && is_trusted(&client)
+                        && tell(&client, &self.greeting)
+                    {
+                        clients.push(client);
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+                // Out of descriptors, or of memory.
+                Err(_) => accepts = false,
             }
         }
     }
@@ -125,11 +140,15 @@ impl<H: Hal> Server<H> {
     }
 
     fn execute(&mut self, request: &Request<'_>) -> Result<Answer, Failure> {
+        if request.id == wire::ACTIVITY {
+            let payload = wire::encode_activity(self.device.activity()?).into();
+            return Ok(Answer { status: 0, latency: Duration::ZERO, payload });
+        }
         if !command_info(request.id).is_some_and(|command| command.is_query()) {
             let why = "left to the process that has the card; others may only look".to_owned();
             return Err(Failure::Refused(why));
         }
-        let management = self.source.get()?.with_timeout(request.timeout.min(PATIENCE));
+        let management = self.device.management()?.with_timeout(request.timeout.min(PATIENCE));
         let answer = management.forward(request.id, request.payload, "shared query");
         self.counters = management.counters();
         Ok(answer?)
@@ -142,15 +161,18 @@ struct Ready {
     clients: Vec<bool>,
 }
 
+/// Without a listener, for a while at most.
 fn wait(
     stopped: BorrowedFd<'_>,
-    listener: BorrowedFd<'_>,
+    listener: Option<BorrowedFd<'_>>,
     clients: &[OwnedFd],
 ) -> Result<Ready, Errno> {
-    let fds = [stopped, listener].into_iter().chain(clients.iter().map(AsFd::as_fd));
+    let timeout = listener.is_none().then_some(&PAUSE);
+    let fds = [stopped, listener.unwrap_or(stopped)];
+    let fds = fds.into_iter().chain(clients.iter().map(AsFd::as_fd));
     let mut fds: Vec<PollFd<'_>> =
         fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    match poll(&mut fds, None) {
+    match poll(&mut fds, timeout) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno),
     }

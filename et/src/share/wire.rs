@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use et_runtime::Error;
 use et_runtime::management::{Answer, ManagementCounters};
+use et_runtime::{Activity, Error};
 
 /// Bytes of the largest message.
 pub(super) const MOST: usize = 4096;
@@ -49,7 +49,10 @@ pub(super) fn parse_greeting(message: &[u8]) -> Option<String> {
     message.strip_prefix(MAGIC).and_then(|rest| String::from_utf8(rest.to_vec()).ok())
 }
 
-/// A command for the service processor.
+/// In place of a command: what the process has its device do.
+pub(super) const ACTIVITY: u16 = u16::MAX;
+
+/// A command for the service processor, or [`ACTIVITY`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request<'m> {
     pub(super) id: u16,
@@ -72,6 +75,32 @@ impl<'m> Request<'m> {
         let timeout = Duration::from_millis(fields.u32()?.into());
         Some(Self { id, timeout, payload: fields.0 })
     }
+}
+
+/// The fields in their order.
+fn fields(activity: &mut Activity) -> [&mut u64; 7] {
+    [
+        &mut activity.streams,
+        &mut activity.accepted,
+        &mut activity.pending,
+        &mut activity.in_flight,
+        &mut activity.memory_bytes,
+        &mut activity.memory_used_bytes,
+        &mut activity.buffers,
+    ]
+}
+
+pub(super) fn encode_activity(mut activity: Activity) -> Vec<u8> {
+    fields(&mut activity).iter().flat_map(|field| field.to_le_bytes()).collect()
+}
+
+/// What comes behind what is known here is of a later version.
+pub(super) fn parse_activity(message: &[u8]) -> Option<Activity> {
+    let (mut message, mut activity) = (Fields(message), Activity::default());
+    for field in fields(&mut activity) {
+        *field = message.u64()?;
+    }
+    Some(activity)
 }
 
 /// Why there is no answer.
@@ -160,6 +189,8 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
+    use et_runtime::management::command_info;
+
     use super::*;
 
     #[test]
@@ -181,6 +212,19 @@ mod tests {
             let response = Response { outcome, counters };
             assert_eq!(Response::parse(&response.encode()).as_ref(), Some(&response));
         }
+    }
+
+    #[test]
+    fn activities_come_out_as_they_went_in() {
+        let mut activity = Activity::default();
+        for (field, value) in fields(&mut activity).into_iter().zip(1..) {
+            *field = value;
+        }
+        let message = encode_activity(activity);
+        assert_eq!(parse_activity(&message), Some(activity));
+        assert_eq!(parse_activity(&[&message[..], &[1; 8]].concat()), Some(activity));
+        assert_eq!(parse_activity(&message[..message.len() - 1]), None);
+        assert!(command_info(ACTIVITY).is_none(), "no command has this number");
     }
 
     #[test]

@@ -75,6 +75,9 @@ fn the_card_of_another_process_is_watched_through_it() {
         assert_eq!(line["temperature_c"]["minions"], 51);
         assert_eq!(line["processes"][0]["pid"], own);
         assert!(line["processes"][0]["command"].as_str().unwrap().contains("top-"), "{line}");
+        let program = &line["program"];
+        assert_eq!((&program["pending"], &program["in_flight"]), (&0.into(), &0.into()), "{line}");
+        assert_eq!(program["memory_used_bytes"], device.activity().memory_used_bytes);
     }
     let run = |words: &[&str]| {
         let mut command = Command::cargo_bin("et").unwrap();

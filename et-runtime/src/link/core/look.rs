@@ -3,10 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::Activity;
 use super::{Attention, Core, Entry, Load, OnSent, OpKey, Parker, Queue, Reached, Sent, StreamKey};
 use crate::Error;
 
 impl<C: Load> Core<C> {
+    /// Counts what is under way. Knows nothing of memory.
+    pub(crate) fn activity(&self) -> Activity {
+        let streams = self.streams.values().filter(|lane| lane.has_handle).count();
+        let in_flight: u64 = self.queues.iter().map(|queue| u64::from(queue.in_flight)).sum();
+        Activity {
+            streams: streams as u64,
+            accepted: self.next_op - 1,
+            pending: self.ops.len() as u64,
+            in_flight,
+            ..Activity::default()
+        }
+    }
+
     pub(super) fn tell_if_quiet(&mut self) {
         if self.is_quiet() {
             self.output.wake.append(&mut self.waiters);

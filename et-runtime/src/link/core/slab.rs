@@ -13,7 +13,12 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.len() == self.free.len()
+        self.len() == 0
+    }
+
+    /// Counts the values.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     /// Returns the key of the next value.
@@ -47,6 +52,10 @@ impl<T> Slab<T> {
 
     pub(super) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         self.places.get_mut(key as usize)?.as_mut()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
     }
 
     pub(super) fn keys(&self) -> Vec<u32> {

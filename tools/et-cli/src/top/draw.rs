@@ -53,7 +53,9 @@ pub(super) struct View {
 
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, now: Duration, view: &View) {
     // Processes and events share what is left, the processes first.
+    let program = model.sample.as_ref().is_some_and(|(_, sample)| sample.activity.is_some());
     let processes = u16::try_from(model.usage.len().clamp(1, 5)).unwrap_or(5) + 3;
+    let processes = processes + u16::from(program);
     let rows = [1, 6, 6, processes];
     let [head, meters, middle, holders, events, foot] = Layout::vertical([
         Constraint::Length(rows[0]),
@@ -277,6 +279,17 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look) 
             process.pid, process.threads, process.command
         ))
     }));
+    if let Some(activity) = model.sample.as_ref().and_then(|(_, sample)| sample.activity) {
+        let rate = model.operations_per_s.map_or("–".to_owned(), |rate| format!("{rate:.0}"));
+        lines.push(Line::raw(format!(
+            "{:>8}  {rate} operations/s, {} under way, {} sent; {} in {} buffers",
+            "program",
+            activity.pending,
+            activity.in_flight,
+            output::bytes(activity.memory_used_bytes),
+            activity.buffers,
+        )));
+    }
     if model.usage.is_empty() && model.looks != 0 {
         let text = match model.host.unseen {
             0 => "none that this host knows of".to_owned(),
@@ -313,6 +326,7 @@ fn draw_events(frame: &mut Frame<'_>, area: Rect, model: &Model, now: Duration, 
 
 #[cfg(test)]
 mod tests {
+    use et::Activity;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -379,6 +393,25 @@ mod tests {
             assert!(all.contains(part), "{part} is not in\n{all}");
         }
         assert!(screen[23].starts_with(" q quit"), "{all}");
+    }
+
+    #[test]
+    fn what_the_program_does_has_a_line_with_its_process() {
+        let mut model = model();
+        assert!(!screen(&model, 80, 24).join("\n").contains("program"));
+        let mut activity = Activity::default();
+        (activity.accepted, activity.pending, activity.in_flight) = (1000, 12, 5);
+        (activity.memory_used_bytes, activity.buffers) = (3 << 29, 34);
+        for (second, accepted) in [(10, 0), (12, 2000)] {
+            activity.accepted += accepted;
+            let sample = Sample { activity: Some(activity), ..Sample::default() };
+            let host = model.host.clone();
+            model.add(Duration::from_secs(second), sample::Look { sample: Ok(sample), host });
+        }
+        let screen = screen(&model, 80, 24);
+        let line = "program  1000 operations/s, 12 under way, 5 sent; 1.50 GiB in 34 buffers";
+        assert!(screen[15].contains("4242") && screen[16].contains(line), "{}", screen.join("\n"));
+        assert!(screen[23].starts_with(" q quit"), "{}", screen.join("\n"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use et::Activity;
 use serde_json::{Value, json};
 
 use super::sample::{CardNews, Errors, HostView, Look, Process, Sample};
@@ -47,6 +48,8 @@ pub(super) struct Model {
     pub(super) errors_per_minute: Option<f64>,
     /// Part of the time in which the clock was reduced, since the look before.
     pub(super) throttled_percent: Option<f64>,
+    /// Operations of the program that have ended in a second, since the look before.
+    pub(super) operations_per_s: Option<f64>,
     pub(super) looks: u64,
     last: Option<Duration>,
     /// Errors at the looks that `errors_per_minute` is taken from.
@@ -76,6 +79,7 @@ impl Model {
             events: VecDeque::new(),
             errors_per_minute: None,
             throttled_percent: None,
+            operations_per_s: None,
             looks: 0,
             last: None,
             errors: VecDeque::new(),
@@ -98,6 +102,7 @@ impl Model {
                 // Counters may have begun again when the device is back.
                 self.errors.clear();
                 (self.errors_per_minute, self.throttled_percent) = (None, None);
+                self.operations_per_s = None;
             }
         }
     }
@@ -139,6 +144,15 @@ impl Model {
             .and_then(|before| sample.throttled.checked_sub(before))
             .zip(since)
             .and_then(|(throttled, since)| percent(throttled, since));
+        let ended = |activity: &Activity| activity.accepted.saturating_sub(activity.pending);
+        let before = self.sample.as_ref().and_then(|(_, sample)| sample.activity.as_ref());
+        // After a reset of the device they count from 0.
+        self.operations_per_s =
+            before.zip(sample.activity.as_ref()).zip(since).and_then(|((before, now), since)| {
+                #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
+                let new = ended(now).checked_sub(ended(before))? as f64;
+                (!since.is_zero()).then(|| new / since.as_secs_f64())
+            });
         self.sample = Some((now, sample));
     }
 
@@ -205,6 +219,13 @@ impl Model {
                 "full": sample.counters.full_queues, "stray": sample.counters.stray,
             },
             "events": events.map(|(_, event)| &event.text).collect::<Vec<_>>(),
+            "program": sample.activity.map(|activity| json!({
+                "streams": activity.streams, "operations": activity.accepted,
+                "operations_per_s": self.operations_per_s,
+                "pending": activity.pending, "in_flight": activity.in_flight,
+                "memory_bytes": activity.memory_bytes,
+                "memory_used_bytes": activity.memory_used_bytes, "buffers": activity.buffers,
+            })),
         });
         if let (Some(document), Value::Object(more)) = (document.as_object_mut(), more) {
             document.extend(more);
@@ -251,6 +272,29 @@ mod tests {
         // Two looks at one time have no rate.
         model.add(at(30), look(6, 1500, 600));
         assert_eq!(model.usage[0].cpu_percent, None);
+    }
+
+    #[test]
+    fn operations_are_counted_when_they_end() {
+        let mut model = Model::new("process:7");
+        let mut add = |second, accepted, pending| {
+            let mut look = look(0, 0, 0);
+            let mut activity = Activity::default();
+            (activity.accepted, activity.pending) = (accepted, pending);
+            if let Ok(sample) = &mut look.sample {
+                sample.activity = Some(activity);
+            }
+            model.add(at(second), look);
+            model.operations_per_s
+        };
+        assert_eq!(add(1, 100, 10), None);
+        assert_eq!(add(3, 160, 50), Some(10.0));
+        // A reset of the device.
+        assert_eq!(add(4, 20, 0), None);
+        assert_eq!(add(5, 25, 0), Some(5.0));
+        assert_eq!(model.document(at(5))["program"]["operations_per_s"], 5.0);
+        model.add(at(6), look(0, 0, 0));
+        assert_eq!(model.operations_per_s, None);
     }
 
     #[test]

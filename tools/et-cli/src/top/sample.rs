@@ -8,7 +8,7 @@ use et::management::{
     CardEvent, ErrorSource, EventClass, ManagementCounters, ManagementEventKind, StatsKind,
     ThrottleState,
 };
-use et::{Config, Locator, Management};
+use et::{Activity, Config, Locator, Management};
 
 use crate::info::command_line;
 use crate::manage::PATIENCE;
@@ -41,6 +41,8 @@ pub(super) struct Sample {
     pub(super) errors: Errors,
     /// Messages of the management endpoint.
     pub(super) counters: Messages,
+    /// What the process that has the card has it do, if that is another one.
+    pub(super) activity: Option<Activity>,
     /// What the card has announced since the last look.
     pub(super) events: Vec<CardNews>,
 }
@@ -216,6 +218,8 @@ fn sample(management: &Management) -> et::Result<Sample> {
             exceptions: minion.exceptions.into(),
         },
         counters: management.counters().into(),
+        // The program may be of a version that does not say; if it is gone, the rest has failed.
+        activity: management.activity().unwrap_or(None),
         events,
     })
 }
