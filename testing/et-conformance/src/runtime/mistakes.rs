@@ -1,6 +1,7 @@
 //! Mistakes of the caller.
 
 use et_hal::Hal;
+use et_runtime::graph::{GraphBuilder, GraphError, Task};
 use et_runtime::{Error, KernelArgs, Launch};
 
 use super::bench::Bench;
@@ -49,6 +50,14 @@ fn bad_launches_are_refused<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
                 return Err(Failure::new(format!("{words} arguments gave {outcome:?}")));
             };
             check_eq!(found as u64, 8 * words, "the bytes in the error");
+            // A task of a graph is one too.
+            let mut builder = GraphBuilder::new();
+            let add = builder.kernel(&kernel);
+            let outcome = builder.add((0..words).fold(Task::new(add), Task::u64));
+            let Err(GraphError::ArgumentsMismatch { found, expected: 32, .. }) = outcome else {
+                return Err(Failure::new(format!("a task of {words} arguments gave {outcome:?}")));
+            };
+            check_eq!(found as u64, 8 * words, "the bytes in the error of the graph");
         }
         let four = (0..4).fold(Launch::new(&kernel), Launch::u64);
         let outcome = launch(four.stack_bytes(1 << 40));
