@@ -1766,8 +1766,8 @@ enum et_status et_mapping_flush(struct et_mapping mapping, uint64_t timeout_ns);
 // mapping is there still, to be ended once more or freed.
 enum et_status et_mapping_unmap(struct et_mapping mapping, uint64_t timeout_ns);
 
-// Frees a mapping. What was written is written back without waiting; a failure of that is in the
-// stream's list of errors.
+// Frees a mapping. What was written is written back without waiting for the end of that; a failure
+// of it is in the stream's list of errors.
 enum et_status et_mapping_free(struct et_mapping mapping);
 
 // Allocates memory on the device at a multiple of `align` bytes, a power of two; 0 is 64. Its

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use et::memory::Access;
 use et::{AnyHal, MapPath, Mapping};
 
-use crate::call::{guard, timeout};
+use crate::call::{guard, may_wait, timeout};
 use crate::graph::{access, et_access};
 use crate::memory::{self, et_mem};
 use crate::raw;
@@ -81,6 +81,7 @@ pub extern "C" fn et_stream_map(
     mapping: Option<&mut MaybeUninit<et_mapping>>,
 ) -> et_status {
     guard(|| {
+        may_wait()?;
         let out = raw::wanted(mapping, "mapping")?;
         let access = match access(r#use)? {
             et_access::ET_READS => Access::Read,
@@ -148,6 +149,7 @@ pub unsafe extern "C" fn et_mapping_write(
 #[unsafe(no_mangle)]
 pub extern "C" fn et_mapping_flush(mapping: et_mapping, timeout_ns: u64) -> et_status {
     guard(|| {
+        may_wait()?;
         let wait = timeout(timeout_ns)?;
         with(mapping, |mapping| Ok(mapping.flush(wait)?))
     })
@@ -158,6 +160,7 @@ pub extern "C" fn et_mapping_flush(mapping: et_mapping, timeout_ns: u64) -> et_s
 #[unsafe(no_mangle)]
 pub extern "C" fn et_mapping_unmap(mapping: et_mapping, timeout_ns: u64) -> et_status {
     guard(|| {
+        may_wait()?;
         let wait = timeout(timeout_ns)?;
         let shared = table::get(mapping)?;
         let mut place = lock(&shared)?;
@@ -171,9 +174,12 @@ pub extern "C" fn et_mapping_unmap(mapping: et_mapping, timeout_ns: u64) -> et_s
     })
 }
 
-/// Frees a mapping. What was written is written back without waiting; a failure of that is in the
-/// stream's list of errors.
+/// Frees a mapping. What was written is written back without waiting for the end of that; a failure
+/// of it is in the stream's list of errors.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_mapping_free(mapping: et_mapping) -> et_status {
-    guard(|| table::remove(mapping).map(drop))
+    guard(|| {
+        may_wait()?;
+        table::remove(mapping).map(drop)
+    })
 }

@@ -307,7 +307,45 @@ unsafe extern "C" fn naughty(user: *mut c_void, status: et_status) {
         et_stream_synchronize(queue, LONG),
         et_stream_barrier(queue, Some(&mut place)),
         et_device_close(device),
+        et_mapping_flush(et_mapping { id: 0 }, 0),
+        et_mapping_unmap(et_mapping { id: 0 }, 0),
+        et_mapping_free(et_mapping { id: 0 }),
+        et_stream_map(queue, et_mem { id: 0 }, 0, 8, 1, 0, None),
+        et_copy_on_device(queue, et_mem { id: 0 }, 0, et_mem { id: 0 }, 0, 8, None),
+        et_copy_to_peer(queue, et_mem { id: 0 }, 0, queue, et_mem { id: 0 }, 0, 8, None),
+        et_fill(queue, et_mem { id: 0 }, 0, 8, 0, None),
+        et_launch_submit(queue, et_launch { id: 0 }, None),
+        // SAFETY: nothing is read of nothing.
+        unsafe {
+            et_launch_staged(
+                queue,
+                null(),
+                0,
+                et_launch { id: 0 },
+                null(),
+                0,
+                et_host_buffer { id: 0 },
+                None,
+            )
+        },
+        // SAFETY: as above.
+        unsafe { et_copy_list(queue, null(), 0, None) },
+        // SAFETY: as above.
+        unsafe { et_read_list(queue, null(), 0, 0) },
+        // SAFETY: as above.
+        unsafe { et_upload_list(queue, et_host_buffer { id: 0 }, null(), 0, None) },
+        // SAFETY: as above.
+        unsafe { et_download_list(queue, null(), 0, et_host_buffer { id: 0 }, None) },
+        // SAFETY: as above.
+        unsafe { et_copy_to_device(queue, null(), 0, et_mem { id: 0 }, 0, None) },
+        // SAFETY: as above.
+        unsafe { et_copy_to_host_async(queue, et_mem { id: 0 }, 0, null_mut(), 0, None) },
+        // SAFETY: as above.
+        unsafe { et_fill_pattern(queue, et_mem { id: 0 }, 0, 8, null(), 0, None) },
     ];
+    for (index, status) in refused.iter().enumerate().filter(|(_, s)| **s != ET_IN_CALLBACK) {
+        eprintln!("call {index} gives {status:?}");
+    }
     let is_right = refused.iter().all(|&status| status == ET_IN_CALLBACK);
     CALLED.store(if is_right { 1 } else { -1 }, Ordering::Release);
 }
