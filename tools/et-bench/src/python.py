@@ -1,4 +1,5 @@
-"""The side of Python in `et-bench python`: prints its figures as JSON. Arguments: a kernel file."""
+"""The side of Python in `et-bench python`: prints its figures as JSON. Arguments: the file of a
+kernel that takes three arrays of floats and a number, how many runs, and launches of each."""
 import json
 import statistics
 import subprocess
@@ -8,18 +9,18 @@ import time
 import et
 import numpy as np
 
-RUNS, LAUNCHES, LARGE = 9, 20_000, 64 << 20
+RUNS, LAUNCHES, LARGE = int(sys.argv[2]), int(sys.argv[3]), 64 << 20
 
 
 def launches():
     """Microseconds of a launch with four arguments and its wait, in each run."""
     with et.open("sim:compute=null") as device:
         kernel, stream = device.load(sys.argv[1]), device.default_stream
-        arguments, runs = tuple(map(et.u64, range(1, 5))), []
+        array, runs = device.empty(16), []
         for _ in range(RUNS + 1):
             start = time.perf_counter()
             for _ in range(LAUNCHES):
-                stream.launch(kernel, *arguments).wait()
+                stream.launch(kernel, array, array, array, 16).wait()
             runs.append((time.perf_counter() - start) / LAUNCHES * 1e6)
         # The first is for the caches.
         return runs[1:]

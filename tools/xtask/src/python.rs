@@ -142,6 +142,10 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     for example in EXAMPLES {
         execute(environment.python()?.arg(format!("../examples/{example}")))?;
     }
+    // What is measured now and then should run always.
+    let side = root().join("tools/et-bench/src/python.py");
+    let kernel = root().join("testing/kernels/elf/add.elf");
+    execute(environment.python()?.arg(side).arg(kernel).args(["1", "10"]))?;
     Ok(Done::Checked)
 }
 
