@@ -108,6 +108,8 @@ struct End {
     poisoned: AtomicBool,
     own: AtomicU32,
     peer: AtomicU32,
+    /// The own index as the peer sees it, of a reading end.
+    published: AtomicU32,
 }
 
 impl End {
@@ -118,6 +120,7 @@ impl End {
             poisoned: AtomicBool::new(false),
             own: AtomicU32::new(own),
             peer: AtomicU32::new(peer),
+            published: AtomicU32::new(own),
         }
     }
 
@@ -289,12 +292,14 @@ where
         let end = &self.completion;
         let endpoint = self.layout.endpoint;
         let outcome = end.with(|(tail, head)| {
-            let mut consumer = Consumer::resume(end.ring, tail, head);
+            let published = end.published.load(Ordering::Relaxed);
+            let mut consumer = Consumer::resume(end.ring, tail, head, published);
             let frame = |header: &_| completion_bytes(endpoint, header);
             let outcome = consumer.pop_message(&self.window, frame, into);
             if outcome.as_ref().is_err_and(is_fatal) {
                 end.poison();
             }
+            end.published.store(consumer.published(), Ordering::Relaxed);
             (outcome, consumer.indices())
         });
         let popped = self.judged(outcome)?;

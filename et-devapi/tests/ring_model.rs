@@ -313,6 +313,53 @@ fn the_peers_index_is_loaded_only_when_the_known_one_does_not_suffice() {
     assert_eq!(window.index_loads(), before + 1, "one load of the head shows all six");
 }
 
+/// The index as the producer would see it.
+fn tail(window: &TestWindow) -> u64 {
+    window.load_acquire_u64(TAIL).unwrap()
+}
+
+#[test]
+fn room_is_given_back_when_no_more_is_known_of() {
+    let (window, ring) = setup(1000, 990);
+    let (mut producer, mut consumer) = ends(&window, ring);
+    for seed in 0..4 {
+        assert_eq!(producer.push(&window, &command(40, seed)), Ok(Push::Accepted));
+    }
+    let mut out = [0; 64];
+    let mut pop = || consumer.pop_message(&window, command_bytes, &mut out);
+    for _ in 0..3 {
+        assert_eq!(pop(), Ok(Pop::Message(40)));
+        assert_eq!(tail(&window), 990);
+    }
+    assert_eq!(pop(), Ok(Pop::Message(40)));
+    assert_eq!(tail(&window), 150, "all four at once, over the end of the ring");
+    assert_eq!(pop(), Ok(Pop::Empty));
+    assert_eq!(Consumer::attach(ring, &window).unwrap().indices().0, 150);
+}
+
+#[test]
+fn room_is_given_back_after_a_quarter_of_the_ring_and_before_a_message_in_parts() {
+    let (window, ring) = setup(200, 0);
+    let (mut producer, mut consumer) = ends(&window, ring);
+    for seed in 0..4 {
+        assert_eq!(producer.push(&window, &command(24, seed)), Ok(Push::Accepted));
+    }
+    assert_eq!(producer.push(&window, &command(24, 4)[..8]), Ok(Push::Accepted));
+    let mut out = [0; 64];
+    let mut pops = [0; 5].map(|_| {
+        let popped = consumer.pop_message(&window, command_bytes, &mut out).unwrap();
+        (popped, tail(&window))
+    });
+    let last = pops[4];
+    assert_eq!(last, (Pop::Empty, 96), "what comes next is not there yet");
+    pops[4] = (Pop::Message(24), 0);
+    let tails = pops.map(|(popped, tail)| {
+        assert_eq!(popped, Pop::Message(24));
+        tail
+    });
+    assert_eq!(tails[..4], [0, 0, 72, 72], "50 bytes are a quarter");
+}
+
 #[test]
 fn a_failing_window_changes_no_state() {
     let (window, ring) = setup(64, 0);

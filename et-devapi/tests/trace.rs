@@ -249,3 +249,27 @@ proptest! {
         let _ = entries.by_ref().count();
     }
 }
+
+/// As `et_trace_string` of the kernel library puts it there.
+#[test]
+fn the_level_of_a_text_is_behind_it() {
+    let level = |payload: &[u8]| {
+        let bytes = entry(1, 0, payload);
+        let found = Entries::new(&bytes).next().unwrap();
+        assert!(matches!(found.body, Body::String(b"text")), "{found:?}");
+        found.level
+    };
+    for expected in 0..=4 {
+        assert_eq!(level(&[b't', b'e', b'x', b't', 0, 0, 0xe7, expected]), Some(expected));
+    }
+    assert_eq!(level(b"text\0\xe7\x02"), Some(2), "nothing in between");
+    for without in
+        [&b"text\0\0\xe7\x05"[..], b"text\0\0\x03\xe7", b"text\0\0\0\0", b"text\0\x03", b"text"]
+    {
+        assert_eq!(level(without), None, "{without:?}");
+    }
+    // A value is no text, whatever its last bytes are.
+    let value = [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0xe7, 2, 0, 0, 0xe7, 2];
+    let bytes = entry(1, 6, &value);
+    assert_eq!(Entries::new(&bytes).next().unwrap().level, None);
+}

@@ -144,6 +144,16 @@ impl OpsDir {
         self
     }
 
+    /// States the most bytes of a node of a DMA list, in steps of 32 MiB up to 255 of them; what is
+    /// between two steps is the lower one. Current firmware states 128 MiB. Spec: §3.5
+    #[must_use]
+    pub fn with_max_node_bytes(mut self, bytes: u64) -> Self {
+        if let Some(Some(region)) = self.regions.get_mut(OpsRegion::HostManaged as usize) {
+            region.access = region.access.with_max_node_bytes(bytes);
+        }
+        self
+    }
+
     /// Writes the DIR, CRC included; the inverse of [`parse`](Self::parse). Returns its length in
     /// bytes, or `None` if `out` is too small.
     #[must_use]

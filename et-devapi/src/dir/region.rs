@@ -58,6 +58,12 @@ impl AccessAttr {
         self.0 >> 9 & 0xff
     }
 
+    /// Sets the most bytes of a DMA node, rounded down to what the bits can say.
+    pub(crate) fn with_max_node_bytes(self, bytes: u64) -> Self {
+        let units = u8::try_from(bytes >> 25).map_or(0xff, u32::from);
+        Self(self.0 & !(0xff << 9) | units << 9)
+    }
+
     /// Returns `true` if other devices may reach the region.
     #[must_use]
     pub const fn is_p2p(self) -> bool {

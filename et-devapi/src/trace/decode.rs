@@ -169,6 +169,9 @@ pub struct Entries<'a> {
     skipped_bytes: u64,
 }
 
+/// What is before a level behind a text: `ET_TRACE_LEVEL_MARK` of the kernel library.
+const LEVEL_MARK: u8 = 0xe7;
+
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry<'a> {
@@ -176,6 +179,9 @@ pub struct Entry<'a> {
     pub cycle: u64,
     /// The writer.
     pub hart_id: u16,
+    /// Of a text, 0 critical to 4 debug, if the writer has put it behind the text, as the kernel
+    /// library does where there is room. The format has no field for it.
+    pub level: Option<u8>,
     /// What it says.
     pub body: Body<'a>,
 }
@@ -253,7 +259,11 @@ impl<'a> Iterator for Entries<'a> {
             match body(header, entry) {
                 Some(body) => {
                     let (cycle, hart_id) = (header.cycle.get(), header.hart_id.get());
-                    return Some(Entry { cycle, hart_id, body });
+                    let level = match body {
+                        Body::String(text) => level(text, entry),
+                        _ => None,
+                    };
+                    return Some(Entry { cycle, hart_id, level, body });
                 }
                 None => self.skipped = self.skipped.saturating_add(1),
             }
@@ -262,6 +272,15 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 impl core::iter::FusedIterator for Entries<'_> {}
+
+/// The level that the writer has put behind a text: two bytes at the end of the entry.
+fn level(text: &[u8], entry: &[u8]) -> Option<u8> {
+    let end = size_of::<EntryHeader>().checked_add(text.len())?.checked_add(1)?;
+    match entry.get(end..)? {
+        [.., LEVEL_MARK, level @ 0..=4] => Some(*level),
+        _ => None,
+    }
+}
 
 /// Cuts off the first entry: its header, all its bytes, and what follows.
 fn split(bytes: &[u8]) -> Option<(&EntryHeader, &[u8], &[u8])> {

@@ -34,6 +34,10 @@ pub struct LaunchPayload {
 }
 
 impl LaunchPayload {
+    /// No part at all.
+    pub const EMPTY: Self =
+        Self { flags: CommandFlags::EMPTY, len: 0, bytes: [0; MAX_LAUNCH_PAYLOAD] };
+
     /// Puts the parts together: tracing by the kernel, a stack other than the default, and bytes
     /// that firmware copies to the arguments' address, padded with zeros to a multiple of 8.
     ///
@@ -44,28 +48,42 @@ impl LaunchPayload {
         stack: Option<&StackConfig>,
         args: &[u8],
     ) -> Result<Self, EncodeError> {
+        let mut this = Self::EMPTY;
+        this.put(trace, stack, args)?;
+        Ok(this)
+    }
+
+    /// The same, into one that is [`EMPTY`](Self::EMPTY) and has its place already.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); nothing is changed then.
+    pub fn put(
+        &mut self,
+        trace: Option<&TraceConfig>,
+        stack: Option<&StackConfig>,
+        args: &[u8],
+    ) -> Result<(), EncodeError> {
         let trace = trace.map(IntoBytes::as_bytes).unwrap_or_default();
         let stack = stack.map(IntoBytes::as_bytes).unwrap_or_default();
         // Firmware parses later messages at any alignment, but is spared it (Spec: §6).
         let args_len = args.len().saturating_add(7) & !7;
         let len = trace.len().saturating_add(stack.len()).saturating_add(args_len);
-        let mut bytes = [0; MAX_LAUNCH_PAYLOAD];
-        let mut flags = CommandFlags::EMPTY;
         let too_large = EncodeError::PayloadTooLarge { len, max: MAX_LAUNCH_PAYLOAD };
-        let mut rest = bytes.get_mut(..len).ok_or(too_large)?;
+        let mut rest = self.bytes.get_mut(..len).ok_or(too_large)?;
         for (part, flag) in [
             (trace, CommandFlags::KERNEL_TRACE),
             (stack, CommandFlags::USER_STACK),
             (args, CommandFlags::ARGS_EMBEDDED),
         ] {
             if !part.is_empty() {
-                flags = flags.with(flag);
+                self.flags = self.flags.with(flag);
             }
             let (here, after) = rest.split_at_mut(part.len());
             here.copy_from_slice(part);
             rest = after;
         }
-        Ok(Self { flags, len, bytes })
+        self.len = len;
+        Ok(())
     }
 
     /// Returns the flags of the parts there are, to be sent with the launch.
