@@ -41,8 +41,14 @@ const MIX: [(&str, f64); 14] = [
 /// Loads of memory that is met for the first time.
 const STREAMS: [&str; 3] = ["flw.ps f7, 0(x16)", "fg32b.ps f7, x11(x16)", "ld x15, 0(x16)"];
 
-const OTHERS: [&str; 4] =
-    ["fmax.ps f7, f1, f2", "frcp.ps f7, f1", "fexp.ps f7, f3", "mov.m.x m0, x0, 255"];
+/// The last one prefetches a line.
+const OTHERS: [&str; 5] = [
+    "fmax.ps f7, f1, f2",
+    "frcp.ps f7, f1",
+    "fexp.ps f7, f3",
+    "mov.m.x m0, x0, 255",
+    "csrrw x0, 0x81F, x10",
+];
 
 /// Loads the registers. The addition at the end sets the flag for inexact results.
 const SETUP: [&str; 16] = [

@@ -99,6 +99,18 @@ pub enum CreditAbort {
     Waits,
 }
 
+/// How code is executed. The results, and the turns that harts take, are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Execution {
+    /// Hot code is translated to that of the host, where there is a translator for it: on x86-64
+    /// processors with AVX2, FMA and BMI2. On weak memory, where instructions are counted, and
+    /// where accesses are checked, all code is interpreted.
+    #[default]
+    Translated,
+    /// All code is interpreted.
+    Interpreted,
+}
+
 /// Configuration of a [`Machine`](crate::Machine).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineConfig {
@@ -123,6 +135,8 @@ pub struct MachineConfig {
     /// Whether each launch counts what it executes, for
     /// [`LaunchReport::histogram`](crate::LaunchReport::histogram). Kernels are slower then.
     pub counts_instructions: bool,
+    /// How code is executed.
+    pub execution: Execution,
 }
 
 impl Default for MachineConfig {
@@ -137,6 +151,7 @@ impl Default for MachineConfig {
             memory: MemoryModel::Flat,
             credit_abort: CreditAbort::Ends,
             counts_instructions: false,
+            execution: Execution::Translated,
         }
     }
 }

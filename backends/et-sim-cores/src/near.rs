@@ -4,11 +4,11 @@
 
 const LINE_BYTES: usize = 64;
 
-/// Has the processor bring a value near, if it can.
+/// Has the processor bring the first bytes of a value near, if it can.
 #[inline(always)]
-pub(crate) fn bring<T>(value: &T) {
+pub(crate) fn bring<T, const BYTES: usize>(value: &T) {
     let first = std::ptr::from_ref(value).cast::<u8>();
-    (0..size_of::<T>()).step_by(LINE_BYTES).for_each(|at| bring_line(first.wrapping_add(at)));
+    (0..BYTES).step_by(LINE_BYTES).for_each(|at| bring_line(first.wrapping_add(at)));
 }
 
 /// The same for the line of an address. No access is made, and none need be possible.

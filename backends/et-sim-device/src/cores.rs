@@ -32,6 +32,7 @@ impl Cores {
             },
             credit_abort: config.credit_abort,
             counts_instructions: config.count == Count::Instructions,
+            execution: config.execution,
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));

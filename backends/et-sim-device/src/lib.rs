@@ -27,7 +27,7 @@ pub use config::{
 };
 pub use error::{BoardError, MapError, ResetBusy};
 pub use et_sim_cores::{
-    Buffers, Counted, CreditAbort, Dram, FloatProfile, Histogram, NearBuffer, Timing,
+    Buffers, Counted, CreditAbort, Dram, Execution, FloatProfile, Histogram, NearBuffer, Timing,
 };
 pub use event::{Event, Waited};
 pub use faults::{ErrorSource, FAULT_FORMS, Fault, ParseFaultError};

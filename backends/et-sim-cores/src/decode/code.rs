@@ -16,6 +16,7 @@ use crate::decode::op::{Op, kind};
 use crate::histogram::Number;
 use crate::memory::Dram;
 use crate::memory::map::{self, DRAM_BASE, FIRMWARE_BYTES};
+use crate::native::{Native, Store};
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Halfwords, and so slots for instructions, of a page.
@@ -41,6 +42,7 @@ pub(crate) struct Page {
     source: Mutex<[u64; PAGE_WORDS]>,
     /// If instructions are counted: what the slots, which only have them counted, stand for.
     behind: Option<Box<Behind>>,
+    pub(crate) native: Native,
 }
 
 /// The operations behind those that only have them counted, and what they count as.
@@ -57,6 +59,8 @@ type Group = Box<[OnceLock<Box<Page>>; PAGES_PER_GROUP]>;
 pub(crate) struct CodeCache {
     memory: MemoryModel,
     counts: bool,
+    /// Translations; none if all code is interpreted.
+    native: Option<Store>,
     groups: Box<[OnceLock<Group>]>,
     pages: AtomicUsize,
     epoch: AtomicU64,
@@ -81,7 +85,14 @@ impl Page {
             memory,
             epoch: AtomicU64::new(0),
             source: Mutex::new([0; PAGE_WORDS]),
+            native: Native::new(),
         }
+    }
+
+    /// The epoch in which the page was last compared with memory.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
     }
 
     fn source(&self) -> MutexGuard<'_, [u64; PAGE_WORDS]> {
@@ -102,6 +113,7 @@ impl Page {
         let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
         if source[index] != word {
             source[index] = word;
+            self.native.forget();
             for slot in self.slots(index) {
                 slot.store(Op::UNDECODED.0, Ordering::Relaxed);
             }
@@ -112,16 +124,26 @@ impl Page {
     #[cold]
     #[inline(never)]
     pub(crate) fn decode(&self, slot: usize, dram: &Dram) -> Op {
+        self.decode_from(&mut self.source(), slot, dram)
+    }
+
+    /// Calls a function that may decode slots. No code of the page changes unnoticed before it
+    /// returns: whoever changes some waits for it to take notice.
+    pub(crate) fn with_decoded(&self, dram: &Dram, function: impl FnOnce(&mut Decoder<'_>)) {
         let mut source = self.source();
+        function(&mut Decoder { page: self, source: &mut source, dram });
+    }
+
+    fn decode_from(&self, source: &mut [u64; PAGE_WORDS], slot: usize, dram: &Dram) -> Op {
         // Announces the decoding before memory is read. A hart that stores to the instruction
         // looks at the slot after its store: either it sees this mark and waits for the lock, or
         // the bytes read below are the new ones. Pairs with the fence in `note_store`.
         self.ops[slot].store(DECODING, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let (first, last) = (slot / SLOTS_PER_WORD, (slot + 1) / SLOTS_PER_WORD);
-        self.refresh(&mut source, first, dram);
+        self.refresh(source, first, dram);
         if last < PAGE_WORDS {
-            self.refresh(&mut source, last, dram);
+            self.refresh(source, last, dram);
         }
         let half =
             |slot: usize| low_half(source[slot / SLOTS_PER_WORD] >> (16 * (slot % SLOTS_PER_WORD)));
@@ -154,6 +176,30 @@ impl Page {
             let number = behind.numbers[slot].load(Ordering::Relaxed);
             (Op(behind.ops[slot].load(Ordering::Relaxed)), Number::from_bits(number))
         })
+    }
+}
+
+/// Decodes slots of a page while nothing can change it.
+pub(crate) struct Decoder<'a> {
+    page: &'a Page,
+    source: &'a mut [u64; PAGE_WORDS],
+    dram: &'a Dram,
+}
+
+impl Decoder<'_> {
+    /// Returns `true` if a slot is decoded.
+    pub(crate) fn is_decoded(&self, slot: usize) -> bool {
+        Op(self.page.ops[slot].load(Ordering::Relaxed)).kind() != kind::UNDECODED
+    }
+
+    /// Returns the operation of a slot, decoded if it is not yet.
+    pub(crate) fn decode(&mut self, slot: usize) -> Op {
+        let op = Op(self.page.ops[slot].load(Ordering::Relaxed));
+        if op.kind() == kind::UNDECODED {
+            self.page.decode_from(self.source, slot, self.dram)
+        } else {
+            op
+        }
     }
 }
 
@@ -199,12 +245,37 @@ impl CodeCache {
         Self {
             memory,
             counts,
+            native: None,
             groups: (0..groups).map(|_| OnceLock::new()).collect(),
             pages: AtomicUsize::new(0),
             epoch: AtomicU64::new(1),
             low: AtomicU64::new(u64::MAX),
             high: AtomicU64::new(0),
         }
+    }
+
+    /// The same with code translated, if the processor and the memory model allow that, of which so
+    /// many instructions were interpreted.
+    pub(crate) fn translating(mut self, after: u32) -> Self {
+        let is_simple = !self.counts && !matches!(self.memory, MemoryModel::Weak { .. });
+        self.native = is_simple.then(|| Store::new(self.memory, after)).flatten();
+        self
+    }
+
+    /// The translations, if hot code is translated.
+    #[inline]
+    pub(crate) fn native(&self) -> Option<&Store> {
+        self.native.as_ref()
+    }
+
+    /// Where the bounds are kept of the pages executed since the launch.
+    pub(crate) fn bounds(&self) -> [&AtomicU64; 2] {
+        [&self.low, &self.high]
+    }
+
+    /// The epoch: pages that were compared with memory in an earlier one are to be so again.
+    pub(crate) fn epoch(&self) -> &AtomicU64 {
+        &self.epoch
     }
 
     /// What the operations are decoded for.

@@ -12,7 +12,7 @@ use crate::memory::weak::{Bank, WriteBack};
 
 const LINE_BYTES: u64 = 64;
 /// Bits of an operand that are a line address or a stride between lines.
-const LINE_MASK: u64 = 0xFFFF_FFFF_FFC0;
+pub(crate) const LINE_MASK: u64 = 0xFFFF_FFFF_FFC0;
 /// `tensor_error` bit: memory fault in a cache operation.
 const MEMORY_FAULT: u16 = 1 << 7;
 

@@ -39,6 +39,7 @@ use crate::machine::hart::Hart;
 use crate::memory::Dram;
 use crate::memory::guards::Guards;
 use crate::memory::map;
+use crate::native::Outcome;
 
 /// Instructions that may be executed in a row before the loop looks at fuel.
 const CHAIN: u64 = 128;
@@ -62,7 +63,25 @@ pub(crate) struct Env<'a> {
     base: u64,
 }
 
+impl<'a> Env<'a> {
+    /// What handlers need for instructions of the page with the address `base`.
+    #[inline(always)]
+    pub(crate) fn new(core: &'a Core<'a>, page: &'a Page, base: u64) -> Self {
+        Self { dram: &core.chip.dram, core, guards: core.guards, page, base }
+    }
+}
+
 impl Env<'_> {
+    /// The page.
+    pub(crate) fn page(&self) -> &Page {
+        self.page
+    }
+
+    /// The operations of the page.
+    pub(crate) fn ops(&self) -> &Ops {
+        &self.page.ops
+    }
+
     /// Returns the address of the instruction at a position; positions outside the page wrap.
     #[inline(always)]
     pub(crate) fn address(&self, at: usize) -> u64 {
@@ -168,17 +187,22 @@ pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op,
 /// Executes instructions until the hart stops, at most `fuel` of them.
 pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
     let mut fuel = u64::from(fuel);
+    // Checked accesses take the long way, all of them.
+    let native = core.code.native().filter(|_| core.check.is_none());
+    // It holds for the first instruction of the turn.
+    let mut resume = std::mem::take(&mut hart.resume);
     'pages: loop {
         let pc = map::canonical(hart.pc);
         hart.pc = pc;
-        let dram = &*core.chip.dram;
         let page = map::physical(pc).and_then(|physical| core.page(physical));
         let Some(page) = page else {
             break Event::Trap { cause: event::FETCH_FAULT, tval: pc };
         };
-        let env = Env { dram, core, guards: core.guards, page, base: pc & !(PAGE_BYTES - 1) };
+        let env = Env::new(core, page, pc & !(PAGE_BYTES - 1));
         while let Some(at) = env.position(hart.pc) {
             let mut chain = fuel.min(CHAIN);
+            let mut is_missing = false;
+            let resume = std::mem::take(&mut resume);
             if chain == 0 {
                 break 'pages Event::OutOfFuel;
             }
@@ -187,6 +211,22 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
                 if let Err(event) = env.wait_for_arithmetic(hart, at) {
                     break 'pages event;
                 }
+            } else if let Some(native) = native {
+                match native.run(hart, &env, at, fuel, resume) {
+                    Outcome::Executed(executed) => {
+                        hart.retired += executed;
+                        fuel -= executed;
+                        if let Some(event) = hart.event {
+                            break 'pages event;
+                        }
+                        continue;
+                    }
+                    Outcome::Interpret(most) => chain = chain.min(most),
+                    Outcome::Missing(most) => {
+                        chain = chain.min(most);
+                        is_missing = true;
+                    }
+                }
             }
             hart.event = None;
             // One more than may be executed: `next` counts the instruction it comes from.
@@ -194,6 +234,9 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
             let executed = chain - hart.left;
             hart.retired += executed;
             fuel -= executed;
+            if is_missing && let Some(native) = native {
+                native.warm(&env, executed);
+            }
             if let Some(event) = hart.event {
                 break 'pages event;
             }

@@ -14,13 +14,14 @@ use crate::exec::tensor::SCRATCHPAD_ON;
 use crate::exec::tensor::reduce::Message;
 use crate::histogram::Counters;
 use crate::machine::clock::Clock;
-use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
+use crate::machine::hart::{Hart, UCACHE_CONTROL_AT_START, hart_of};
 use crate::memory::check::Check;
 use crate::memory::guards::Guards;
 use crate::memory::map::{DRAM_BASE, HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 use crate::memory::private::Private;
 use crate::memory::weak::Weak;
 use crate::memory::{Dram, Scratchpads};
+use crate::native::Context;
 
 /// `tensor_error` bit: a credit counter wrapped around.
 const CREDIT_OVERFLOW: u16 = 1 << 3;
@@ -82,6 +83,10 @@ pub(crate) struct Chip {
     shire_mask: u64,
     shires: Box<[Shire]>,
     ports: Box<[Port]>,
+    /// Those of harts that have left their kernel, for others: most kernels are short, and to give
+    /// back and get the memory of thousands takes longer than to start them.
+    #[expect(clippy::vec_box, reason = "they are used where they are")]
+    spare_harts: Mutex<Vec<Box<Hart>>>,
 }
 
 impl Port {
@@ -223,7 +228,25 @@ impl Chip {
             shire_mask: config.shires,
             shires: (0..SHIRES).map(|_| Shire::new()).collect(),
             ports: (0..HART_SLOTS).map(|_| Port::new()).collect(),
+            spare_harts: Mutex::default(),
         })
+    }
+
+    /// Returns a hart at the start of a kernel.
+    pub(crate) fn new_hart(&self, id: u32) -> Box<Hart> {
+        let spare = self.spare_harts.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match spare {
+            Some(mut hart) => {
+                *hart = Hart::new(id);
+                hart
+            }
+            None => Box::new(Hart::new(id)),
+        }
+    }
+
+    /// Takes a hart that has left its kernel.
+    pub(crate) fn spare_hart(&self, hart: Box<Hart>) {
+        self.spare_harts.lock().unwrap_or_else(PoisonError::into_inner).push(hart);
     }
 
     /// Takes the cache of a shire, if caches are private. It must be given back.
@@ -294,6 +317,8 @@ pub(crate) struct Core<'a> {
     pub(crate) recent: Cell<Option<&'a Page>>,
     /// Where executed instructions are counted, if they are.
     pub(crate) counters: Option<&'a Counters>,
+    /// What translated code needs.
+    pub(crate) context: Context,
 }
 
 impl<'a> Core<'a> {

@@ -79,7 +79,7 @@ impl Worker<'_> {
                 waiting &= waiting - 1;
                 // All harts together are more than the nearest cache holds.
                 if let Some(Some(next)) = state.harts.get(waiting.trailing_zeros() as usize) {
-                    near::bring(next.as_ref());
+                    near::bring::<Hart, { Hart::NEEDED }>(next);
                 }
                 let slot = &mut state.harts[index as usize];
                 let id = shire * HARTS_PER_SHIRE + index;

@@ -6,6 +6,7 @@ use crate::exec::tensor::Unit;
 use crate::machine::launch::HartState;
 use crate::memory::map::{HARTS_PER_SHIRE, compute_harts};
 use crate::memory::private::Private;
+use crate::native::Resume;
 
 /// A floating-point register: eight lanes, of which scalar instructions use the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,38 +36,45 @@ const MASKS_AT_START: u64 = 0xFF;
 /// `sstatus` with floating-point state dirty (FS = 3, SD) and 64-bit user mode (UXL = 2).
 const SSTATUS_IN_KERNEL: u64 = 1 << 63 | 2 << 32 | 3 << 13;
 
-/// What only the hart itself touches while it runs.
+/// What only the hart itself touches while it runs. What every turn needs comes first, in as few
+/// lines of the host's cache as possible: there are many harts.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Hart {
-    /// Integer registers; 0 stays 0, 32 collects what is written to it, the rest is unused.
-    pub(crate) x: [u64; REGISTERS],
     pub(crate) pc: u64,
+    /// Instructions that the last chain of handlers could have executed in addition.
+    pub(crate) left: u64,
+    /// Instructions executed since the start of the kernel.
+    pub(crate) retired: u64,
+    /// Where translated code goes on.
+    pub(crate) resume: Resume,
+    /// The cache of the shire, while the hart has its turn and if caches are private.
+    pub(crate) cache: Option<Box<Private>>,
     pub(crate) fcsr: u32,
-    pub(crate) f: [Vector; 32],
+    pub(crate) gsc_progress: u8,
+    /// The tensor unit has started arithmetic that it has not executed yet.
+    pub(crate) has_pending_arithmetic: bool,
+    pub(crate) tensor_mask: u16,
     /// Mask registers m0 to m7, m0 lowest.
     pub(crate) masks: u64,
-    pub(crate) gsc_progress: u8,
-    pub(crate) tensor_mask: u16,
+    /// Why the last chain of handlers ended; none if it only came to its end.
+    pub(crate) event: Option<Event>,
+    pub(crate) id: u32,
     pub(crate) tensor_coop: u32,
+    /// Integer registers; 0 stays 0, 32 collects what is written to it, the rest is unused.
+    pub(crate) x: [u64; REGISTERS],
+    pub(crate) f: [Vector; 32],
     pub(crate) conv_size: u64,
     pub(crate) conv_ctrl: u64,
     /// The tensor unit, once the first hart of a minion has used it.
     pub(crate) unit: Option<Box<Unit>>,
-    /// The tensor unit has started arithmetic that it has not executed yet.
-    pub(crate) has_pending_arithmetic: bool,
     pub(crate) validation: [u64; 4],
-    /// The cache of the shire, while the hart has its turn and if caches are private.
-    pub(crate) cache: Option<Box<Private>>,
-    /// Instructions executed since the start of the kernel.
-    pub(crate) retired: u64,
-    pub(crate) id: u32,
-    /// Why the last chain of handlers ended; none if it only came to its end.
-    pub(crate) event: Option<Event>,
-    /// Instructions that the last chain of handlers could have executed in addition.
-    pub(crate) left: u64,
 }
 
 impl Hart {
+    /// Bytes of what most turns need.
+    pub(crate) const NEEDED: usize = std::mem::offset_of!(Self, x) + 32 * size_of::<u64>();
+
     /// A hart at the start of a kernel, apart from what the launch passes to it.
     pub(crate) fn new(id: u32) -> Self {
         Self {
@@ -88,6 +96,7 @@ impl Hart {
             id,
             event: None,
             left: 0,
+            resume: Resume::default(),
         }
     }
 

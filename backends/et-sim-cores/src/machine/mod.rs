@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::config::{CreditAbort, MachineConfig};
+use crate::config::{CreditAbort, Execution, MachineConfig};
 use crate::decode::code::CodeCache;
 use crate::error::CoresError;
 use crate::machine::chip::Chip;
@@ -24,6 +24,7 @@ use crate::machine::sched::Scheduler;
 use crate::machine::turn::{Run, Worker};
 use crate::memory::map::{HARTS_PER_SHIRE, SHIRES, compute_harts};
 use crate::memory::{Dram, Scratchpads};
+use crate::native;
 
 /// What is called with the report of a launch.
 pub(crate) type Done = Box<dyn FnOnce(LaunchReport) + Send>;
@@ -84,6 +85,15 @@ struct State {
     launches: u64,
 }
 
+/// Makes an empty cache of code.
+fn code_cache(config: &MachineConfig, dram: &Dram) -> Arc<CodeCache> {
+    let code = CodeCache::new(dram, config.memory, config.counts_instructions);
+    Arc::new(match config.execution {
+        Execution::Translated => code.translating(native::HOT),
+        Execution::Interpreted => code,
+    })
+}
+
 impl Machine {
     /// Creates an idle machine on `dram`.
     ///
@@ -92,7 +102,7 @@ impl Machine {
     /// scratchpads.
     pub fn new(config: MachineConfig, dram: Arc<Dram>) -> Result<Self, CoresError> {
         config.check()?;
-        let code = Arc::new(CodeCache::new(&dram, config.memory, config.counts_instructions));
+        let code = code_cache(&config, &dram);
         let inner = Inner {
             scheduler: Scheduler::new(config.workers()),
             chip: Chip::new(&config, dram)?,
@@ -138,9 +148,7 @@ impl Machine {
             .flat_map(compute_harts)
             .collect();
         if state.code.is_large() {
-            let MachineConfig { memory, counts_instructions, .. } = self.inner.config;
-            let dram = &self.inner.chip.dram;
-            state.code = Arc::new(CodeCache::new(dram, memory, counts_instructions));
+            state.code = code_cache(&self.inner.config, &self.inner.chip.dram);
         }
         state.code.start_launch();
         state.launches += 1;

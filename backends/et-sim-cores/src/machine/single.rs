@@ -14,6 +14,7 @@ use crate::machine::chip::{Chip, Core};
 use crate::machine::hart::{Hart, Vector};
 use crate::memory::guards::Guards;
 use crate::memory::{Dram, Scratchpads};
+use crate::native::Context;
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +49,17 @@ pub struct SingleHart {
 fn core<'a>(chip: &'a Chip, code: &'a CodeCache) -> Core<'a> {
     let guards = Guards::default();
     let recent = Cell::new(None);
-    Core { chip, code, guards, stacks: guards, check: None, wake: &|_| {}, recent, counters: None }
+    Core {
+        chip,
+        code,
+        guards,
+        stacks: guards,
+        check: None,
+        wake: &|_| {},
+        recent,
+        counters: None,
+        context: Context::new(&chip.dram, &guards, code),
+    }
 }
 
 impl SingleHart {

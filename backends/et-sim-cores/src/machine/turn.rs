@@ -22,6 +22,7 @@ use crate::memory::check::{Buffers, Check};
 use crate::memory::guards::Guards;
 use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_index};
 use crate::memory::private::Private;
+use crate::native::Context;
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
 /// address.
@@ -234,6 +235,7 @@ impl<'a> Worker<'a> {
             wake,
             recent: Cell::new(None),
             counters: run.counters.get(self.number),
+            context: Context::new(&self.inner.chip.dram, &run.guards, &run.code),
         }
     }
 
@@ -355,6 +357,7 @@ impl<'a> Worker<'a> {
                 lock(&run.failures).push(failure);
             }
             run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
+            self.inner.chip.spare_hart(hart);
         }
         // Acquire and release: the last one sees what all others have noted.
         if run.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -376,7 +379,7 @@ pub(crate) fn start(
     let Launch { entry, args, env, stack, .. } = run.launch;
     let below = u64::from(compute_index(id)).wrapping_mul(stack.bytes_per_hart);
     let top = stack.top.wrapping_sub(below);
-    let mut hart = Box::new(Hart::new(id));
+    let mut hart = core.chip.new_hart(id);
     hart.pc = entry & !1;
     hart.x[2] = top.wrapping_sub(FRAME_BYTES);
     hart.x[10] = args;

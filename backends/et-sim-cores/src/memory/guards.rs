@@ -50,6 +50,17 @@ impl Guards {
         Some(Self { low, span, inverse, guarded, guard_bytes })
     }
 
+    /// Returns where the stacks are, how many bytes they have, how far an access to 32 bytes may be
+    /// in there (0 if not at all), and the numbers that tell what is guarded; for code that does
+    /// what [`look`](Self::look) does.
+    pub(crate) fn numbers(&self) -> [u64; 5] {
+        const WIDE: u64 = 32;
+        // Less than an access: it may begin before and end behind what is guarded.
+        let is_small = self.guard_bytes != 0 && self.guard_bytes < WIDE;
+        let wide = if is_small { 0 } else { self.span.saturating_sub(WIDE - 1) };
+        [self.low, self.span, wide, self.inverse, self.guarded]
+    }
+
     /// Returns what lies at `address`.
     #[inline(always)]
     pub(crate) fn look(self, address: u64) -> Stacked {

@@ -40,6 +40,7 @@ const FRAMES: usize = 1024;
 
 /// What is known about 8 lines: a bit for each word of 8 bytes, so a byte for each line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 struct Group {
     /// Words that are there.
     valid: u64,
@@ -49,8 +50,8 @@ struct Group {
 
 /// A page, of which some words are there.
 #[derive(Clone)]
-#[repr(align(64))]
-struct Frame {
+#[repr(C, align(64))]
+pub(crate) struct Frame {
     bytes: [u8; PAGE_BYTES],
     groups: [Group; GROUPS],
     /// For each line bytes that were written otherwise and not yet put into memory; their words
@@ -78,6 +79,23 @@ impl std::fmt::Debug for Private {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Private").field("frames", &self.frames.len()).finish_non_exhaustive()
     }
+}
+
+/// Where the parts of a frame are, for code that does what the methods here do.
+#[cfg(target_arch = "x86_64")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "a frame is small")]
+pub(crate) mod offsets {
+    use std::mem::offset_of;
+
+    use super::{Frame, Group};
+
+    pub(crate) const BYTES: i32 = offset_of!(Frame, bytes) as i32;
+    /// Of the first group, of which each has 16 bytes.
+    pub(crate) const VALID: i32 = (offset_of!(Frame, groups) + offset_of!(Group, valid)) as i32;
+    pub(crate) const WRITTEN: i32 = (offset_of!(Frame, groups) + offset_of!(Group, written)) as i32;
+    pub(crate) const PARTS: i32 = offset_of!(Frame, parts) as i32;
+    pub(crate) const HAS_PARTS: i32 = offset_of!(Frame, has_parts) as i32;
+    const _: () = assert!(size_of::<Group>() == 16);
 }
 
 /// Number of the group of a byte of a page, and of its word in there.
@@ -195,6 +213,13 @@ impl Private {
             next: 1,
             last: 0,
         })
+    }
+
+    /// Returns the number of the frame of each page, and the frames.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(crate) fn tables(&mut self) -> (&[u16], &mut [Frame]) {
+        (&self.pages, &mut self.frames)
     }
 
     /// Finds the frame of an effective address, 0 if it has none, and the byte in it.

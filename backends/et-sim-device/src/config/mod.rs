@@ -5,7 +5,7 @@ mod text;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use et_sim_cores::{CreditAbort, FloatProfile, Timing};
+use et_sim_cores::{CreditAbort, Execution, FloatProfile, Timing};
 
 use crate::{Fault, ParseFaultError};
 
@@ -175,6 +175,8 @@ pub struct BoardConfig {
     pub check: Check,
     /// What is counted while kernels run.
     pub count: Count,
+    /// How the cores execute code.
+    pub execution: Execution,
     /// Whether an abort reaches harts that wait for a credit.
     pub credit_abort: CreditAbort,
     /// How long the firmware waits for harts that sleep to acknowledge an abort, before it gives
@@ -261,6 +263,7 @@ impl Default for BoardConfig {
             stack_guards: StackGuards::default(),
             check: Check::default(),
             count: Count::default(),
+            execution: Execution::default(),
             credit_abort: CreditAbort::default(),
             ack_timeout: Duration::from_secs(5),
             frequency_mhz: 600,

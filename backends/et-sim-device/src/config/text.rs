@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use et_devapi::options::key_values;
-use et_sim_cores::{CreditAbort, FloatProfile, Timing};
+use et_sim_cores::{CreditAbort, Execution, FloatProfile, Timing};
 
 use super::{
     BoardConfig, Check, ComputeKind, ConfigError, Count, CpuAccess, DmaCoherence, MemoryKind,
@@ -88,6 +88,8 @@ const KEYS: &[Key] = &[
         "none" => Check::None, "memory" => Check::Memory),
     words!("count", "none or instructions", count:
         "none" => Count::None, "instructions" => Count::Instructions),
+    words!("execution", "translated or interpreted", execution:
+        "translated" => Execution::Translated, "interpreted" => Execution::Interpreted),
     words!("credit-abort", "yes or no", credit_abort:
         "yes" => CreditAbort::Ends, "no" => CreditAbort::Waits),
     value!("ack-timeout", "microseconds", ack_timeout: micros, show_micros),
@@ -225,7 +227,7 @@ mod tests {
     fn every_key_is_understood() {
         let text = "shires=0x10000000f, dram=1GiB, threads=2, compute=null, float=ieee, \
                     timing=deterministic, memory=weak, coherent=no, cpu-access=yes, stack-guards=none, check=memory, \
-                    count=instructions, \
+                    count=instructions, execution=interpreted, \
                     mhz=700, serial=A-7, part=0x12, temperature=50, power=9000, tdp=30, heat=10, \
                     boot-step=5, credit-abort=no, ack-timeout=50, spin=10, seed=0xff, fault=noise, fault=hang:3";
         let config: BoardConfig = text.parse().unwrap();
@@ -241,6 +243,7 @@ mod tests {
         assert_eq!(config.stack_guards, StackGuards::None);
         assert_eq!(config.check, Check::Memory);
         assert_eq!(config.count, Count::Instructions);
+        assert_eq!(config.execution, Execution::Interpreted);
         assert_eq!(config.credit_abort, CreditAbort::Waits);
         assert_eq!(config.ack_timeout, Duration::from_micros(50));
         assert_eq!(config.frequency_mhz, 700);

@@ -1,0 +1,258 @@
+//! Code of loads and stores.
+
+use et_isa::Id;
+use et_isa::csr::PREFETCH_VA;
+
+use super::emit::{Alu, Cond, Lanes, RAX, RCX, RDX, Rm, Shift, Vex, Width};
+use super::integer::immediate;
+use super::page::Translator;
+use super::registers::float;
+use super::thunks::{ANY_EIGHT, REGISTER, of_context, of_hart};
+use crate::decode::op::{Op, SINK, kind};
+use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
+use crate::exec::cache::LINE_MASK;
+
+/// Packed indices 0 to 7, 5 bits each, moved to the top.
+const IN_ORDER: u64 = 0x39_8A41_8820 << 24;
+
+/// Returns `true` if an operation loads an integer register.
+pub(super) fn is_load(op: Op) -> bool {
+    matches!(
+        op.kind(),
+        kind::LB..=kind::LWU
+            | kind::C_LW
+            | kind::C_LD
+            | kind::PRIVATE_LB..=kind::PRIVATE_LWU
+            | kind::C_PRIVATE_LW
+            | kind::C_PRIVATE_LD
+    )
+}
+
+/// Returns `true` if an operation stores an integer register.
+pub(super) fn is_store(op: Op) -> bool {
+    matches!(
+        op.kind(),
+        kind::SB..=kind::SD
+            | kind::C_SW
+            | kind::C_SD
+            | kind::PRIVATE_SB..=kind::PRIVATE_SD
+            | kind::C_PRIVATE_SW
+            | kind::C_PRIVATE_SD
+    )
+}
+
+/// The register with the distance between lines.
+const STRIDE: usize = 31;
+/// The bit of the operand that has lines chosen by a mask.
+const MASKED: u8 = 63;
+
+/// Returns `true` if an operation has lines prefetched.
+pub(super) fn is_prefetch(op: Op) -> bool {
+    op.kind() == kind::CSR
+        && op.id() == Some(Id::Csrrw)
+        && op.raw() >> 16 == PREFETCH_VA
+        && op.rd() == SINK as usize
+}
+
+/// Where the bytes of an access are, once it was found out.
+const FOUND: Rm = Rm::At(RAX, 0);
+
+impl Translator<'_> {
+    /// Finds the bytes of a load.
+    fn find(&mut self, size: usize, x: usize, distance: i32) {
+        self.effective(x, distance);
+        let routine = self.thunks.loads[size];
+        self.found_by(routine);
+    }
+
+    /// Finds the bytes of a store.
+    fn find_to_store(&mut self, size: usize, x: usize, distance: i32) {
+        self.effective(x, distance);
+        let routine = self.thunks.stores[size];
+        self.found_by(routine);
+    }
+
+    fn effective(&mut self, x: usize, distance: i32) {
+        match self.registers.holder(x) {
+            Some(holder) if distance != 0 => self.e.lea(RAX, Rm::At(holder, distance)),
+            _ => {
+                self.read_into(RAX, x);
+                self.add_constant(RAX, i64::from(distance).cast_unsigned());
+            }
+        }
+    }
+
+    fn found_by(&mut self, routine: usize) {
+        let slow = self.slow();
+        self.e.call_offset(routine);
+        self.e.jump_if(Cond::NotBelow, slow);
+    }
+
+    /// Writes the code of an access; `false` if there is none.
+    pub(super) fn access(&mut self, op: Op) -> bool {
+        let raw = op.raw();
+        let distance = immediate(op.imm());
+        match op.kind() {
+            kind::FLW | kind::PRIVATE_FLW => {
+                self.find(2, op.rs1(), distance);
+                self.e.vector_of(Lanes::Few, Vex::LOAD_BITS, 0, FOUND);
+                self.put_float(op.rd());
+            }
+            kind::FSW | kind::PRIVATE_FSW => {
+                self.find_to_store(2, op.rs1(), distance);
+                self.e.load_word(RCX, float(op.rs2()));
+                self.e.store_word(FOUND, RCX);
+            }
+            kind::PACKED_LOAD | kind::PRIVATE_PACKED_LOAD => {
+                self.find(REGISTER, rs1(raw) as usize, imm_i(raw));
+                self.e.vector_of(Lanes::Eight, Vex::LOAD, 0, FOUND);
+                self.put_float(rd(raw) as usize);
+            }
+            kind::PACKED_STORE | kind::PRIVATE_PACKED_STORE => {
+                self.find_to_store(REGISTER, rs1(raw) as usize, imm_s(raw));
+                let from = self.vector(rs2(raw) as usize, 0);
+                self.e.vector_of(Lanes::Eight, Vex::STORE, from, FOUND);
+            }
+            kind::PACKED_BROADCAST | kind::PRIVATE_PACKED_BROADCAST => {
+                self.find(2, rs1(raw) as usize, imm_i(raw));
+                self.e.vector_of(Lanes::Eight, Vex::BROADCAST_FLOAT, 0, FOUND);
+                self.put_float(rd(raw) as usize);
+            }
+            kind::PACKED_GATHER | kind::PRIVATE_PACKED_GATHER => self.gather(raw),
+            kind::PACKED_GATHER_BLOCK | kind::PRIVATE_PACKED_GATHER_BLOCK => {
+                self.gather_block(raw);
+            }
+            _ if is_load(op) => self.load(op, distance),
+            _ if is_store(op) => self.store(op, distance),
+            _ => return false,
+        }
+        true
+    }
+
+    fn load(&mut self, op: Op, distance: i32) {
+        let (size, is_signed) = match op.kind() {
+            kind::LB | kind::PRIVATE_LB => (0, true),
+            kind::LH | kind::PRIVATE_LH => (1, true),
+            kind::LW | kind::C_LW | kind::PRIVATE_LW | kind::C_PRIVATE_LW => (2, true),
+            kind::LBU | kind::PRIVATE_LBU => (0, false),
+            kind::LHU | kind::PRIVATE_LHU => (1, false),
+            kind::LWU | kind::PRIVATE_LWU => (2, false),
+            _ => (3, false),
+        };
+        self.find(size, op.rs1(), distance);
+        if op.rd() == SINK as usize {
+            return;
+        }
+        let to = self.registers.holder(op.rd()).unwrap_or(RCX);
+        match (size, is_signed) {
+            (0, true) => self.e.load_byte_signed(to, FOUND),
+            (0, false) => self.e.load_byte(to, FOUND),
+            (1, true) => self.e.load_half_signed(to, FOUND),
+            (1, false) => self.e.load_half(to, FOUND),
+            (2, true) => self.e.load_word_signed(to, FOUND),
+            (2, false) => self.e.load_word(to, FOUND),
+            _ => self.e.load(to, FOUND),
+        }
+        self.write(op.rd(), to);
+    }
+
+    fn store(&mut self, op: Op, distance: i32) {
+        let size = match op.kind() {
+            kind::SB | kind::PRIVATE_SB => 0,
+            kind::SH | kind::PRIVATE_SH => 1,
+            kind::SW | kind::C_SW | kind::PRIVATE_SW | kind::C_PRIVATE_SW => 2,
+            _ => 3,
+        };
+        self.find_to_store(size, op.rs1(), distance);
+        match size {
+            0 => {
+                self.read_into(RCX, op.rs2());
+                self.e.store_byte(FOUND, RCX);
+            }
+            _ => {
+                let from = self.read(op.rs2(), RCX);
+                match size {
+                    1 => self.e.store_half(FOUND, from),
+                    2 => self.e.store_word(FOUND, from),
+                    _ => self.e.store(FOUND, from),
+                }
+            }
+        }
+    }
+
+    /// Eight bytes whose indices follow each other.
+    fn gather(&mut self, raw: u32) {
+        let slow = self.slow();
+        let indices = float(rs1(raw) as usize);
+        self.e.compare_byte(of_hart!(gsc_progress), 0);
+        self.e.jump_if(Cond::NotEqual, slow);
+        let lanes = self.vector(rs1(raw) as usize, 0);
+        self.e.vector_of(Lanes::Eight, Vex::BROADCAST, 1, Rm::Reg(lanes));
+        self.e.vector(Lanes::Eight, Vex::SUB_INTEGERS, 1, lanes, Rm::Reg(1));
+        self.vector_constant(Vex::XOR, 1, 1, super::float::constant!(in_order));
+        self.e.vector_of(Lanes::Eight, Vex::TEST, 1, Rm::Reg(1));
+        self.e.jump_if(Cond::NotEqual, slow);
+        // An index that wraps around leads elsewhere.
+        self.e.alu_constant(Width::Word, Alu::Cmp, indices, i32::MAX - 7);
+        self.e.jump_if(Cond::Greater, slow);
+        self.e.load_word_signed(RAX, indices);
+        self.e.alu(Width::Double, Alu::Add, RAX, self.registers.place(rs2(raw) as usize));
+        self.gathered(raw);
+    }
+
+    /// Eight bytes of a block, whose indices follow each other.
+    fn gather_block(&mut self, raw: u32) {
+        let slow = self.slow();
+        self.read_into(RAX, rs1(raw) as usize);
+        self.e.shift(Width::Double, Shift::Left, RAX, 24);
+        self.e.constant(RCX, IN_ORDER);
+        self.e.alu(Width::Double, Alu::Cmp, RAX, Rm::Reg(RCX));
+        self.e.jump_if(Cond::NotEqual, slow);
+        self.read_into(RAX, rs2(raw) as usize);
+        self.e.load(RCX, Rm::Reg(RAX));
+        self.e.alu_constant(Width::Word, Alu::And, Rm::Reg(RCX), 31);
+        self.e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RCX), 24);
+        self.e.jump_if(Cond::Above, slow);
+        self.gathered(raw);
+    }
+
+    fn gathered(&mut self, raw: u32) {
+        let routine = self.thunks.loads[ANY_EIGHT];
+        self.found_by(routine);
+        self.e.vector_of(Lanes::Eight, Vex::WIDEN_BYTES, 0, FOUND);
+        self.put_float(rd(raw) as usize);
+    }
+
+    /// Has lines prefetched, which does nothing if they are memory; `false` if the instruction is
+    /// another one. Real kernels do that in their innermost loops.
+    pub(super) fn prefetch(&mut self, op: Op) -> bool {
+        if !is_prefetch(op) {
+            return false;
+        }
+        let slow = self.slow();
+        self.read_into(RAX, op.rs1());
+        self.e.load(RCX, Rm::Reg(RAX));
+        self.e.shift(Width::Double, Shift::Right, RCX, MASKED);
+        self.e.jump_if(Cond::NotEqual, slow);
+        self.e.load_word(RDX, Rm::Reg(RAX));
+        self.e.alu_constant(Width::Word, Alu::And, Rm::Reg(RDX), 15);
+        self.e.constant(RCX, LINE_MASK);
+        self.e.alu(Width::Double, Alu::And, RAX, Rm::Reg(RCX));
+        self.e.alu(Width::Double, Alu::And, RCX, self.registers.place(STRIDE));
+        self.e.multiply(Width::Double, RDX, Rm::Reg(RCX));
+        self.e.alu(Width::Double, Alu::Add, RDX, Rm::Reg(RAX));
+        // The first line and the last one: strides are not negative, and far from wrapping around.
+        for line in [RAX, RDX] {
+            self.e.alu(Width::Double, Alu::Sub, line, of_context!(memory_base));
+            self.e.alu(Width::Double, Alu::Cmp, line, of_context!(memory_bytes));
+            self.e.jump_if(Cond::NotBelow, slow);
+        }
+        true
+    }
+
+    /// A vector instruction whose last operand is one of the constants.
+    pub(super) fn vector_constant(&mut self, vex: Vex, to: u8, a: u8, constant: i32) {
+        self.e.load(RCX, of_context!(constants));
+        self.e.vector(Lanes::Eight, vex, to, a, Rm::At(RCX, constant));
+    }
+}
