@@ -22,8 +22,12 @@ const MAX_NODE_BYTES: u64 = 128 << 20;
 /// L2 scratchpads, as far as the firmware lets DMA go. Spec: §8
 const SCRATCHPAD: std::ops::RangeInclusive<u64> =
     abi::SCRATCHPAD_FIRST.as_u64()..=abi::SCRATCHPAD_LAST.as_u64();
-/// What a channel copies before other work gets its turn.
-const SLICE_BYTES: u64 = 32 << 10;
+/// What a channel copies before the next look at the bell.
+const SLICE_BYTES: u64 = 8 << 10;
+/// Slices before other channels and workers get their turn, if the bell is not rung.
+const SLICES: usize = 16;
+/// The same if other processes ring, which is heard of only between turns.
+const SLICES_UNHEARD: usize = 4;
 /// What is kept of a copy that goes through the firmware's own memory.
 const PIECE_BYTES: usize = 64 << 10;
 /// A list up to this size is copied at once.
@@ -248,8 +252,8 @@ impl Shared {
         Executed::Done
     }
 
-    /// Copies one slice of one list that is on its way, of each in turn: whoever shares the thread
-    /// waits for one slice only.
+    /// Copies some slices of one list that is on its way, of each in turn: who is rung for and
+    /// shares the thread waits for one slice only.
     pub(crate) fn step_dma(&mut self) -> bool {
         if self.dma.active == 0 {
             return false;
@@ -261,7 +265,16 @@ impl Shared {
         let Some((direction, index)) = channels.find(is_active) else { return false };
         self.dma.turn = (direction * CHANNELS + index + 1) % (2 * CHANNELS);
         if let Some(transfer) = &mut self.dma.channels[direction][index] {
-            let result = transfer.advance(&self.slot, self.compute.scratchpads(), SLICE_BYTES);
+            let (bell, scratchpads) = (&self.slot.bell, self.compute.scratchpads());
+            let slices = if bell.has_lines() { SLICES_UNHEARD } else { SLICES };
+            let seen = bell.epoch();
+            let mut result = Ok(false);
+            for _ in 0..slices {
+                result = transfer.advance(&self.slot, scratchpads, SLICE_BYTES);
+                if result != Ok(false) || bell.epoch() != seen {
+                    break;
+                }
+            }
             if result != Ok(false) {
                 self.release(direction, index, status_of(result));
             }
