@@ -403,20 +403,20 @@ int et_snprintf(char *to, size_t size, const char *format, ...)
     return length;
 }
 
-static void log_values(uint32_t level, const char *format, va_list values)
+static void log_values(uint32_t wanted, uint32_t level, const char *format, va_list values)
 {
     char line[ET_TRACE_STRING_BYTES];
-    if (!et_trace_wants(level))
+    if (!et_trace_wants(wanted))
         return;
     et_vsnprintf(line, sizeof line, format, values);
-    et_trace_string(level, line);
+    et_trace_string_as(wanted, level, line);
 }
 
 void et_log(uint32_t level, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    log_values(level, format, values);
+    log_values(level, level, format, values);
     va_end(values);
 }
 
@@ -424,7 +424,7 @@ void et_printf(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    log_values(ET_TRACE_CRITICAL, format, values);
+    log_values(ET_TRACE_CRITICAL, ET_TRACE_INFO, format, values);
     va_end(values);
 }
 

@@ -25,7 +25,10 @@ int et_vsnprintf(char *to, size_t size, const char *format, va_list values)
  */
 void et_log(uint32_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same with the level that is always wanted. */
+/*
+ * The same for a text that is traced whatever level is wanted, as long as strings are. In the log
+ * of the host it is as one of ET_TRACE_INFO.
+ */
 void et_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 ET_END_C

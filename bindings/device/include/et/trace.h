@@ -27,6 +27,12 @@
 /* Longest string, with the byte behind it. */
 #define ET_TRACE_STRING_BYTES 128
 
+/*
+ * The format has no place for the level of a string. Where there is room, the last two bytes of the
+ * entry, behind the end of the string, are this one and the level; other readers stop before.
+ */
+#define ET_TRACE_LEVEL_MARK 0xe7u
+
 /* One for each compute hart; of a hart that does not trace only `disabled` means anything. */
 struct et_trace_control {
     uint64_t functions[3]; /* of firmware */
@@ -101,24 +107,37 @@ ET_INLINE int et_trace_wants(uint32_t level)
            level <= (control->filter_mask & 0xff);
 }
 
-/* Traces a text, cut to ET_TRACE_STRING_BYTES, if strings of that level are wanted. */
-ET_INLINE void et_trace_string(uint32_t level, const char *text)
+/* As et_trace_string, for a text that is wanted like those of one level, and is of another. */
+ET_INLINE void et_trace_string_as(uint32_t wanted, uint32_t level, const char *text)
 {
     volatile struct et_trace_control *control = et_trace_own();
     uint32_t length = 0;
 
-    if (!et_trace_wants(level))
+    if (!et_trace_wants(wanted))
         return;
     while (length < ET_TRACE_STRING_BYTES - 1 && text[length])
         length++;
 
     uint32_t room = (length + 8) & ~7u; /* with at least one 0 */
+    uint32_t marked = (length + 10) & ~7u;
+    if (marked <= ET_TRACE_STRING_BYTES)
+        room = marked;
     volatile uint8_t *payload =
         (volatile uint8_t *)et_trace_entry(control, 16 + room, ET_TRACE_STRING);
     if (!payload)
         return;
     for (uint32_t i = 0; i < room; i++)
         payload[i] = i < length ? (uint8_t)text[i] : 0;
+    if (room == marked) {
+        payload[room - 2] = ET_TRACE_LEVEL_MARK;
+        payload[room - 1] = (uint8_t)level;
+    }
+}
+
+/* Traces a text, cut to ET_TRACE_STRING_BYTES, if strings of that level are wanted. */
+ET_INLINE void et_trace_string(uint32_t level, const char *text)
+{
+    et_trace_string_as(level, level, text);
 }
 
 #endif

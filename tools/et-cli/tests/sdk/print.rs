@@ -66,7 +66,12 @@ fn texts(part: &[u8], header: usize, hart: u16) -> Vec<String> {
         assert_eq!(payload % 8, 0);
         let text = &part[at + 16..at + 16 + payload];
         let end = text.iter().position(|byte| *byte == 0).unwrap();
-        assert!(text[end..].iter().all(|byte| *byte == 0));
+        // Where there is room the entry ends with a mark and the level of the text.
+        let zeros = match &text[end..] {
+            [zeros @ .., 0xe7, 0..=4] if !zeros.is_empty() => zeros,
+            zeros => zeros,
+        };
+        assert!(zeros.iter().all(|byte| *byte == 0));
         found.push(String::from_utf8(text[..end].to_vec()).unwrap());
         at += 16 + payload;
     }
