@@ -93,34 +93,37 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("clippy", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
-    features(&mut counts);
-    tests(&mut counts)?;
+    // One test at a time often leaves a processor idle, which builds can use.
+    let tested = beside(
+        &mut counts,
+        ("documents and demo", |counts| {
+            counts.check("docs", || {
+                let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+                execute(command.env("RUSTDOCFLAGS", "-D warnings"))
+            });
+            counts.check("demo", || {
+                run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
+            });
+            features(counts);
+        }),
+        tests,
+    );
+    tested?;
     counts.check("refusals", tools::refusals);
-    counts.check("docs", || {
-        let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
-        execute(command.env("RUSTDOCFLAGS", "-D warnings"))
-    });
-    counts.check("demo", || {
-        run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
-    });
     bare_metal(&mut counts)?;
     counts.try_check("kernels", kernels);
     // Much of what packages and machines do is waiting, and each has its own folder for builds.
-    let others = std::thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            let mut counts = Counts::default();
-            models(&mut counts);
-            machines(&mut counts);
-            counts
-        });
-        packages(&mut counts);
-        minimum_rust(&mut counts);
-        others.join()
-    });
-    match others {
-        Ok(others) => counts.add(others),
-        Err(_) => counts.fail("models and machines", "panicked"),
-    }
+    beside(
+        &mut counts,
+        ("models and machines", |counts| {
+            models(counts);
+            machines(counts);
+        }),
+        |counts| {
+            packages(counts);
+            minimum_rust(counts);
+        },
+    );
     match requirements::judge(&counts.evidence) {
         Ok(summary) => counts.requirements = summary,
         Err(error) => counts.fail("requirements", &format!("{error:#}")),
@@ -137,6 +140,27 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
         bail!("{} checks failed", counts.failed);
     }
     Ok(())
+}
+
+/// Does checks while another thread does others, whose counts are added.
+fn beside<R>(
+    counts: &mut Counts,
+    (what, others): (&str, impl FnOnce(&mut Counts) + Send),
+    here: impl FnOnce(&mut Counts) -> R,
+) -> R {
+    let (result, others) = std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut counts = Counts::default();
+            others(&mut counts);
+            counts
+        });
+        (here(counts), others.join())
+    });
+    match others {
+        Ok(others) => counts.add(others),
+        Err(_) => counts.fail(what, "panicked"),
+    }
+    result
 }
 
 fn run_cargo(args: &[&str]) -> anyhow::Result<()> {

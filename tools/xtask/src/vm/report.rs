@@ -29,7 +29,7 @@ pub(crate) struct Row {
 
 impl Report {
     pub(crate) fn add(&mut self, name: &'static str, tally: Tally, took: Duration) {
-        let Tally { passed, failed, skipped, reasons } = tally;
+        let Tally { passed, failed, skipped, reasons, .. } = tally;
         let seconds = (took.as_secs_f64() * 10.0).round() / 10.0;
         self.layers.push(Row { name, passed, failed, skipped, seconds, reasons });
     }

@@ -12,6 +12,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: u64,
     /// What failed or was skipped, and why.
     pub(crate) reasons: Vec<String>,
+    /// The line before was about a failure.
+    after_failure: bool,
 }
 
 impl Tally {
@@ -41,7 +43,17 @@ impl Tally {
     }
 
     /// Counts a line of the form `test NAME ... ok`, `... FAILED` or `... ignored, because WHY`.
+    /// What stands indented below a failure is its reason.
     pub(crate) fn check(&mut self, line: &str) -> bool {
+        let after_failure = std::mem::take(&mut self.after_failure);
+        if let (true, Some(why), Some(last)) =
+            (after_failure, line.strip_prefix("    "), self.reasons.last_mut())
+        {
+            last.push_str(": ");
+            last.push_str(why.trim());
+            self.after_failure = true;
+            return true;
+        }
         let Some((name, result)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         else {
@@ -52,6 +64,10 @@ impl Tally {
             "ok" => self.passed += 1,
             "ignored" => self.skip(name, why.strip_prefix("because ").unwrap_or(why)),
             // Whatever is not known to be good is bad.
+            "FAILED" => {
+                self.fail(name.to_owned());
+                self.after_failure = true;
+            }
             _ => self.fail(format!("{name}: {result}")),
         }
         true
@@ -152,6 +168,7 @@ mod tests {
                 "GUEST-RUN a",
                 "test x ... ok",
                 "test y ... FAILED",
+                "    1 is not 2",
                 "test z ... ignored, because it is late",
                 "test result: FAILED. 1 passed",
                 "GUEST-EXIT 1",
@@ -161,7 +178,7 @@ mod tests {
             ],
         );
         assert_eq!(counts(&tally), (2, 1, 1));
-        assert_eq!(tally.reasons, ["FAILED: y: FAILED", "z: skipped, because it is late"]);
+        assert_eq!(tally.reasons, ["FAILED: y: 1 is not 2", "z: skipped, because it is late"]);
     }
 
     #[test]
