@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use et_hal::Hal;
+
 use crate::clock::{Clock, SystemClock};
 
 /// Who takes responses from the completion queue when no one waits for one.
@@ -23,6 +25,7 @@ pub enum Drain {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
+    pub(crate) name: Option<Arc<str>>,
     pub(crate) boot_timeout: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) shutdown_timeout: Duration,
@@ -38,7 +41,8 @@ pub struct Config {
 
 impl PartialEq for Config {
     fn eq(&self, other: &Self) -> bool {
-        self.boot_timeout == other.boot_timeout
+        self.name == other.name
+            && self.boot_timeout == other.boot_timeout
             && self.command_timeout == other.command_timeout
             && self.shutdown_timeout == other.shutdown_timeout
             && self.watchdog == other.watchdog
@@ -63,6 +67,7 @@ impl Config {
     #[must_use]
     pub fn new() -> Self {
         Self {
+            name: None,
             boot_timeout: Duration::from_secs(100),
             command_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(5),
@@ -75,6 +80,37 @@ impl Config {
             drain: Drain::Thread,
             clock: Arc::new(SystemClock::default()),
         }
+    }
+
+    /// What errors and messages call the device. By default its place on the bus, or its backend.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The same, unless a name was given.
+    #[must_use]
+    pub fn default_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name.get_or_insert_with(|| name.into());
+        self
+    }
+
+    /// The same, with a name.
+    pub(crate) fn named_for(mut self, hal: &impl Hal) -> Self {
+        self.name.get_or_insert_with(|| {
+            let identity = hal.identity();
+            match identity.pci_address.unwrap_or(identity.backend) {
+                "" => "the device".into(),
+                name => name.into(),
+            }
+        });
+        self
+    }
+
+    /// What errors call the device.
+    pub(crate) fn device_name(&self) -> Arc<str> {
+        self.name.clone().unwrap_or_else(|| "the device".into())
     }
 
     /// How long the device may take to boot. Default 100 s, as long as the vendor's driver waits.

@@ -9,6 +9,7 @@ use et_hal::{DeviceAccess, DeviceAddr, ErrorKind, ResetScope, Resource};
 use crate::kernel::{ElfError, LaunchFailure};
 use crate::memory::{AllocError, UsageError};
 use crate::report::debug_as_report;
+use crate::site::Site;
 
 /// Result of the runtime's functions.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -20,10 +21,10 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The backend failed.
-    #[error("{op} failed in the backend")]
+    #[error("{site} failed in the backend")]
     Hal {
-        /// What the runtime was doing.
-        op: &'static str,
+        /// What the runtime was doing, and where.
+        site: Site,
         /// The backend's classification.
         kind: ErrorKind,
         /// The backend's own error.
@@ -37,28 +38,38 @@ pub enum Error {
     #[error(transparent)]
     Load(LoadError),
     /// A deadline passed.
-    #[error("{op} did not finish within {after:?}")]
+    #[error("{site} did not finish within {after:?}")]
     Timeout {
-        /// What was waited for.
-        op: &'static str,
+        /// What was waited for, and where.
+        site: Site,
         /// How long.
         after: Duration,
     },
     /// The device was closed.
-    #[error("the device is closed")]
-    Closed,
+    #[error("{}the device is closed", site.lead())]
+    Closed {
+        /// What was asked for, of which device.
+        site: Site,
+    },
     /// The handle belongs to the time before a reset.
-    #[error("the handle is older than the last reset of the device")]
-    Stale,
+    #[error("{}the handle is older than the last reset of the device", site.lead())]
+    Stale {
+        /// What was asked for, of which device.
+        site: Site,
+    },
     /// The device broke the protocol or disappeared; everything in flight failed with this.
-    #[error("the device is lost: {why}")]
+    #[error("{}the device is lost: {why}", site.lead())]
     Lost {
+        /// What failed with it, and which device it is.
+        site: Site,
         /// What was seen.
         why: Arc<str>,
     },
     /// The compute side is down; reset it before the next launch. Spec: §10.4.
-    #[error("compute is unusable until a {scope} reset: {why}")]
+    #[error("{}compute is unusable until a {scope} reset: {why}", site.lead())]
     NeedsReset {
+        /// What failed because of it, on which device.
+        site: Site,
         /// The smallest reset that helps.
         scope: ResetScope,
         /// The event the device sent.
@@ -349,6 +360,101 @@ impl From<LoadError> for Error {
 }
 
 impl Error {
+    /// [`Timeout`](Self::Timeout) of what was waited for.
+    #[must_use]
+    pub fn timeout(operation: &'static str, after: Duration) -> Self {
+        Self::Timeout { site: Site::of(operation), after }
+    }
+
+    /// [`Closed`](Self::Closed) of what was asked for.
+    #[must_use]
+    pub fn closed(operation: &'static str) -> Self {
+        Self::Closed { site: Site::of(operation) }
+    }
+
+    pub(crate) fn stale(operation: &'static str) -> Self {
+        Self::Stale { site: Site::of(operation) }
+    }
+
+    /// What everything in flight ends with when its device is closed.
+    pub(crate) fn all_closed() -> Self {
+        Self::Closed { site: Site::default() }
+    }
+
+    /// What everything in flight ends with when its device is reset.
+    pub(crate) fn all_stale() -> Self {
+        Self::Stale { site: Site::default() }
+    }
+
+    pub(crate) fn lost(why: impl Into<Arc<str>>) -> Self {
+        Self::Lost { site: Site::default(), why: why.into() }
+    }
+
+    fn site(&self) -> Option<&Site> {
+        match self {
+            Self::Hal { site, .. }
+            | Self::Timeout { site, .. }
+            | Self::Closed { site }
+            | Self::Stale { site }
+            | Self::Lost { site, .. }
+            | Self::NeedsReset { site, .. } => Some(site),
+            _ => None,
+        }
+    }
+
+    fn site_mut(&mut self) -> Option<&mut Site> {
+        match self {
+            Self::Hal { site, .. }
+            | Self::Timeout { site, .. }
+            | Self::Closed { site }
+            | Self::Stale { site }
+            | Self::Lost { site, .. }
+            | Self::NeedsReset { site, .. } => Some(site),
+            _ => None,
+        }
+    }
+
+    /// The same, as the failure of this operation if it does not know of one.
+    pub(crate) fn during(mut self, operation: &'static str) -> Self {
+        if let Some(site) = self.site_mut() {
+            site.operation.get_or_insert(operation);
+        }
+        self
+    }
+
+    /// The same, on this device if it does not know of one.
+    pub(crate) fn on(mut self, device: &Arc<str>) -> Self {
+        if let Some(site) = self.site_mut() {
+            site.device.get_or_insert_with(|| Arc::clone(device));
+        }
+        self
+    }
+
+    /// Returns what failed or was waited for, if the error knows.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        match self {
+            Self::Access { op, .. }
+            | Self::Copy { op, .. }
+            | Self::Refused { op, .. }
+            | Self::Malformed { op, .. }
+            | Self::Aborted { op }
+            | Self::AbortedWith { op, .. }
+            | Self::Unsupported { op, .. } => Some(op),
+            Self::Source { source } => source.operation(),
+            error => error.site().and_then(Site::operation),
+        }
+    }
+
+    /// Returns the [name](crate::Config::name) of the device that failed, if the error knows.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Self::Source { source } => source.device(),
+            error => error.site().and_then(Site::device),
+        }
+    }
+
     pub(crate) fn range(error: &et_hal::OutOfRange) -> Self {
         let et_hal::OutOfRange { offset, len, buffer } = *error;
         Self::OutOfRange { offset: offset as u64, len: len as u64, buffer: buffer as u64 }
@@ -356,8 +462,16 @@ impl Error {
 
     pub(crate) fn hal<E: et_hal::Error>(op: &'static str) -> impl Fn(E) -> Self {
         move |source| match source.kind() {
-            ErrorKind::Stale => Self::Stale,
-            kind => Self::Hal { op, kind, source: Arc::new(source) },
+            ErrorKind::Stale => Self::stale(op),
+            kind => Self::Hal { site: Site::of(op), kind, source: Arc::new(source) },
+        }
+    }
+
+    pub(crate) fn no_thread(op: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Hal {
+            site: Site::of(op),
+            kind: ErrorKind::Exhausted(Resource::Handles),
+            source: Arc::new(source),
         }
     }
 
@@ -374,8 +488,8 @@ impl Error {
             Self::Load(error) => error.kind(),
             Self::Source { source } => source.kind(),
             Self::Timeout { .. } => ErrorKind::Timeout,
-            Self::Closed => ErrorKind::Lost(et_hal::LossReason::Closed),
-            Self::Stale => ErrorKind::Stale,
+            Self::Closed { .. } => ErrorKind::Lost(et_hal::LossReason::Closed),
+            Self::Stale { .. } => ErrorKind::Stale,
             Self::Lost { .. } => ErrorKind::NeedsReset(ResetScope::Function),
             Self::NeedsReset { scope, .. } => ErrorKind::NeedsReset(*scope),
             Self::Memory(AllocError::OutOfMemory { .. }) => {
@@ -440,7 +554,7 @@ mod tests {
         let status = DmaStatus::InvalidAddress;
         let why: Arc<str> = "seen".into();
         let scope = ResetScope::Compute;
-        let timeout = Error::Timeout { op: "read", after: Duration::from_secs(1) };
+        let timeout = Error::timeout("read", Duration::from_secs(1));
         let holders = Vec::new();
         let memory = AllocError::OutOfMemory { asked: 64, align: 64, free: 0, largest: 0, holders };
         let version = Version { major: 3, minor: 0, patch: 0 };
@@ -450,7 +564,7 @@ mod tests {
             LoadError::Device { name: "add".into(), source: Box::new(memory.clone().into()) };
         vec![
             (
-                Error::Hal { op: "kick", kind: ErrorKind::Busy, source: zero() },
+                Error::Hal { site: Site::of("kick"), kind: ErrorKind::Busy, source: zero() },
                 ErrorKind::Busy,
                 "kick",
             ),
@@ -470,10 +584,18 @@ mod tests {
             (timeout, ErrorKind::Timeout, "read did not finish within 1s"),
             (elf("add").into(), ErrorKind::Invalid, "add"),
             (on_device.into(), ErrorKind::Exhausted(Resource::DeviceMemory), "add"),
-            (Error::Closed, ErrorKind::Lost(et_hal::LossReason::Closed), "closed"),
-            (Error::Stale, ErrorKind::Stale, "reset"),
-            (Error::Lost { why: why.clone() }, ErrorKind::NeedsReset(ResetScope::Function), "seen"),
-            (Error::NeedsReset { scope, why }, ErrorKind::NeedsReset(scope), "seen"),
+            (
+                Error::closed("fill"),
+                ErrorKind::Lost(et_hal::LossReason::Closed),
+                "fill: the device is closed",
+            ),
+            (Error::stale("fill"), ErrorKind::Stale, "reset"),
+            (Error::lost(why.clone()), ErrorKind::NeedsReset(ResetScope::Function), "seen"),
+            (
+                Error::NeedsReset { site: Site::default(), scope, why },
+                ErrorKind::NeedsReset(scope),
+                "seen",
+            ),
             (memory.into(), ErrorKind::Exhausted(Resource::DeviceMemory), "64 bytes"),
             (AllocError::ZeroLength.into(), ErrorKind::Invalid, "0 bytes"),
             (Error::OutOfRange { offset: 1, len: 2, buffer: 2 }, ErrorKind::OutOfBounds, "2 bytes"),

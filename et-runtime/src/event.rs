@@ -88,7 +88,9 @@ impl Event {
     /// The operation's own failure, or [`Error::Timeout`].
     pub fn wait(&self, timeout: Duration) -> Result<Timeline> {
         let outcome = self.looked_at(self.driver.wait(self.operation(), timeout));
-        outcome.unwrap_or(Err(Error::Timeout { op: self.operation().name, after: timeout }))
+        outcome.unwrap_or_else(|| {
+            Err(Error::timeout(self.operation().name, timeout).on(self.driver.device_name()))
+        })
     }
 
     /// Returns the outcome if the operation has completed.
@@ -311,14 +313,20 @@ impl<H: Hal> Transfer<H> {
                         }
                     }
                 }
-                None => Err(TransferError { error: Error::Closed, remains: Remains::Nothing }),
+                None => Err(TransferError {
+                    error: Error::closed(self.event.operation().name),
+                    remains: Remains::Nothing,
+                }),
             },
             Err(error @ Error::Timeout { .. }) if !self.event.operation().result.is_done() => {
                 Err(TransferError { error, remains: Remains::Transfer(self) })
             }
             // Not the device's answer: it may still be at work on what it got.
             Err(
-                error @ (Error::Lost { .. } | Error::Hal { .. } | Error::Stale | Error::Closed),
+                error @ (Error::Lost { .. }
+                | Error::Hal { .. }
+                | Error::Stale { .. }
+                | Error::Closed { .. }),
             ) => Err(TransferError { error, remains: Remains::Nothing }),
             Err(error) => {
                 let remains = self.lease.take().map_or(Remains::Nothing, Remains::Buffer);

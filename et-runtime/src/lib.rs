@@ -56,6 +56,7 @@ mod properties;
 #[cfg(doctest)]
 mod refused;
 mod report;
+mod site;
 mod stream;
 mod sync;
 mod timeline;
@@ -78,9 +79,11 @@ pub use profile::{
     Call, ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record,
 };
 pub use properties::{
-    AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, FormFactor, Properties,
+    AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, CopyPath, CopyPaths, FormFactor,
+    Properties,
 };
 pub use report::Report;
+pub use site::Site;
 pub use stream::{ListedCopy, MapPath, Mapping, Stream, StreamOptions, UnmapError};
 pub use timeline::Timeline;
 

@@ -4,21 +4,23 @@ mod calls;
 mod clock;
 mod fit;
 mod harts;
+mod record;
+mod tape;
 mod write;
 
 use std::time::Duration;
 
-use crate::Error;
+use self::tape::Tape;
 use crate::clock::Clock;
-use crate::link::Operation;
+use crate::link::core::Ended;
 use crate::memory::{DeviceMemory, MemorySample};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
-use crate::timeline::Timeline;
 
 pub use calls::Call;
 pub(crate) use calls::Returned;
 pub use clock::DeviceSpan;
 pub use fit::ClockFit;
+pub use record::Record;
 pub use write::{ProfileFormat, ProfileWriter};
 
 /// Recorders; a thread that completes operations uses one of them, mostly alone.
@@ -26,45 +28,20 @@ const SHARDS: usize = 16;
 /// Operations that each keeps until they are taken; later ones are counted only.
 const SHARD_LIMIT: usize = 1 << 16;
 
-/// One recorded operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Record {
-    /// What it was.
-    pub name: &'static str,
-    /// Name of the kernel, of a launch.
-    pub kernel: Option<Arc<str>>,
-    /// Number of the operation.
-    pub id: u64,
-    /// Its stream.
-    pub stream: u32,
-    /// When.
-    pub timeline: Timeline,
-    /// It failed.
-    pub failed: bool,
-    /// Why, if it failed.
-    pub error: Option<Arc<str>>,
-}
-
-impl Record {
-    /// Returns what a profile calls it: the kernel, or else the operation.
-    #[must_use]
-    pub fn title(&self) -> &str {
-        self.kernel.as_deref().unwrap_or(self.name)
-    }
-}
-
 /// Records the operations of a device while switched on, and how much of its memory is in use.
 ///
 /// What was recorded is kept until [`stop`](Self::stop) or [`drain`](Self::drain) takes it, up to
 /// 65 536 operations, and as many calls, for each thread that has some. Runs of any length are
-/// recorded by draining every now and then, into a [`ProfileWriter`].
+/// recorded by draining every now and then, into a [`ProfileWriter`]. The memory for operations is
+/// kept for the next recording.
 #[derive(Debug)]
 pub struct Profiler {
     on: AtomicBool,
     /// Calls are recorded, too.
     has_calls: AtomicBool,
     shards: [Shard; SHARDS],
+    /// Names of the kernels that have a number, which is their place counted from 1.
+    kernels: Mutex<Vec<Arc<str>>>,
     dropped: AtomicU64,
     memory: Arc<DeviceMemory>,
     clock: Arc<dyn Clock>,
@@ -74,7 +51,7 @@ pub struct Profiler {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
-    records: Mutex<Vec<Record>>,
+    records: Mutex<Tape>,
     calls: Mutex<Vec<Call>>,
 }
 
@@ -84,6 +61,7 @@ impl Profiler {
             on: AtomicBool::new(false),
             has_calls: AtomicBool::new(false),
             shards: std::array::from_fn(|_| Shard::default()),
+            kernels: Mutex::default(),
             dropped: AtomicU64::new(0),
             memory,
             clock,
@@ -110,7 +88,9 @@ impl Profiler {
     pub fn drain(&self) -> Profile {
         let (mut records, mut calls) = (Vec::new(), Vec::new());
         for shard in &self.shards {
-            records.append(&mut lock(&shard.records));
+            let tape = lock(&shard.records).take();
+            let empty = tape.unroll(&lock(&self.kernels), &mut records);
+            lock(&shard.records).reuse(empty, SHARD_LIMIT);
             calls.append(&mut lock(&shard.calls));
         }
         records.sort_by_key(|record: &Record| record.timeline.completed);
@@ -129,30 +109,28 @@ impl Profiler {
         self.on.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn operation_done(
-        &self,
-        operation: &Operation,
-        timeline: Timeline,
-        error: Option<&Error>,
-    ) {
-        if !self.is_on() {
+    /// Returns the number of a kernel of that name.
+    pub(crate) fn kernel_number(&self, name: &Arc<str>) -> u32 {
+        let mut kernels = lock(&self.kernels);
+        let known = kernels.iter().position(|other| other == name);
+        let at = known.unwrap_or_else(|| {
+            kernels.push(Arc::clone(name));
+            kernels.len() - 1
+        });
+        u32::try_from(at + 1).unwrap_or(0)
+    }
+
+    /// Records operations that have ended, if that is on.
+    pub(crate) fn operations_done(&self, ended: &[Ended]) {
+        if ended.is_empty() || !self.is_on() {
             return;
         }
-        let record = Record {
-            name: operation.name,
-            kernel: operation.kernel(),
-            id: operation.key.id,
-            stream: operation.stream,
-            timeline,
-            failed: error.is_some(),
-            error: error.map(|error| error.to_string().into()),
-        };
         let Some(shard) = self.shards.get(calls::shard()) else { return };
         let mut records = lock(&shard.records);
-        if records.len() < SHARD_LIMIT {
-            records.push(record);
-        } else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let room = SHARD_LIMIT.saturating_sub(records.len()).min(ended.len());
+        ended[..room].iter().for_each(|ended| records.push(ended));
+        if room < ended.len() {
+            self.dropped.fetch_add((ended.len() - room) as u64, Ordering::Relaxed);
         }
     }
 }

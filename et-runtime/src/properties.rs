@@ -84,6 +84,42 @@ pub struct Backend {
     pub driver: Option<String>,
 }
 
+/// The way that bytes take in a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CopyPath {
+    /// The device's engine moves them between device memory and the host memory they are in.
+    Direct,
+    /// The device's engine moves them between device memory and staging memory of the host.
+    /// Between that and memory of the caller, the host's processors move them.
+    Staged,
+    /// The device's cores move them, by a kernel: they do not leave its memory.
+    Cores,
+}
+
+/// The way of each kind of copy.
+///
+/// Copies between two devices are those of [`Device::peer_path`](crate::Device::peer_path), parts
+/// that are shown to the host those of [`Mapping::path`](crate::Mapping::path).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct CopyPaths {
+    /// Between ordinary memory and the device:
+    /// [`Stream::copy_to_device`](crate::Stream::copy_to_device),
+    /// [`Stream::read`](crate::Stream::read), and their lists.
+    pub ordinary: CopyPath,
+    /// Between host buffers and the device: [`Stream::upload`](crate::Stream::upload),
+    /// [`Stream::download`](crate::Stream::download), and their lists. Memory that was lent and
+    /// that the device cannot reach is moved once more, when it is lent or given back:
+    /// [`HostBuffer::bounce`](crate::HostBuffer::bounce).
+    pub host_buffer: CopyPath,
+    /// Within the device's memory, by
+    /// [`Stream::copy_on_device`](crate::Stream::copy_on_device).
+    pub on_device: CopyPath,
+    /// Within the device's memory, by [`Builtins::copy`](crate::kernel::Builtins::copy).
+    pub builtin: CopyPath,
+}
+
 /// Properties of a device. Values the device does not report are `None`, never 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -153,6 +189,9 @@ pub struct Properties {
     pub dma_max_node_bytes: u64,
     /// Alignment of DMA on device addresses, in bytes.
     pub dma_align_bytes: u64,
+    /// Who moves the bytes of copies, and what memory they pass through. No command of the
+    /// operations interface copies within the device's memory. Spec: §7
+    pub copies: CopyPaths,
     /// The registers let other devices reach its memory; whether one does,
     /// [`Device::peer_path`](crate::Device::peer_path) says.
     pub peer_to_peer: bool,
@@ -233,6 +272,12 @@ impl Properties {
             dma_max_nodes: layout.dma.max_nodes,
             dma_max_node_bytes: layout.dma.max_node_bytes,
             dma_align_bytes: layout.dma.align_bytes,
+            copies: CopyPaths {
+                ordinary: CopyPath::Staged,
+                host_buffer: CopyPath::Direct,
+                on_device: CopyPath::Staged,
+                builtin: CopyPath::Cores,
+            },
             peer_to_peer: layout.dma.p2p,
             cpu_access: layout
                 .ops

@@ -151,12 +151,13 @@ fn a_silent_service_processor_costs_the_deadline() {
     management.power_mw().unwrap();
     for _ in 0..3 {
         let outcome = management.clone().with_timeout(SHORT).power_mw();
-        let Err(Error::Timeout { op, after }) = outcome else { panic!("{outcome:?}") };
-        assert_eq!((op, after), ("power query", SHORT));
+        let Err(Error::Timeout { site, after }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((site.operation(), after), (Some("power query"), SHORT));
+        assert_eq!(site.device(), Some("et-hal-sim"));
     }
     works(&device);
     device.reset(LONG).unwrap();
-    assert!(matches!(management.power_mw(), Err(Error::Stale)), "the old handle");
+    assert!(matches!(management.power_mw(), Err(Error::Stale { .. })), "the old handle");
     device.management().unwrap().power_mw().unwrap();
 }
 
@@ -190,8 +191,8 @@ fn handles_of_a_closed_device_say_so() {
         std::thread::spawn(move || management.event(LONG))
     };
     device.close();
-    assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
-    assert!(matches!(management.power_mw(), Err(Error::Closed)));
+    assert!(matches!(waiting.join().unwrap(), Err(Error::Closed { .. })));
+    assert!(matches!(management.power_mw(), Err(Error::Closed { .. })));
 }
 
 fn image() -> FirmwareImage {
@@ -246,12 +247,12 @@ fn a_hung_firmware_is_reset_alone() {
     assert!(matches!(events[7].wait(SHORT), Err(Error::Timeout { .. })), "it hangs");
     management.power_mw().unwrap();
     device.reset_operations(LONG).unwrap();
-    assert!(matches!(events[7].wait(LONG), Err(Error::Stale)));
+    assert!(matches!(events[7].wait(LONG), Err(Error::Stale { .. })));
     assert_eq!(management.minion_errors().unwrap().hangs, 1, "the endpoint stays open");
     let event = management.event(LONG).unwrap().unwrap();
     let ManagementEventKind::Card(event) = event.kind else { panic!() };
     assert_eq!(event.id, EventId::MinionHangs);
-    assert!(matches!(stream.fill(&buffer, 1), Err(Error::Stale | Error::ForeignBuffer)));
+    assert!(matches!(stream.fill(&buffer, 1), Err(Error::Stale { .. } | Error::ForeignBuffer)));
     works(&device);
 }
 

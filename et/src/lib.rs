@@ -17,13 +17,13 @@ pub mod share;
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
     Activity, AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, Call, Clock, ClockFit,
-    Config, Counters, DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice, DeviceSpan, Drain,
-    Error, Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel, KernelArgs, Launch,
-    LaunchFailure, ListedCopy, LoadError, MapPath, MemoryStats, Module, NoPeer, PeerPath, Priority,
-    Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError,
-    RecoveryPolicy, RecoveryStep, Remains, Remedy, Report, Result, StreamError, StreamErrors,
-    StreamOptions, SystemClock, Timeline, Times, Version, core_dump, executor, graph, kernel,
-    management, memory, trace,
+    Config, CopyPath, CopyPaths, Counters, DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice,
+    DeviceSpan, Drain, Error, Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel,
+    KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError, MapPath, MemoryStats, Module, NoPeer,
+    PeerPath, Priority, Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record,
+    Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy, Report, Result,
+    StreamError, StreamErrors, StreamOptions, SystemClock, Timeline, Times, Version, core_dump,
+    executor, graph, kernel, management, memory, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use handles::{

@@ -130,6 +130,7 @@ pub fn open(locator: &str) -> Result<Device<AnyHal>, OpenError> {
 pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, OpenError> {
     #[cfg(feature = "share")]
     let name = share::key(&locator).unwrap_or_else(|| locator.to_string());
+    let config = config.default_name(locator.to_string());
     #[cfg_attr(not(feature = "share"), expect(unused_mut, reason = "nothing is attached"))]
     let mut device = Device::open_with(open_hal(locator)?, config)?;
     #[cfg(feature = "share")]
@@ -154,6 +155,7 @@ pub fn open_management(locator: Locator, config: Config) -> Result<Management<An
             return Ok(Management::through(Arc::new(relay), &config));
         }
     }
+    let config = config.default_name(locator.to_string());
     Ok(Management::open(open_hal(locator)?, config)?)
 }
 

@@ -178,6 +178,35 @@ fn failures_say_why() {
 }
 
 #[test]
+fn each_of_many_operations_keeps_its_kernel_and_its_error() {
+    const LAUNCHES: u64 = 2_200;
+    const FAILS_AT: u64 = 500;
+    let device = open(DEVICE);
+    let (nop, trap) = (load(&device, "task_nop"), load(&device, "trap_load"));
+    let stream = device.default_stream();
+    for round in 0..2 {
+        device.profiler().start();
+        let fails = |index: u64| index % FAILS_AT == FAILS_AT - 1;
+        for index in 0..LAUNCHES {
+            let kernel = if fails(index) { &trap } else { &nop };
+            // Its failure is in the profile.
+            let _ = stream.launch(&Launch::new(kernel)).unwrap();
+        }
+        stream.synchronize(LONG).unwrap();
+        let mut records = device.profiler().stop().records;
+        assert_eq!(records.len() as u64, LAUNCHES, "round {round}");
+        // A failure takes longer to be told, as its report is fetched first.
+        records.sort_by_key(|record| record.id);
+        for (record, index) in records.iter().zip(0..) {
+            assert_eq!(record.failed, fails(index), "{record:?}");
+            assert_eq!(record.title(), if fails(index) { "trap_load" } else { "task_nop" });
+            let error = record.error.as_deref().unwrap_or_default();
+            assert_eq!(error.contains("launch of trap_load failed"), fails(index), "{error}");
+        }
+    }
+}
+
+#[test]
 fn calls_are_recorded_with_their_threads_and_operations_if_that_is_asked_for() {
     let device = open(DEVICE);
     let stream = device.default_stream();

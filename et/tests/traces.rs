@@ -159,7 +159,7 @@ fn kernels_trace_on_the_harts_that_are_asked_for() {
     }
 
     // One hart has room for few, and a level that is not wanted.
-    (config.thread_mask, config.bytes_per_hart, config.level) = (1, 192, 2);
+    (config.thread_mask, config.bytes_per_hart, config.level) = (1, 192, Some(2));
     config.event_mask = 1;
     let small = device.kernel_trace(config).unwrap();
     let launch = Launch::new(&kernel).u64(9).u64(3).trace(small.option());
@@ -248,4 +248,85 @@ fn of_many_failures_at_a_time_each_has_messages_or_says_why_not() {
         let is_told = texts(failure.firmware()).iter().any(|text| text.starts_with("cm 7 "));
         assert_ne!(is_told, failure.firmware_error().is_some(), "{failure:#}");
     }
+}
+
+/// A kernel logs a text of each level, on one hart.
+fn log_all_levels(device: &Device<AnyHal>, traced: &et::trace::KernelTrace<AnyHal>) {
+    let kernel = load(device, "trace");
+    for level in 0..=4 {
+        let launch = Launch::new(&kernel).u64(0).u64(level).shires(1).trace(traced.option());
+        device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap();
+        traced.log(LONG).unwrap();
+    }
+}
+
+fn while_listening(filter: &str, run: impl FnOnce()) -> String {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, run);
+    String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+}
+
+/// The threshold of the log decides what kernels and firmware write, and what is then seen of it.
+#[test]
+fn one_threshold_decides_what_kernels_and_firmware_write() {
+    let device = open(DEVICE);
+    let mut config = KernelTraceConfig::new(0b1);
+    config.thread_mask = 1;
+    let traced = device.kernel_trace(config).unwrap();
+    let levels = ["ERROR", "ERROR", "WARN", "INFO", "DEBUG"];
+    for (filter, highest) in [
+        ("error", 1),
+        ("warn", 2),
+        ("info", 3),
+        ("debug", 4),
+        ("trace", 4),
+        ("error,et::kernel=info", 3),
+    ] {
+        let mut written = 0;
+        let text = while_listening(filter, || {
+            log_all_levels(&device, &traced);
+            written = traced.option().filter_mask & 0xff;
+        });
+        assert_eq!(written, highest, "{filter}");
+        let said: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("et::kernel"))
+            .map(|line| {
+                assert!(line.contains("hart 0000 of shire 00"), "{line}");
+                line.split_whitespace().nth(1).unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(said, levels[..=highest as usize], "{filter}: {text}");
+    }
+    // What is not wanted is not written either, and what is said explicitly is not changed.
+    config.level = Some(1);
+    assert_eq!(device.kernel_trace(config).unwrap().option().filter_mask & 0xff, 1);
+    while_listening("off", || assert_eq!(traced.option().filter_mask & 0xff, 0));
+    // Without a log who reads the entries decides.
+    assert_eq!(traced.option().filter_mask & 0xff, 4);
+
+    // Firmware does not say the level of its texts: they have the one that was asked for.
+    let mut reader = device.firmware_trace();
+    for (filter, level) in [("warn", Some("WARN")), ("debug", Some("DEBUG")), ("off", None)] {
+        let text = while_listening(filter, || {
+            device.configure_trace(&FirmwareTraceConfig::new(0b11)).unwrap();
+            trap(&device, 5);
+            reader.read(LONG).unwrap().log();
+        });
+        let trapped = text.lines().find(|line| line.contains("U-mode exception"));
+        assert_eq!(trapped.map(|line| line.split_whitespace().nth(1).unwrap()), level, "{text}");
+    }
+    let written = while_listening("off", || {
+        device.configure_trace(&FirmwareTraceConfig::new(0b11)).unwrap();
+        trap(&device, 5);
+    });
+    assert_eq!(written, "");
+    let found = texts(&reader.read(LONG).unwrap());
+    assert!(!found.iter().any(|text| text.contains("U-mode exception")), "{found:?}");
 }

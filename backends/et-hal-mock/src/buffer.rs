@@ -115,6 +115,7 @@ pub struct VecDma {
     left: Arc<AtomicUsize>,
     live: Arc<AtomicUsize>,
     next_bus: Arc<AtomicU64>,
+    max_buffer_bytes: usize,
     /// What becomes of memory that is to be imported; `None` if that is not supported.
     imports: Option<Result<(), ErrorKind>>,
 }
@@ -133,6 +134,7 @@ impl VecDma {
             left: Arc::new(AtomicUsize::new(allocations)),
             live: Arc::default(),
             next_bus: Arc::new(AtomicU64::new(0x1000_0000)),
+            max_buffer_bytes: 1 << 30,
             imports: None,
         }
     }
@@ -141,6 +143,14 @@ impl VecDma {
     #[must_use]
     pub fn importing(mut self, outcome: Result<(), ErrorKind>) -> Self {
         self.imports = Some(outcome);
+        self
+    }
+
+    /// Sets how large a buffer may be in bytes, 1 GiB if not said. Memory is there from the moment
+    /// something touches it.
+    #[must_use]
+    pub fn largest(mut self, max_buffer_bytes: usize) -> Self {
+        self.max_buffer_bytes = max_buffer_bytes;
         self
     }
 
@@ -166,7 +176,8 @@ impl Dma for VecDma {
     type Buffer = VecBuffer;
 
     fn limits(&self) -> DmaLimits {
-        DmaLimits { alignment_bytes: PAGE_BYTES, max_buffer_bytes: 1 << 30, total_bytes: None }
+        let max_buffer_bytes = self.max_buffer_bytes;
+        DmaLimits { alignment_bytes: PAGE_BYTES, max_buffer_bytes, total_bytes: None }
     }
 
     fn alloc(&self, len_bytes: usize, _: DeviceAccess) -> Result<VecBuffer, MockError> {

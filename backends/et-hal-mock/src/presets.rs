@@ -20,9 +20,14 @@ const DRAM_BYTES: u64 = 8 << 30;
 /// The first 8 KiB of BAR 2 of a booted card with 32 compute shires, 600 MHz and 8 GiB.
 #[must_use]
 pub fn registers() -> Vec<u8> {
+    registers_of(&OpsDir::firmware(et_devapi::abi::host_managed_len(DRAM_BYTES)))
+}
+
+/// The same, with operations registers of one's own.
+#[must_use]
+pub fn registers_of(ops: &OpsDir) -> Vec<u8> {
     let mut bar2 = vec![0; usize::try_from(BAR2_BYTES).unwrap_or(usize::MAX)];
     let mgmt = MgmtDir::firmware(u32::MAX, 600, 25, (81_920, 16_384, 32_768));
-    let ops = OpsDir::firmware(et_devapi::abi::host_managed_len(DRAM_BYTES));
     let mut dir = [0; DIR_BYTES];
     for (at, len) in [
         (MGMT_DIR, mgmt.encode(&mut dir).map(|len| (dir, len))),

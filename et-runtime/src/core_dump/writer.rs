@@ -19,11 +19,9 @@ pub(crate) fn start<H: Hal>(link: &Arc<Link<H>>) -> Result<()> {
     link.start_writer(|| {
         let link = Arc::clone(link);
         let builder = thread::Builder::new().name("et-core".into());
-        builder.spawn(move || run(&link)).map_err(|error| Error::Hal {
-            op: "starting the thread for core files",
-            kind: et_hal::ErrorKind::Exhausted(et_hal::Resource::Handles),
-            source: Arc::new(error),
-        })
+        builder
+            .spawn(move || run(&link))
+            .map_err(Error::no_thread("starting the thread for core files"))
     })
 }
 

@@ -59,7 +59,7 @@ pub struct Device<H: Hal> {
     version: Version,
     default_stream: Stream<H>,
     /// Opened when it is first used.
-    management: Arc<management::Slot<H>>,
+    management: Arc<management::relay::Slot<H>>,
     /// Kernel files that are on the device.
     images: Images,
     /// What is to end with the device.
@@ -90,6 +90,7 @@ impl<H: Hal> Device<H> {
     }
 
     fn start(hal: Arc<H>, config: Config, errors: ErrorLists) -> Result<Self, OpenError> {
+        let config = config.named_for(&*hal);
         let (link, version) = open::open(hal, config, errors)?;
         let link = Arc::new(link);
         let thread = match link.config.drain {
@@ -98,16 +99,12 @@ impl<H: Hal> Device<H> {
                 let link = Arc::clone(&link);
                 let builder = thread::Builder::new().name("et-drain".into());
                 let spawned = builder.spawn(move || link.run_background());
-                Some(spawned.map_err(|error| Error::Hal {
-                    op: "starting the drain thread",
-                    kind: et_hal::ErrorKind::Exhausted(et_hal::Resource::Handles),
-                    source: Arc::new(error),
-                })?)
+                Some(spawned.map_err(Error::no_thread("starting the drain thread"))?)
             }
         };
         link.errors.begin();
         let default_stream = Stream::new(&link);
-        let management = Arc::<management::Slot<H>>::default();
+        let management = Arc::<management::relay::Slot<H>>::default();
         management.serve(&link);
         let images = Images::default();
         let attached = Vec::new();
@@ -137,7 +134,7 @@ impl<H: Hal> Device<H> {
             Body::FirmwareVersion { status, .. } => {
                 Err(Error::Refused { op, status: status.to_string().into() })
             }
-            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+            other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }
 
@@ -166,9 +163,7 @@ impl<H: Hal> Device<H> {
     /// As [`alloc`](Device::alloc).
     pub fn alloc_with(&self, len_bytes: u64, options: &BufferOptions) -> Result<DeviceBuffer> {
         self.link.profiler.call("alloc", (None, None), || {
-            if let Some(error) = self.link.refusal() {
-                return Err(error);
-            }
+            self.link.check_open("alloc")?;
             self.link.memory.alloc_with(len_bytes, options)
         })
     }
@@ -225,9 +220,9 @@ impl<H: Hal> Device<H> {
         O: StableDeref<Target = [W]> + Send + Sync + 'static,
         W: Word,
     {
-        match self.link.refusal() {
-            Some(error) => Err(ImportError { owner, error }),
-            None => Import::for_reading(self.link.hal.dma(), owner)
+        match self.link.check_open("import") {
+            Err(error) => Err(ImportError { owner, error }),
+            Ok(()) => Import::for_reading(self.link.hal.dma(), owner)
                 .map(HostBuffer::lent)
                 .map_err(not_imported),
         }
@@ -248,9 +243,9 @@ impl<H: Hal> Device<H> {
         O: StableDeref<Target = [W]> + DerefMut + Send + Sync + 'static,
         W: Word,
     {
-        match self.link.refusal() {
-            Some(error) => Err(ImportError { owner, error }),
-            None => Import::exclusive(self.link.hal.dma(), owner, access)
+        match self.link.check_open("import") {
+            Err(error) => Err(ImportError { owner, error }),
+            Ok(()) => Import::exclusive(self.link.hal.dma(), owner, access)
                 .map(HostBuffer::lent)
                 .map_err(not_imported),
         }
@@ -347,9 +342,7 @@ impl<H: Hal> Device<H> {
 
     /// Finds or makes the image of a file; with the event of its copy, if that is under way.
     fn place(&self, layout: &KernelImage, elf: &[u8]) -> Result<(Arc<Image>, Option<Event>)> {
-        if let Some(error) = self.link.refusal() {
-            return Err(error);
-        }
+        self.link.check_open("load")?;
         let may_share = !layout.is_writable();
         if may_share && let Some(image) = self.images.find(elf) {
             let event = image.pending()?;
@@ -389,7 +382,7 @@ impl<H: Hal> Device<H> {
             let deadline = self.link.deadline(timeout);
             match self.link.wait_for(&event.operation().result, deadline) {
                 Some(_) => Ok(()),
-                None => Err(Error::Timeout { op: "abort", after: timeout }),
+                None => Err(self.link.timeout("abort", timeout)),
             }
         })
     }
@@ -501,7 +494,7 @@ impl<H: Hal> Device<H> {
 
     fn reset_by(&mut self, scope: ResetScope, timeout: Duration) -> Result<()> {
         let link = Arc::clone(&self.link);
-        self.stop(&Error::Stale, Duration::ZERO);
+        self.stop(&Error::all_stale(), Duration::ZERO);
         let deadline = link.deadline(timeout);
         let hal = Arc::clone(&link.hal);
         let mut control = hal.reset().map_err(Error::hal("resetting the device"))?;
@@ -514,7 +507,7 @@ impl<H: Hal> Device<H> {
             }
             let left = deadline.left(&*link.config.clock);
             if left.is_zero() {
-                return Err(Error::Timeout { op: "reset", after: timeout });
+                return Err(link.timeout("reset", timeout));
             }
             parker.park_timeout(Duration::from_micros(100).min(left));
         }
@@ -547,14 +540,14 @@ impl<H: Hal> Device<H> {
         self.attached.push(Box::new(value));
     }
 
-    pub(crate) fn management_slot(&self) -> &Arc<management::Slot<H>> {
+    pub(crate) fn management_slot(&self) -> &Arc<management::relay::Slot<H>> {
         &self.management
     }
 
     /// Closes the device; returns when nothing of it runs any more.
     pub fn close(mut self) {
         let timeout = self.link.config.shutdown_timeout;
-        self.stop(&Error::Closed, timeout);
+        self.stop(&Error::all_closed(), timeout);
     }
 
     /// Refuses new work, waits for what is in flight, aborts what remains, and joins the thread.
@@ -588,7 +581,7 @@ impl<H: Hal> Drop for Device<H> {
     fn drop(&mut self) {
         if self.link.refusal().is_none() || self.thread.is_some() {
             let timeout = self.link.config.shutdown_timeout;
-            self.stop(&Error::Closed, timeout);
+            self.stop(&Error::all_closed(), timeout);
         }
         self.link.errors.end();
     }

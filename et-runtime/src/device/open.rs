@@ -126,6 +126,6 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
         Body::Compatibility { status, .. } => {
             Err(Error::Refused { op, status: status.to_string().into() }.into())
         }
-        other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }.into()),
+        other => Err(Error::lost(format!("answer to a {op} is {other:?}")).into()),
     }
 }

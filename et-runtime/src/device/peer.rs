@@ -9,8 +9,10 @@ use crate::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerPath {
-    /// They are one device, whose engine copies by itself:
-    /// [`Stream::copy_on_device`](crate::Stream::copy_on_device).
+    /// They are one device: its copies are
+    /// [`Stream::copy_on_device`](crate::Stream::copy_on_device) and
+    /// [`Builtins::copy`](crate::kernel::Builtins::copy), whose ways
+    /// [`Properties::copies`](crate::Properties::copies) says.
     SameDevice,
     /// Through memory of the host, in two copies:
     /// [`Stream::copy_to_peer`](crate::Stream::copy_to_peer).

@@ -93,8 +93,8 @@ impl Remedy {
                     Error::Lost { .. }
                         | Error::Hal { .. }
                         | Error::Open(_)
-                        | Error::Stale
-                        | Error::Closed
+                        | Error::Stale { .. }
+                        | Error::Closed { .. }
                 )
             }
             _ => true,
@@ -234,11 +234,11 @@ impl<H: Hal> Device<H> {
                 return Err(Error::Refused { op, status: status.to_string().into() });
             }
             other => {
-                return Err(Error::Lost { why: format!("answer to an {op} is {other:?}").into() });
+                return Err(Error::lost(format!("answer to an {op} is {other:?}")));
             }
         }
         if !link.wait_idle(None, link.deadline(Duration::ZERO)) {
-            return Err(Error::Timeout { op: "work in flight", after: Duration::ZERO });
+            return Err(link.timeout("work in flight", Duration::ZERO));
         }
         Ok(())
     }
@@ -251,7 +251,7 @@ impl<H: Hal> Device<H> {
                 if self.link.wait_idle(None, deadline) {
                     return Ok(());
                 }
-                Err(Error::Timeout { op: "abort", after: timeout })
+                Err(self.link.timeout("abort", timeout))
             }
             Remedy::Reset(ResetScope::Compute) => {
                 lost.compute = true;

@@ -9,7 +9,7 @@ use et_hal::Hal;
 use super::access::Access;
 use super::config::{ExecutorConfig, Place, Why};
 use super::cores::{self, Cores, Crew};
-use super::driver::{Check, Limits};
+use super::driver::{Check, Kind, Limits, start_together};
 use super::engine::Beside;
 use super::harts::{Holder, tenants};
 use super::host::Desk;
@@ -88,7 +88,7 @@ impl<H: Hal> DeviceExecutor<H> {
             access: access.clone(),
             memory: Arc::clone(access.memory()),
             place: config.place,
-            has_cores: window.is_some(),
+            cores: window.is_some().then_some(crew.workers()),
             shires: access.shires(),
         };
         let limits = Limits { grace: config.grace, abort: config.limit };
@@ -166,7 +166,7 @@ const GRAPH_KERNEL: &[u8] = include_bytes!("graph.elf");
 fn place_of(
     graph: &Graph,
     place: Place,
-    has_cores: bool,
+    cores: Option<u32>,
     memory: &Arc<DeviceMemory>,
 ) -> Result<Place, RunError> {
     let as_tasks = can_be_tasks(graph);
@@ -177,10 +177,18 @@ fn place_of(
     let unsupported = |place: Place, why| RunError::Unsupported { place: place.name(), why };
     match place {
         Place::Resident => resident().map(|()| place).map_err(|e| e.into_run_error(place)),
-        Place::Cores => as_tasks.map(|()| place).map_err(|Why(why)| unsupported(place, why)),
+        Place::Cores => {
+            as_tasks.map_err(|Why(why)| unsupported(place, why))?;
+            start_together(graph, cores.unwrap_or(0), Kind::Kernel).map(|()| place)
+        }
         Place::Streams => Ok(place),
         Place::Auto if resident().is_ok() => Ok(Place::Resident),
-        Place::Auto if has_cores && as_tasks.is_ok() => Ok(Place::Cores),
+        Place::Auto
+            if as_tasks.is_ok()
+                && cores.is_some_and(|all| start_together(graph, all, Kind::Kernel).is_ok()) =>
+        {
+            Ok(Place::Cores)
+        }
         Place::Auto => Ok(Place::Streams),
     }
 }
@@ -212,7 +220,8 @@ struct Checker<H: Hal> {
     access: Access<H>,
     memory: Arc<DeviceMemory>,
     place: Place,
-    has_cores: bool,
+    /// How many there are, if they can be used.
+    cores: Option<u32>,
     shires: u64,
 }
 
@@ -239,13 +248,13 @@ impl<H: Hal> Check for Checker<H> {
                 return Err(RunError::Device(error));
             }
         }
-        let place = place_of(graph, self.place, self.has_cores, &self.memory)?;
+        let place = place_of(graph, self.place, self.cores, &self.memory)?;
         // Copies alone need no harts.
         let name = place.name();
         Ok(match place {
             Place::Resident if view.has_kernels() => Route::whole(RESIDENT, name),
             Place::Cores => Route::new(CORES, COPIES, name),
-            _ => Route::new(LAUNCHES, COPIES, name),
+            _ => Route::new(LAUNCHES, COPIES, name).launches(),
         })
     }
 }

@@ -552,6 +552,32 @@ pub(super) trait Check: Send + Sync {
     fn check(&self, graph: &Graph) -> Result<Route, RunError>;
 }
 
+/// What a task runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Host,
+    Kernel,
+}
+
+/// Checks that there are enough workers for parts of such tasks that are to start together.
+pub(super) fn start_together(graph: &Graph, workers: u32, kind: Kind) -> Result<(), RunError> {
+    let view = graph.view();
+    for (task, parts) in view.all_parts().filter(|(task, _)| view.starts_together(*task)) {
+        let is_it = match view.work(task) {
+            Work::Host(_) => kind == Kind::Host,
+            _ => kind == Kind::Kernel,
+        };
+        let allowed = view.core_set(task).map_or(workers, |cores| {
+            count(cores.iter().filter(|worker| *worker < workers).count())
+        });
+        if is_it && parts > allowed {
+            let task = TaskId::from_index(task);
+            return Err(RunError::TooManyParts { task, parts, workers: allowed });
+        }
+    }
+    Ok(())
+}
+
 impl Pool {
     /// Checks what would otherwise fail while the graph runs, and says where its tasks go.
     fn check(&self, graph: &Graph) -> Result<Route, RunError> {
@@ -567,6 +593,7 @@ impl Pool {
             };
             route = check.check(graph)?;
         }
+        start_together(graph, self.limit, Kind::Host)?;
         for (number, cores) in view.core_sets().iter().enumerate() {
             if cores.iter().any(|worker| worker < self.limit) {
                 continue;

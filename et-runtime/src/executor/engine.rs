@@ -7,6 +7,7 @@
 
 mod conditions;
 mod exec;
+mod joins;
 mod ready;
 mod records;
 
@@ -16,12 +17,12 @@ use std::time::Duration;
 
 use self::exec::Exec;
 use self::ready::Queues;
+use super::Outcome;
 use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::{Done, Place};
 use super::run::{RunShared, Runs};
 use super::words::Words;
-use super::{Outcome, TaskState};
 use crate::clock::Clock;
 use crate::handshake::{Continuations, Patience};
 
@@ -251,7 +252,7 @@ impl<F: Place> Engine<F> {
         for task in done.complete.drain(..) {
             let exec = execs[task.slot as usize].as_mut();
             let Some(exec) = exec.filter(|exec| exec.is(task.run)) else { continue };
-            exec.complete(task.index, |run, next| ready.push(run, task.slot, next));
+            exec.complete(task.unit, |run, next| ready.push(run, task.slot, next));
             if exec.progress.is_over() {
                 over.push(task.slot);
             }
@@ -267,10 +268,8 @@ impl<F: Place> Engine<F> {
         }
         for task in done.started.drain(..) {
             let exec = execs[task.slot as usize].as_ref();
-            if let Some(exec) = exec.filter(|exec| exec.is(task.run))
-                && exec.run.state(task.index) < TaskState::Running
-            {
-                exec.run.set_state(task.index, TaskState::Running);
+            if let Some(exec) = exec.filter(|exec| exec.is(task.run)) {
+                exec.begin(task.unit);
             }
         }
         self.conclude(&over);
@@ -444,5 +443,7 @@ impl<F: Place> Engine<F> {
     }
 }
 
+#[cfg(test)]
+mod parts_tests;
 #[cfg(test)]
 mod tests;

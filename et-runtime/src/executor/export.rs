@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::phases::{self, TraceDetail};
 use super::trace::{Recorder, RunTrace, micros};
-use super::{Outcome, TaskState};
+use super::{Outcome, TaskSpan, TaskState};
 use crate::graph::{Graph, TaskId};
 
 impl Outcome {
@@ -52,7 +52,9 @@ impl Outcome {
         });
         match self.trace() {
             Some(trace) => trace.write(graph, detail, &other, out),
-            None => Recorder::new(0, Duration::ZERO).finish().write(graph, detail, &other, out),
+            None => {
+                Recorder::new(0, Duration::ZERO).finish(graph).write(graph, detail, &other, out)
+            }
         }
     }
 }
@@ -90,7 +92,9 @@ impl RunTrace {
         let mut events = vec![
             json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "task graph"}}),
         ];
-        let mut of_task = vec![None; graph.len()];
+        // Of a task with several parts, those that an arrow goes to and comes from.
+        let mut first = vec![None; graph.len()];
+        let mut last: Vec<Option<TaskSpan>> = vec![None; graph.len()];
         let mut workers: Vec<u32> = self.spans().iter().map(|span| span.worker).collect();
         workers.sort_unstable();
         workers.dedup();
@@ -101,20 +105,27 @@ impl RunTrace {
             );
         }
         for span in self.spans() {
-            if let Some(place) = of_task.get_mut(span.task.index()) {
-                *place = Some(*span);
+            let at = span.task.index();
+            first[at].get_or_insert(*span);
+            if last[at].is_none_or(|last| last.end <= span.end) {
+                last[at] = Some(*span);
             }
             let name = graph.name(span.task).map_or_else(|| span.task.to_string(), str::to_owned);
+            let mut args = json!({"task": at, "function": graph.function(span.task)});
+            if graph.parts(span.task) > 1 {
+                args["part"] = span.part.into();
+                args["parts"] = graph.parts(span.task).into();
+            }
             events.push(json!({
                 "ph": "X", "pid": 1, "tid": span.worker, "name": name, "cat": "task",
                 "ts": micros(span.start), "dur": micros(span.end.saturating_sub(span.start)),
-                "args": {"task": span.task.index(), "function": graph.function(span.task)},
+                "args": args,
             }));
         }
         let mut id = 0_u64;
-        for span in self.spans() {
+        for span in last.iter().flatten() {
             for next in graph.successors(span.task) {
-                let Some(to) = of_task[next.index()] else { continue };
+                let Some(to) = first[next.index()] else { continue };
                 let arrow = |phase: &str, worker: u32, at: Duration| {
                     json!({
                         "ph": phase, "pid": 1, "tid": worker, "id": id, "cat": "dependency",

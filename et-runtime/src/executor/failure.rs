@@ -43,6 +43,17 @@ pub enum TaskFailure {
         /// The worker that had it, by its index.
         worker: u32,
     },
+    /// One of its [parts](crate::graph::Task::parts) failed; of several, the first that was heard
+    /// of.
+    #[error("part {part} of {parts}: {failure}")]
+    Part {
+        /// Its number, from 0.
+        part: u32,
+        /// How many the task has.
+        parts: u32,
+        /// Why.
+        failure: Box<TaskFailure>,
+    },
     /// The worker that had it has gone.
     #[error("worker {worker} is lost: {why}")]
     WorkerLost {
@@ -51,6 +62,17 @@ pub enum TaskFailure {
         /// What is known.
         why: String,
     },
+}
+
+impl TaskFailure {
+    /// Returns what happened on the worker: of a task with several parts, why its part failed.
+    #[must_use]
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Part { failure, .. } => failure,
+            _ => self,
+        }
+    }
 }
 
 debug_as_report!(TaskFailure, RunError);
@@ -107,6 +129,16 @@ pub enum RunError {
         /// The workers it may run on.
         cores: String,
         /// How many there are.
+        workers: u32,
+    },
+    /// The parts of a task are to start together, and there are not as many workers.
+    #[error("{task} has {parts} parts that are to start together, there are {workers} workers")]
+    TooManyParts {
+        /// The task.
+        task: TaskId,
+        /// How many it has.
+        parts: u32,
+        /// Workers that may run them.
         workers: u32,
     },
     /// Place `cores` was asked for, and the registers of the device do not let the host use its

@@ -82,7 +82,8 @@ impl Run {
     /// If the graph has no such task.
     #[must_use]
     pub fn state(&self, task: TaskId) -> TaskState {
-        TaskState::from_u8(self.shared.states[task.index()].load(Ordering::Relaxed))
+        let states = &self.shared.states[..self.shared.graph.len()];
+        TaskState::from_u8(states[task.index()].load(Ordering::Relaxed))
     }
 
     /// Cancels what has not started. What runs is waited for, unless it is a host function that

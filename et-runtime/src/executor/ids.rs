@@ -6,14 +6,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RunId(pub(super) u64);
 
-/// A task of a run that has started.
+/// A task of a run that has started, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TaskRef {
     pub(super) run: RunId,
     /// Where the scheduler keeps the run; another run's once this one has ended.
     pub(super) slot: u32,
-    /// Of the task, in its graph.
-    pub(super) index: u32,
+    /// A unit of its graph: the task, or a part of one.
+    pub(super) unit: u32,
 }
 
 /// A worker of a place, counted from 0.

@@ -28,6 +28,7 @@ mod driver;
 mod engine;
 mod export;
 mod failure;
+mod guard;
 mod handle;
 mod harts;
 mod host;

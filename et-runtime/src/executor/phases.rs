@@ -29,6 +29,8 @@ pub enum TraceDetail {
 pub struct TaskPhases {
     /// The task.
     pub task: TaskId,
+    /// Which of its [parts](crate::graph::Task::parts); 0 if it has one.
+    pub part: u32,
     /// The worker it ran on, by its index.
     pub worker: u32,
     /// The last task that it depends on had ended; 0 if it depends on none.
@@ -42,8 +44,9 @@ pub struct TaskPhases {
 }
 
 impl RunTrace {
-    /// Returns the steps of each task of the graph that ran, in the order in which they were handed
-    /// out. They follow from the spans, so that they cost the run nothing.
+    /// Returns the steps of each task of the graph that ran, or of each of its parts, in the order
+    /// in which they were handed out. They follow from the spans, so that they cost the run
+    /// nothing.
     #[must_use]
     pub fn phases(&self, graph: &Graph) -> Vec<TaskPhases> {
         phases(self.spans(), graph)
@@ -63,11 +66,11 @@ fn phases(spans: &[TaskSpan], graph: &Graph) -> Vec<TaskPhases> {
     by_start.sort_by_key(|&at| spans[at].start);
     let mut all = vec![None; spans.len()];
     for at in by_start {
-        let TaskSpan { task, worker, start, end } = spans[at];
+        let TaskSpan { task, part, worker, start, end } = spans[at];
         let before = last.insert(worker, end).unwrap_or_default();
         let ready = ready.get(&task).copied().unwrap_or_default().min(start);
         let begun = before.max(start).min(end);
-        all[at] = Some(TaskPhases { task, worker, ready, sent: start, begun, end });
+        all[at] = Some(TaskPhases { task, part, worker, ready, sent: start, begun, end });
     }
     all.into_iter().flatten().collect()
 }
@@ -122,7 +125,7 @@ pub(super) fn events(trace: &RunTrace, graph: &Graph, detail: TraceDetail) -> Ve
             for (ph, at) in [("b", from), ("e", to)] {
                 events.push(json!({
                     "ph": ph, "pid": PROCESS, "tid": 0, "cat": "phase", "name": name,
-                    "id": phase.task.index(), "ts": micros(at),
+                    "id": phase.task.index() + graph.len() * phase.part as usize, "ts": micros(at),
                     "args": {"task": phase.task.index()},
                 }));
             }
@@ -160,8 +163,13 @@ mod tests {
         let sides = [(); 2].map(|()| builder.add(Task::new(nop).after(first)).unwrap());
         let last = builder.add(Task::new(nop).after(sides[0]).after(sides[1])).unwrap();
         let graph = builder.build().unwrap();
-        let span =
-            |task, worker, start, end| TaskSpan { task, worker, start: us(start), end: us(end) };
+        let span = |task, worker, start, end| TaskSpan {
+            task,
+            part: 0,
+            worker,
+            start: us(start),
+            end: us(end),
+        };
         // The second of the two stands behind the first one, on the same worker.
         let spans = vec![
             span(first, 0, 2, 10),

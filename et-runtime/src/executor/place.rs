@@ -111,6 +111,15 @@ impl Done {
     }
 }
 
+/// Whether all parts of a task can start now.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// As many offers as were asked for will be taken, each by a worker that has nothing else.
+    Now,
+    Later,
+    Never(Box<TaskFailure>),
+}
+
 /// Runs tasks. Whoever schedules drives it, and nothing here ever waits.
 ///
 /// In each turn of the scheduler it is polled once, then what is ready is offered, then
@@ -118,6 +127,12 @@ impl Done {
 pub(super) trait Place: Send {
     /// Offers a task. One that is taken comes back as ended exactly once.
     fn offer(&mut self, unit: Unit<'_>) -> Offer;
+
+    /// Says whether so many parts, of which this is the first, can start together. They are offered
+    /// at once then, before anything else is asked of the place.
+    fn room_for(&mut self, _first: Unit<'_>, _parts: u32) -> Room {
+        Room::Now
+    }
 
     /// All offers of this turn have been made, and so many tasks found no room. Returns `true` if
     /// there is room now after all.

@@ -82,6 +82,15 @@ impl Progress {
         tasks.set_state(task, if is_staged { TaskState::Staged } else { TaskState::Running });
     }
 
+    /// A worker has got a part of a ready task, or of one of which others have got parts.
+    pub fn hand_over_part(&mut self, tasks: &impl Tasks, task: u32, is_staged: bool) {
+        self.outstanding += 1;
+        let state = if is_staged { TaskState::Staged } else { TaskState::Running };
+        if tasks.state(task) < state {
+            tasks.set_state(task, state);
+        }
+    }
+
     /// A worker has given a task back, run or not; what became of it is said next.
     #[inline]
     pub fn take_back(&mut self) {

@@ -28,6 +28,10 @@ pub struct TaskRecord {
     pub state: TaskState,
     /// Shires that it asked for.
     pub shires: Option<u64>,
+    /// In how many [parts](crate::graph::Task::parts) it runs.
+    pub parts: u32,
+    /// These start together.
+    pub starts_together: bool,
     /// Its arguments.
     pub args: Vec<u8>,
     /// The regions of device memory that it declares, each once.
@@ -125,6 +129,8 @@ impl TaskRecord {
             "function": self.function,
             "state": self.state.to_string(),
             "shires": self.shires,
+            "parts": self.parts,
+            "together": self.starts_together,
             "arguments": self.args,
             "regions": regions,
         });
@@ -145,6 +151,7 @@ impl TaskRecord {
         }
         let text = |key: &str| index[key].as_str().map(str::to_owned);
         let byte = |value: &Value| value.as_u64().and_then(|byte| u8::try_from(byte).ok());
+        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let list = |key: &'static str| index[key].as_array().ok_or(malformed(key));
         let region = |(number, region): (usize, &Value)| {
             let (before, after) = names(number);
@@ -181,6 +188,12 @@ impl TaskRecord {
             function: text("function").ok_or(malformed("function"))?,
             state: TaskState::named(&state).ok_or(malformed("state"))?,
             shires: index["shires"].as_u64(),
+            // Files of earlier versions do not say.
+            parts: match &index["parts"] {
+                Value::Null => 1,
+                parts => number(parts).ok_or(malformed("parts"))?,
+            },
+            starts_together: index["together"].as_bool().unwrap_or(false),
             args: args.ok_or(malformed("arguments"))?,
             regions: list("regions")?.iter().enumerate().map(region).collect::<Result<_, _>>()?,
         })
@@ -217,6 +230,11 @@ impl TaskRecord {
         let mut task = Task::new(function).args(KernelArgs::new().bytes(&args, 8)).recorded();
         if let Some(name) = &self.name {
             task = task.name(name.clone());
+        }
+        if self.starts_together {
+            task = task.parts_together(self.parts);
+        } else if self.parts > 1 {
+            task = task.parts(self.parts);
         }
         if let Some(mask) = self.shires {
             task = task.shires(mask);

@@ -53,8 +53,10 @@ pub(super) struct Route {
     pub(super) kernels: u8,
     pub(super) copies: u8,
     name: &'static str,
-    /// The place of the kernels looks at conditions by itself.
+    /// The place of the kernels looks at conditions and parts by itself.
     is_whole: bool,
+    /// Kernels run in the parts of their tasks, not in those of a launch.
+    has_parts: bool,
 }
 
 impl Route {
@@ -62,17 +64,33 @@ impl Route {
     pub(super) const HOST: Self = Self::new(0, 0, "cpu");
 
     pub(super) const fn new(kernels: u8, copies: u8, name: &'static str) -> Self {
-        Self { kernels, copies, name, is_whole: false }
+        Self { kernels, copies, name, is_whole: false, has_parts: true }
     }
 
     /// To a place that takes a graph as a whole.
     pub(super) const fn whole(place: u8, name: &'static str) -> Self {
-        Self { kernels: place, copies: place, name, is_whole: true }
+        Self { is_whole: true, ..Self::new(place, place, name) }
+    }
+
+    /// To a place where a kernel has as many parts as the launch that it is has harts.
+    pub(super) const fn launches(self) -> Self {
+        Self { has_parts: false, ..self }
     }
 
     /// Whether the scheduler looks at the conditions of tasks.
     #[inline]
     pub(super) fn looks_at_conditions(self) -> bool {
+        !self.is_whole
+    }
+
+    /// Returns `true` if a task is offered, and comes back, in parts.
+    pub(super) fn splits(self, graph: &Graph, task: u32) -> bool {
+        let is_split = self.has_parts || matches!(graph.view().work(task), Work::Host(_));
+        is_split && graph.view().parts(task) > 1
+    }
+
+    /// Returns `true` if the scheduler offers parts one by one.
+    pub(super) const fn offers_parts(self) -> bool {
         !self.is_whole
     }
 
@@ -119,12 +137,12 @@ pub(super) struct RunShared {
     pub(super) options: RunOptions,
     pub(super) launched: Duration,
     pub(super) deadline: Option<Deadline>,
-    /// A [`TaskState`] for each task, written by the scheduler. Relaxed: who needs what a task
-    /// wrote waits for the result.
+    /// A [`TaskState`] for each task, then for each part, written by the scheduler. Relaxed: who
+    /// needs what a task wrote waits for the result.
     pub(super) states: Box<[AtomicU8]>,
     pub(super) finished: AtomicUsize,
     pub(super) is_cancelled: AtomicBool,
-    /// What workers say of tasks that failed, before they say that these are complete.
+    /// What workers say of units that failed, before they say that these are complete.
     pub(super) reports: Mutex<Vec<(u32, TaskFailure)>>,
     pub(super) result: OneShot<Arc<Outcome>>,
 }
@@ -137,7 +155,8 @@ impl RunShared {
         options: RunOptions,
         launched: Duration,
     ) -> Arc<Self> {
-        let states = (0..graph.len()).map(|_| AtomicU8::new(TaskState::Waiting as u8)).collect();
+        let units = graph.view().units_len();
+        let states = (0..units).map(|_| AtomicU8::new(TaskState::Waiting as u8)).collect();
         Arc::new(Self {
             number,
             route,
@@ -156,7 +175,7 @@ impl RunShared {
     /// Says why it is not done; `is_behind` if it stands behind another one.
     pub(super) fn stall(&self, is_behind: bool) -> Stall {
         let read = |state: &AtomicU8| TaskState::from_u8(state.load(Ordering::Relaxed));
-        let states: Vec<_> = self.states.iter().map(read).collect();
+        let states: Vec<_> = self.states[..self.graph.len()].iter().map(read).collect();
         let count = |wanted| states.iter().filter(|state| **state == wanted).count();
         let causes = [
             (TaskState::Running, StallCause::Running),
@@ -185,6 +204,7 @@ impl RunShared {
         }
     }
 
+    /// Where a task or a part is.
     pub(super) fn state(&self, task: u32) -> TaskState {
         TaskState::from_u8(self.states[task as usize].load(Ordering::Relaxed))
     }
@@ -193,15 +213,30 @@ impl RunShared {
         self.states[task as usize].store(state as u8, Ordering::Relaxed);
     }
 
-    /// The failure of a task that ran on a hart which trapped.
+    /// What a unit is called in messages.
+    pub(super) fn describe(&self, unit: u32) -> String {
+        let of = self.graph.view().unit(unit);
+        let task = TaskId::from_index(of.task);
+        let name = match self.graph.name(task) {
+            Some(name) => format!("{task} \"{name}\""),
+            None => task.to_string(),
+        };
+        match of.is_part() {
+            true => format!("part {} of {name}", of.part),
+            false => name,
+        }
+    }
+
+    /// The failure of a unit that ran on a hart which trapped.
     pub(super) fn trapped(
         &self,
-        task: u32,
+        unit: u32,
         worker: WorkerId,
         context: &HartContext,
     ) -> TaskFailure {
         let worker = worker.0;
-        match self.graph.view().work(task) {
+        let view = self.graph.view();
+        match view.work(view.unit(unit).task) {
             Work::Kernel(kernel) => {
                 let mut failure =
                     LaunchFailure::new(&kernel.inner.program, LaunchStatus::Exception, None);
@@ -213,15 +248,16 @@ impl RunShared {
     }
 
     /// Runs a host function, as a worker; returns the outcome word of the handshake.
-    pub(super) fn execute(&self, task: u32) -> u64 {
+    pub(super) fn execute(&self, unit: u32) -> u64 {
         let view = self.graph.view();
-        let Work::Host(function) = view.work(task) else {
+        let of = view.unit(unit);
+        let Work::Host(function) = view.work(of.task) else {
             let failure = TaskFailure::Panicked("a worker got a task that is not its own".into());
-            lock(&self.reports).push((task, failure));
+            lock(&self.reports).push((unit, failure));
             return 1;
         };
         let is_cancelled = || self.is_cancelled.load(Ordering::Relaxed);
-        let context = TaskContext::new(TaskId::from_index(task), view.args(task), &is_cancelled);
+        let context = TaskContext::new(of, view.args(of.task), &is_cancelled);
         // The function may leave its own data half done; that is for those who use it after a
         // failure to know.
         let failure = match catch_unwind(AssertUnwindSafe(|| function(&context))) {
@@ -229,7 +265,7 @@ impl RunShared {
             Ok(Err(error)) => TaskFailure::Function(error),
             Err(payload) => TaskFailure::Panicked(panic_message(&*payload)),
         };
-        lock(&self.reports).push((task, failure));
+        lock(&self.reports).push((unit, failure));
         1
     }
 }

@@ -23,7 +23,8 @@ pub enum TaskState {
     Complete = 6,
     /// It failed. Final.
     Failed = 7,
-    /// It was cancelled before it ran, or its run ended before it. Final.
+    /// It was cancelled before it ran, or its run ended before it; of a task with several
+    /// [parts](crate::graph::Task::parts), before all of them had begun. Final.
     Cancelled = 8,
     /// A task it depends on failed or was cancelled. Final.
     DependencyFailed = 9,

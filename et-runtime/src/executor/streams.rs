@@ -87,7 +87,7 @@ impl<H: Hal> Streams<H> {
 
     fn start(&self, unit: Unit<'_>) -> crate::Result<Operation<H>> {
         let view = unit.run.graph.view();
-        let index = unit.task.index;
+        let index = unit.task.unit;
         let (event, fetched) = match view.work(index) {
             Work::Kernel(kernel) => {
                 let words = view.args(index).iter();

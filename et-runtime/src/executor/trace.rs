@@ -4,13 +4,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::ids::count;
-use crate::graph::TaskId;
+use crate::graph::{Graph, PartOf, TaskId};
 
-/// One task of a recorded run.
+/// One task of a recorded run, or one of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskSpan {
     /// The task.
     pub task: TaskId,
+    /// Which of its [parts](crate::graph::Task::parts); 0 if it has one.
+    pub part: u32,
     /// The worker it ran on, by its index.
     pub worker: u32,
     /// When it was handed out, since the launch.
@@ -28,16 +30,18 @@ pub struct TaskSpan {
 #[derive(Clone, Debug)]
 pub struct RunTrace {
     recorder: Recorder,
+    /// Knows what its units are.
+    graph: Graph,
     spans: OnceLock<Vec<TaskSpan>>,
 }
 
 /// The record of a task that has none.
 const NONE: u32 = u32::MAX;
 
-/// Start and end of a task as numbers of events.
+/// Start and end of a task or a part as numbers of events.
 #[derive(Clone, Copy, Debug)]
 struct Raw {
-    task: u32,
+    unit: u32,
     worker: u32,
     start: u32,
     end: u32,
@@ -48,7 +52,7 @@ struct Raw {
 pub(super) struct Recorder {
     launched: Duration,
     raw: Vec<Raw>,
-    /// By task, where its record is.
+    /// By unit, where its record is.
     record_of: Vec<u32>,
     /// Tasks whose times the device took.
     timed: Vec<TaskSpan>,
@@ -58,28 +62,28 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for about `tasks` tasks, launched at this time.
-    pub(super) fn new(tasks: usize, launched: Duration) -> Self {
+    /// A recorder for so many units, launched at this time.
+    pub(super) fn new(units: usize, launched: Duration) -> Self {
         let marks = vec![(0, Duration::ZERO)];
-        let raw = Vec::with_capacity(tasks);
-        Self { launched, raw, record_of: vec![NONE; tasks], timed: Vec::new(), events: 0, marks }
+        let raw = Vec::with_capacity(units);
+        Self { launched, raw, record_of: vec![NONE; units], timed: Vec::new(), events: 0, marks }
     }
 
-    /// A task is handed out.
+    /// A unit is handed out.
     #[inline]
-    pub(super) fn start(&mut self, task: u32, worker: u32) {
+    pub(super) fn start(&mut self, unit: u32, worker: u32) {
         self.events += 1;
-        if let Some(record) = self.record_of.get_mut(task as usize) {
+        if let Some(record) = self.record_of.get_mut(unit as usize) {
             *record = count(self.raw.len());
         }
-        self.raw.push(Raw { task, worker, start: self.events, end: 0 });
+        self.raw.push(Raw { unit, worker, start: self.events, end: 0 });
     }
 
-    /// A task has ended.
+    /// A unit has ended.
     #[inline]
-    pub(super) fn end(&mut self, task: u32) {
+    pub(super) fn end(&mut self, unit: u32) {
         self.events += 1;
-        let record = self.record_of.get(task as usize).copied().unwrap_or(NONE);
+        let record = self.record_of.get(unit as usize).copied().unwrap_or(NONE);
         if let Some(raw) = self.raw.get_mut(record as usize) {
             raw.end = self.events;
         }
@@ -101,8 +105,8 @@ impl Recorder {
         self.marks.push((self.events, now.saturating_sub(self.launched)));
     }
 
-    pub(super) fn finish(self) -> RunTrace {
-        RunTrace { recorder: self, spans: OnceLock::new() }
+    pub(super) fn finish(self, graph: &Graph) -> RunTrace {
+        RunTrace { recorder: self, graph: graph.clone(), spans: OnceLock::new() }
     }
 
     /// The time of an event: between those of the marks around it, unless there was a pause.
@@ -119,12 +123,17 @@ impl Recorder {
         start + whole * event.saturating_sub(first).min(steps) / steps
     }
 
-    fn spans(&self) -> Vec<TaskSpan> {
-        let of = |raw: &Raw| TaskSpan {
-            task: TaskId::from_index(raw.task),
-            worker: raw.worker,
-            start: self.time(raw.start),
-            end: self.time(raw.end.max(raw.start)),
+    fn spans(&self, graph: &Graph) -> Vec<TaskSpan> {
+        let view = graph.view();
+        let of = |raw: &Raw| {
+            let PartOf { task, part, .. } = view.unit(raw.unit);
+            TaskSpan {
+                task: TaskId::from_index(task),
+                part,
+                worker: raw.worker,
+                start: self.time(raw.start),
+                end: self.time(raw.end.max(raw.start)),
+            }
         };
         self.raw.iter().map(of).chain(self.timed.iter().copied()).collect()
     }
@@ -135,10 +144,11 @@ impl Recorder {
 const SPREAD: Duration = Duration::from_micros(100);
 
 impl RunTrace {
-    /// Returns the tasks, in the order in which they were handed out.
+    /// Returns the tasks, in the order in which they were handed out; of a task with several parts
+    /// each part that ran.
     #[must_use]
     pub fn spans(&self) -> &[TaskSpan] {
-        self.spans.get_or_init(|| self.recorder.spans())
+        self.spans.get_or_init(|| self.recorder.spans(&self.graph))
     }
 }
 

@@ -106,7 +106,7 @@ impl<H: Hal> DeviceWords<H> {
 
 impl<H: Hal> Words for DeviceWords<H> {
     fn ask(&mut self, run: &Arc<RunShared>, task: TaskRef) -> Verdict {
-        let Some((test, WordPlace::Device(word))) = run.graph.view().condition(task.index) else {
+        let Some((test, WordPlace::Device(word))) = run.graph.view().condition(task.unit) else {
             return Verdict::Known(true);
         };
         if let Some(window) = &self.window {

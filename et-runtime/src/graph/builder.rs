@@ -11,6 +11,7 @@ use super::check::{check_extra, check_regions, check_stage, check_usage};
 use super::condition::{Test, WordPlace};
 use super::copies::Copies;
 use super::hazard::{Edges, Hazards};
+use super::parts::Parts;
 use super::record::Recorded;
 use super::shape::{Accesses, Ends, Function, Kinds, Node, Reason};
 use super::span::{NONE, to_u32};
@@ -54,6 +55,7 @@ pub struct GraphBuilder {
     pub(super) core_numbers: HashMap<CoreSet, u32>,
     pub(super) core_of: Vec<u32>,
     pub(super) shires: Vec<u64>,
+    pub(super) parts: Parts,
     pub(super) recorded: Vec<Recorded>,
     pub(super) tests: Vec<(u32, Test)>,
     /// Beside `tests`.
@@ -151,7 +153,8 @@ impl GraphBuilder {
     /// [`BufferOfAnotherDevice`](GraphError::BufferOfAnotherDevice),
     /// [`KernelOfAnotherDevice`](GraphError::KernelOfAnotherDevice),
     /// [`CopyLength`](GraphError::CopyLength), [`EmptyCoreSet`](GraphError::EmptyCoreSet),
-    /// [`EmptyShireMask`](GraphError::EmptyShireMask), [`Usage`](GraphError::Usage),
+    /// [`EmptyShireMask`](GraphError::EmptyShireMask), [`NoParts`](GraphError::NoParts),
+    /// [`PartsWriteCondition`](GraphError::PartsWriteCondition), [`Usage`](GraphError::Usage),
     /// [`NotWritten`](GraphError::NotWritten),
     /// [`TooMany`](GraphError::TooMany); nothing is added then.
     pub fn add(&mut self, task: Task) -> Result<TaskId, GraphError> {
@@ -169,7 +172,8 @@ impl GraphBuilder {
             return Err(self.unknown(unknown));
         }
         if let Some(extra) = &extra {
-            check_extra(id, extra)?;
+            check_extra(id, extra, &declared)?;
+            self.parts.check(id.index() + 1 + copies.after.len(), extra.parts, MAX)?;
         }
         copies.all().try_for_each(|copy| check_stage(id, copy))?;
         check_regions(id, &declared)?;
@@ -445,6 +449,9 @@ impl GraphBuilder {
             self.shires.resize(task.index(), 0);
             self.shires.push(mask);
         }
+        if let Some(parts) = extra.parts.filter(|&parts| parts > 1) {
+            self.parts.push(task.0, parts, extra.is_together);
+        }
     }
 }
 
@@ -487,7 +494,7 @@ impl GraphBuilder {
             return Err(error.clone());
         }
         let id = self.len() + before;
-        GraphError::check_count("tasks", id + more, MAX)?;
+        GraphError::check_count("tasks", id + more + self.parts.total(), MAX)?;
         Ok(TaskId::at(id))
     }
 

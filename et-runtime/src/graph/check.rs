@@ -2,18 +2,32 @@
 
 use super::condition::{Condition, WordPlace};
 use super::task::{Declared, Extra, Stage};
-use super::{Access, CoreSet, GraphError, HostData, TaskId};
+use super::{Access, CoreSet, GraphError, HostData, Region, TaskId};
 use crate::memory::{DeviceSlice, User};
 
-pub(super) fn check_extra(task: TaskId, extra: &Extra) -> Result<(), GraphError> {
+pub(super) fn check_extra(
+    task: TaskId,
+    extra: &Extra,
+    declared: &[Declared],
+) -> Result<(), GraphError> {
     if extra.cores.as_ref().is_some_and(CoreSet::is_empty) {
         return Err(GraphError::EmptyCoreSet { task });
     }
     if extra.shires == Some(0) {
         return Err(GraphError::EmptyShireMask { task });
     }
-    if let Some(Condition { place: WordPlace::Device(slice), .. }) = &extra.condition {
-        check_condition(task, slice)?;
+    if extra.parts == Some(0) {
+        return Err(GraphError::NoParts { task });
+    }
+    let Some(Condition { place: WordPlace::Device(word), .. }) = &extra.condition else {
+        return Ok(());
+    };
+    check_condition(task, word)?;
+    // On a resident graph each part looks, and all must see the same.
+    let mut written = declared.iter().filter(|declared| declared.access.writes());
+    let word = Region::from(word);
+    if extra.parts.is_some_and(|parts| parts > 1) && written.any(|d| d.region.overlaps(&word)) {
+        return Err(GraphError::PartsWriteCondition { task });
     }
     Ok(())
 }

@@ -176,6 +176,19 @@ pub enum GraphError {
         /// The task it would have become.
         task: TaskId,
     },
+    /// A task would do nothing.
+    #[error("{task} has no parts")]
+    NoParts {
+        /// The task it would have become.
+        task: TaskId,
+    },
+    /// A task of several parts writes the word of its own condition, so that some of them could
+    /// find it true and others not.
+    #[error("{task} has several parts and writes the word of its condition")]
+    PartsWriteCondition {
+        /// The task it would have become.
+        task: TaskId,
+    },
     /// A buffer is not for what a task does with it. See
     /// [`Device::alloc_with`](crate::Device::alloc_with).
     #[error("{task} may not use a buffer that it declares")]

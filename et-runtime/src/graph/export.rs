@@ -21,9 +21,9 @@ impl Graph {
 
     /// Returns the graph as JSON: `tasks` with `id`, `name` (if any), `function`, `args` (if any;
     /// words as hexadecimal strings), `accesses` (`access`, `kind`, `space`, `start`, `end`),
-    /// `cores`, `shires` and `if` (if any; its condition, as `{"word":{…},"test":"u32 != 0"}` with
-    /// `kind`, `start` and `end` of the word); `edges` with `from`, `to` and `reasons` (of `raw`,
-    /// `waw`, `war`, `explicit`).
+    /// `cores`, `shires`, `parts`, `together` and `if` (if any; its condition, as
+    /// `{"word":{…},"test":"u32 != 0"}` with `kind`, `start` and `end` of the word); `edges` with
+    /// `from`, `to` and `reasons` (of `raw`, `waw`, `war`, `explicit`).
     ///
     /// Spaces are numbered: regions of different spaces never overlap.
     #[must_use]
@@ -40,6 +40,10 @@ impl Graph {
             let label = match self.name(task) {
                 Some(name) => format!("{} {name}: {}", task.0, self.function(task)),
                 None => format!("{} {}", task.0, self.function(task)),
+            };
+            let label = match self.parts(task) {
+                1 => label,
+                parts => format!("{label} in {parts} parts"),
             };
             let label = match self.condition(task) {
                 Some(condition) => format!("{label}\n{condition}"),
@@ -109,6 +113,12 @@ impl Graph {
         if let Some(mask) = view.shires(task.0) {
             write!(out, ",\"shires\":\"{mask:#x}\"")?;
         }
+        if view.parts(task.0) > 1 {
+            write!(out, ",\"parts\":{}", view.parts(task.0))?;
+            if view.starts_together(task.0) {
+                out.push_str(",\"together\":true");
+            }
+        }
         if let Some((test, place)) = view.condition(task.0) {
             let (kind, start) = match place {
                 WordPlace::Device(slice) => ("device", slice.addr().as_u64()),
@@ -174,6 +184,9 @@ impl fmt::Display for Graph {
                 write!(f, " \"{name}\"")?;
             }
             write!(f, ": {}", self.function(task))?;
+            if self.parts(task) > 1 {
+                write!(f, " in {} parts", self.parts(task))?;
+            }
             if let Some(condition) = self.condition(task) {
                 write!(f, " {condition}")?;
             }

@@ -34,6 +34,7 @@ impl GraphBuilder {
             core_sets: self.core_sets,
             core_of: self.core_of,
             shires: self.shires,
+            parts: self.parts,
             recorded: self.recorded,
             tests: self.tests,
             memory: self.memory,

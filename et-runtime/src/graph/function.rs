@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::TaskId;
+use super::{PartOf, TaskId};
 
 /// What the closures of host tasks are.
 pub(crate) type HostFunction =
@@ -14,6 +14,8 @@ pub(crate) type HostFunction =
 pub struct TaskContext<'a> {
     task: TaskId,
     args: &'a [u64],
+    part: u32,
+    parts: u32,
     is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -22,6 +24,8 @@ impl fmt::Debug for TaskContext<'_> {
         f.debug_struct("TaskContext")
             .field("task", &self.task)
             .field("args", &self.args)
+            .field("part", &self.part)
+            .field("parts", &self.parts)
             .field("is_cancelled", &self.is_cancelled())
             .finish()
     }
@@ -29,17 +33,30 @@ impl fmt::Debug for TaskContext<'_> {
 
 impl<'a> TaskContext<'a> {
     pub(crate) fn new(
-        task: TaskId,
+        PartOf { task, part, parts }: PartOf,
         args: &'a [u64],
         is_cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Self {
-        Self { task, args, is_cancelled }
+        Self { task: TaskId(task), args, part, parts, is_cancelled }
     }
 
     /// Returns the task.
     #[must_use]
     pub fn task(&self) -> TaskId {
         self.task
+    }
+
+    /// Returns the number of the part of the task that is to be done, from 0; see
+    /// [`Task::parts`](super::Task::parts).
+    #[must_use]
+    pub fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// Returns the number of parts of the task, mostly 1.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// Returns the arguments as a kernel would see them in memory, in words of 8 bytes, the last
@@ -122,8 +139,10 @@ mod tests {
 
     #[test]
     fn a_context_shows_what_it_was_given() {
-        let context = TaskContext::new(TaskId(3), &[1, 2], &|| true);
+        let of = PartOf { task: 3, part: 1, parts: 4 };
+        let context = TaskContext::new(of, &[1, 2], &|| true);
         assert_eq!((context.task(), context.args()), (TaskId(3), &[1, 2][..]));
+        assert_eq!((context.part(), context.parts()), (1, 4));
         assert!(context.is_cancelled());
         assert!(format!("{context:?}").contains("is_cancelled: true"));
     }
@@ -131,9 +150,9 @@ mod tests {
     #[test]
     fn an_error_keeps_its_text_and_its_causes() {
         use std::error::Error as _;
-        let error = TaskError::new(crate::Error::Closed);
-        assert_eq!(error.clone().to_string(), "the device is closed");
-        let inner = std::io::Error::other(crate::Error::Stale);
+        let error = TaskError::new(crate::Error::closed("fill"));
+        assert_eq!(error.clone().to_string(), "fill: the device is closed");
+        let inner = std::io::Error::other(crate::Error::stale("fill"));
         assert!(TaskError::new(inner).source().is_none());
         assert_eq!(TaskError::from(String::from("x")).to_string(), "x");
     }

@@ -52,6 +52,7 @@ mod hazard;
 mod id;
 mod intervals;
 mod order;
+mod parts;
 mod patch;
 mod plan;
 mod query;
@@ -76,5 +77,6 @@ pub use task::Task;
 pub use transient::TransientBuffer;
 
 pub(crate) use condition::{Test, WordPlace};
+pub(crate) use parts::PartOf;
 pub(crate) use record::{Recorded, RecordedRegion};
 pub(crate) use shape::Work;

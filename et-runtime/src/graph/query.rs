@@ -58,6 +58,18 @@ impl Graph {
         }
     }
 
+    /// Returns the number of [parts](super::Task::parts) of a task, mostly 1.
+    #[must_use]
+    pub fn parts(&self, task: TaskId) -> u32 {
+        self.view().parts(self.check(task))
+    }
+
+    /// Returns `true` if the parts of a task [start together](super::Task::parts_together).
+    #[must_use]
+    pub fn starts_together(&self, task: TaskId) -> bool {
+        self.view().starts_together(self.check(task))
+    }
+
     /// Returns the arguments of a task, in words of 8 bytes, as
     /// [`TaskContext::args`](super::TaskContext::args) has them.
     #[must_use]
@@ -204,6 +216,7 @@ impl Shape {
         self.core_sets.shrink_to_fit();
         self.core_of.shrink_to_fit();
         self.shires.shrink_to_fit();
+        self.parts.shrink();
         self.recorded.shrink_to_fit();
         self.tests.shrink_to_fit();
     }

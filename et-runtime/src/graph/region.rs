@@ -181,6 +181,13 @@ impl Region {
         }
     }
 
+    /// Returns `true` if the two have bytes or units in common.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let (ours, theirs) = (self.bounds(), other.bounds());
+        let is_same_space = self.space_id() == other.space_id();
+        is_same_space && ours.start.max(theirs.start) < ours.end.min(theirs.end)
+    }
+
     pub(super) fn device(&self) -> Option<&DeviceSlice> {
         match &self.0 {
             Kind::Device(slice) => Some(slice),

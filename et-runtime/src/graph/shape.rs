@@ -5,13 +5,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::condition::{Test, WordPlace};
 use super::footprint::Footprint;
 use super::function::HostFunction;
+use super::parts::{PartOf, Parts};
 use super::record::Recorded;
-use super::span::{NONE, Span};
+use super::span::{NONE, Span, to_u32};
 use super::{Access, CoreSet, HostData, Region};
 use crate::kernel::Kernel;
 use crate::memory::{DeviceMemory, DeviceSlice};
@@ -146,6 +148,8 @@ pub(super) struct Shape {
     pub(super) core_of: Vec<u32>,
     /// Shire mask of each task, or 0; ends with the last task that has one.
     pub(super) shires: Vec<u64>,
+    /// Tasks of several parts.
+    pub(super) parts: Parts,
     /// Tasks that are recorded.
     pub(super) recorded: Vec<Recorded>,
     /// Ascending, of the tasks that have a condition.
@@ -263,6 +267,7 @@ impl Graph {
             + shape.core_sets.iter().map(CoreSet::heap_bytes).sum::<usize>()
             + bytes(&shape.core_of)
             + bytes(&shape.shires)
+            + shape.parts.heap_bytes()
             + bytes(&shape.recorded)
             + shape.recorded.iter().map(|recorded| bytes(&recorded.regions)).sum::<usize>()
             + bytes(&places.keep)
@@ -349,6 +354,50 @@ impl<'a> View<'a> {
     /// Returns the shires the task asked for.
     pub(crate) fn shires(self, task: u32) -> Option<u64> {
         self.shape.shires.get(task as usize).copied().filter(|&mask| mask != 0)
+    }
+
+    /// Returns `true` if there are tasks of several parts.
+    #[inline]
+    pub(crate) fn has_parts(self) -> bool {
+        !self.shape.parts.is_empty()
+    }
+
+    /// Returns the number of parts of a task.
+    #[inline]
+    pub(crate) fn parts(self, task: u32) -> u32 {
+        self.shape.parts.of(task)
+    }
+
+    /// Returns `true` if the parts of a task start together.
+    pub(crate) fn starts_together(self, task: u32) -> bool {
+        self.shape.parts.are_together(task)
+    }
+
+    /// Returns which of the tasks with several parts this is.
+    pub(crate) fn parts_rank(self, task: u32) -> Option<usize> {
+        self.shape.parts.rank(task)
+    }
+
+    /// Returns the tasks with several parts, ascending, and how many these are.
+    pub(crate) fn all_parts(self) -> impl Iterator<Item = (u32, u32)> + 'a {
+        self.shape.parts.iter()
+    }
+
+    /// Returns how many numbers of units there are. Units are what workers get. Below the number of
+    /// tasks they are whole tasks, then parts; a task that has parts is no unit by itself.
+    pub(crate) fn units_len(self) -> usize {
+        self.len() + self.shape.parts.total()
+    }
+
+    /// Returns the units of a task.
+    pub(crate) fn units(self, task: u32) -> Range<u32> {
+        self.shape.parts.units(to_u32(self.len()), task)
+    }
+
+    /// Returns what a unit is.
+    #[inline]
+    pub(crate) fn unit(self, unit: u32) -> PartOf {
+        self.shape.parts.unit(to_u32(self.len()), unit)
     }
 
     /// Returns the tasks that are recorded, and by which copies.

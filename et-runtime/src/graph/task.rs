@@ -29,6 +29,8 @@ pub(super) struct Extra {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) cores: Option<CoreSet>,
     pub(super) shires: Option<u64>,
+    pub(super) parts: Option<u32>,
+    pub(super) is_together: bool,
     pub(super) stages: Vec<Stage>,
     pub(super) is_recorded: bool,
     pub(super) condition: Option<Condition>,
@@ -233,6 +235,41 @@ impl Task {
     /// Runs the kernel on these shires only, where tasks become launches.
     pub fn shires(mut self, mask: u64) -> Self {
         self.extra().shires = Some(mask);
+        self
+    }
+
+    /// Splits the task into parts, which run on different workers at the same time as far as there
+    /// are any: the kernel, or the function, is called once for each, with the number of the part
+    /// and the number of parts (in C `part` and `parts`, in Rust
+    /// [`TaskContext::part`](super::TaskContext::part) and
+    /// [`parts`](super::TaskContext::parts)).
+    ///
+    /// It remains one task: it is ready, cancelled and complete as a whole, and complete when all
+    /// its parts are. If a part fails, those that have not begun are not run where the host
+    /// schedules, and the task has failed with
+    /// [`TaskFailure::Part`](crate::executor::TaskFailure::Part). Parts are not ordered; which of
+    /// them run at the same time depends on the workers, so no part may wait for another one, and
+    /// none may write what another one uses.
+    ///
+    /// This is for tasks on single harts and host threads. A launch on a stream has one part for
+    /// each of its harts, whatever is asked for here, so the kernel must be right with any number.
+    pub fn parts(mut self, parts: u32) -> Self {
+        let extra = self.extra();
+        (extra.parts, extra.is_together) = (Some(parts), false);
+        self
+    }
+
+    /// As [`parts`](Self::parts), and all of them start together: each gets a worker of its own,
+    /// which has nothing else at the time, so that they may wait for one another.
+    ///
+    /// So there must be as many workers, or the launch is refused with
+    /// [`RunError::TooManyParts`](crate::executor::RunError::TooManyParts). The task waits until as
+    /// many are idle, and what becomes ready after it waits behind it. If a part fails, those that
+    /// wait for it must end by themselves, or the run at its deadline. The place
+    /// [`Resident`](crate::executor::Place::Resident) does not take such kernels.
+    pub fn parts_together(mut self, parts: u32) -> Self {
+        let extra = self.extra();
+        (extra.parts, extra.is_together) = (Some(parts), true);
         self
     }
 

@@ -6,6 +6,8 @@ use et_hal::DeviceAddr;
 
 use super::{KernelImage, Program, Signature};
 use crate::memory::DeviceSlice;
+use crate::profile::Profiler;
+use crate::sync::{AtomicU32, Ordering};
 
 /// Name of the function that kernels export to be used as tasks: `int64_t et_task(const struct args
 /// *, const struct kernel_environment *, uint64_t part, uint64_t parts)`.
@@ -21,6 +23,8 @@ pub(crate) struct KernelInner {
     pub(crate) signature: Option<Signature>,
     /// The memory of its image.
     pub(crate) code: DeviceSlice,
+    /// Its number in profiles, once it has one.
+    number: AtomicU32,
 }
 
 impl KernelInner {
@@ -38,6 +42,20 @@ impl KernelInner {
         let entry = DeviceAddr::new(load.wrapping_add(entry_offset));
         let task = task.map(|offset| DeviceAddr::new(load.wrapping_add(offset)));
         let signature = layout.signature().cloned();
-        Self { program: Arc::new(program), entry, task, signature, code }
+        let number = AtomicU32::new(0);
+        Self { program: Arc::new(program), entry, task, signature, code, number }
+    }
+
+    /// Returns its number in the profiles of its device.
+    pub(crate) fn number(&self, profiler: &Profiler) -> u32 {
+        // Relaxed: it is the same for all who ask.
+        match self.number.load(Ordering::Relaxed) {
+            0 => {
+                let number = profiler.kernel_number(&self.program.name);
+                self.number.store(number, Ordering::Relaxed);
+                number
+            }
+            number => number,
+        }
     }
 }

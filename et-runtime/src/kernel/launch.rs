@@ -221,7 +221,7 @@ impl Launch {
 
     /// Checks the trace configuration by the rules of the firmware, which answers only "unexpected
     /// error".
-    pub(crate) fn checked_trace(&self) -> Result<Option<TraceConfig>> {
+    pub(crate) fn checked_trace(&self) -> Result<Option<Box<TraceConfig>>> {
         let Some(trace) = &self.trace else {
             return Ok(None);
         };
@@ -238,7 +238,7 @@ impl Launch {
         if harts == 0 || len / u64::from(harts) < 64 {
             return Err(invalid(format!("{len} bytes for {harts} harts, each needs 64")));
         }
-        Ok(Some(TraceConfig {
+        Ok(Some(Box::new(TraceConfig {
             buffer: addr.as_u64().into(),
             buffer_size: u32::try_from(len)
                 .map_err(|_| invalid(format!("buffer of {len} bytes is too large")))?
@@ -248,7 +248,7 @@ impl Launch {
             thread_mask: trace.thread_mask.into(),
             event_mask: trace.event_mask.into(),
             filter_mask: trace.filter_mask.into(),
-        }))
+        })))
     }
 }
 

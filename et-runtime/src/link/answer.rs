@@ -51,8 +51,8 @@ impl<H: Hal> Link<H> {
             Answer::Settled => {}
             Answer::Held(held) => decisions.push(Decision { held, body: completion.body }),
             Answer::Nonsense => {
-                let why = "response of another kind than its command".into();
-                fatal.get_or_insert(Error::Lost { why });
+                let why = "response of another kind than its command";
+                fatal.get_or_insert(Error::lost(why));
             }
             Answer::Stray => {
                 self.counts.stray.fetch_add(1, Ordering::Relaxed);

@@ -66,8 +66,8 @@ impl<H: Hal> Link<H> {
         let limit = self.config.watchdog;
         let is_silent = self.enter(|core, now| core.watch(limit, now));
         if is_silent {
-            let why = format!("the firmware has not answered for {:?}", 2 * limit).into();
-            self.lose(&Error::Lost { why });
+            let why = format!("the firmware has not answered for {:?}", 2 * limit);
+            self.lose(&Error::lost(why));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES};
+use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
@@ -13,7 +13,7 @@ use super::tools::{BATCH, Tools};
 use super::wait::{Source, Terms};
 use super::{
     Continuations, DeviceError, Errand, EventState, Link, Load, OneShot, OpName, Operation,
-    Outcome, Parker, StreamError, Whereabouts,
+    Outcome, Parker, StreamError, Whereabouts, Wire,
 };
 use crate::Error;
 use crate::clock::Deadline;
@@ -30,6 +30,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// Looks at the queue between two looks at the clock while spinning.
 const SPINS: u32 = 64;
 
+/// Room for every command but lists of several copies.
+const SHORT_COMMAND_BYTES: usize = 8 + 32 + MAX_LAUNCH_PAYLOAD;
+
 struct MailboxSink<'a, M>(&'a M);
 
 impl<H: Hal> Sink<Box<Load<H>>> for MailboxSink<'_, H::Mailbox> {
@@ -40,8 +43,24 @@ impl<H: Hal> Sink<Box<Load<H>>> for MailboxSink<'_, H::Mailbox> {
         flags: CommandFlags,
         load: &mut Box<Load<H>>,
     ) -> Pushed {
-        let mut message = [0; MAX_COMMAND_BYTES];
-        let len = match load.wire.encode(tag, flags, &mut message) {
+        if load.wire.is_list() {
+            self.push_by(queue, tag, flags, &load.wire, &mut [0; MAX_COMMAND_BYTES])
+        } else {
+            self.push_by(queue, tag, flags, &load.wire, &mut [0; SHORT_COMMAND_BYTES])
+        }
+    }
+}
+
+impl<M: Mailbox> MailboxSink<'_, M> {
+    fn push_by(
+        &self,
+        queue: QueueId,
+        tag: Tag,
+        flags: CommandFlags,
+        wire: &Wire,
+        message: &mut [u8],
+    ) -> Pushed {
+        let len = match wire.encode(tag, flags, message) {
             Ok(len) => len,
             Err(error) => unreachable!("commands are checked before they are sent: {error}"),
         };
@@ -117,15 +136,19 @@ impl<H: Hal> Link<H> {
             load.finish(error, &mut tell);
         }
         let has_results = !output.ended.is_empty();
+        self.profiler.operations_done(&output.ended);
         for Ended { operation, timeline, error } in output.ended.drain(..) {
-            self.profiler.operation_done(&operation, timeline, error.as_ref());
-            let outcome = error.map_or(Ok(timeline), Err);
+            let has_failed = error.is_some();
+            let outcome = match error {
+                Some(error) => Err(self.during(operation.name, error)),
+                None => Ok(timeline),
+            };
             let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
             told.run_own();
             if !told.is_empty() {
                 self.add_errand(Errand::Ended(operation.name(), told));
             }
-            if let Some(operation) = Arc::into_inner(operation) {
+            if has_failed && let Some(operation) = Arc::into_inner(operation) {
                 self.list(operation);
             }
         }
@@ -161,8 +184,8 @@ impl<H: Hal> Link<H> {
                     match Completion::parse(tools.message.get(..len).unwrap_or_default()) {
                         Ok(completion) => tools.batch.push(completion),
                         Err(error) => {
-                            let why = format!("malformed response: {error}").into();
-                            fatal = Some(Error::Lost { why });
+                            let why = format!("malformed response: {error}");
+                            fatal = Some(Error::lost(why));
                         }
                     }
                 }
@@ -393,6 +416,8 @@ pub(crate) trait Driver: Send + Sync {
     fn forget(&self, operation: Operation);
     /// Names the link, to tell it from others.
     fn address(&self) -> usize;
+    /// What errors call the device.
+    fn device_name(&self) -> &Arc<str>;
 }
 
 impl<H: Hal> Driver for Link<H> {
@@ -450,5 +475,9 @@ impl<H: Hal> Driver for Link<H> {
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+
+    fn device_name(&self) -> &Arc<str> {
+        &self.name
     }
 }

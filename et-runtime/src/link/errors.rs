@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     fn failed(stream: u32, operation: u64) -> DeviceError {
-        let error = StreamError::Failed { operation, name: "x", error: Error::Closed };
+        let error = StreamError::Failed { operation, name: "x", error: Error::all_closed() };
         DeviceError::Stream { stream, error }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         lists.open(2);
         push(&lists, 2, 10);
         push(&lists, 1, 11);
-        assert!(lists.push(DeviceError::Device(Error::Closed)).is_none());
+        assert!(lists.push(DeviceError::Device(Error::all_closed())).is_none());
         lists.close(2);
         push(&lists, 2, 12);
         push(&lists, 1, 13);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use et_hal::ResetScope;
 
-use crate::Error;
+use crate::{Error, Site};
 
 /// The state of a device, as far as its link knows. The first fatal error stays, for every waiter.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Health {
 
     /// Compute needs a reset of at least `scope`; a wider scope replaces a narrower one.
     pub(crate) fn compute_down(&mut self, scope: ResetScope, why: &Arc<str>) -> Error {
-        let error = Error::NeedsReset { scope, why: Arc::clone(why) };
+        let error = Error::NeedsReset { site: Site::default(), scope, why: Arc::clone(why) };
         let is_narrower = matches!(
             self.compute,
             None | Some(Error::NeedsReset { scope: ResetScope::Compute, .. })

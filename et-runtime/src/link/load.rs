@@ -57,6 +57,11 @@ impl Wire {
     /// Firmware ignores which shires. Spec: §7.12.
     pub(crate) const CM_RESET: Self = Self::Plain(ops::Command::CmReset { shire_mask: u64::MAX });
 
+    /// Returns `true` if its length depends on how many copies it has.
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::DmaWrite(Nodes::Many(_)) | Self::DmaRead(Nodes::Many(_)))
+    }
+
     #[inline]
     pub(crate) fn encode(
         &self,
@@ -273,7 +278,7 @@ impl<H: Hal> Load<H> {
     pub(crate) fn finish(self, error: Option<Error>, tell: &mut dyn FnMut(&Parker)) {
         match self.then {
             Then::Check(Keep::Gone { place }) => {
-                let arrival = Err(error.unwrap_or(Error::Closed));
+                let arrival = Err(error.unwrap_or(Error::all_closed()));
                 if let Some(told) = place.set(Arc::new(Mutex::new(Some(arrival))), &mut *tell) {
                     told.run();
                 }
@@ -285,7 +290,7 @@ impl<H: Hal> Load<H> {
                 }
             }
             Then::Reply(reply) => {
-                let error = error.unwrap_or(Error::Closed);
+                let error = error.unwrap_or(Error::all_closed());
                 if let Some(told) = reply.set(Err(error), &mut *tell) {
                     told.run();
                 }
@@ -390,5 +395,5 @@ impl<H: Hal> core::Load for Box<Load<H>> {
 
 /// Takes what has arrived for a reader.
 pub(crate) fn take_arrival<H: Hal>(arrival: &Arrival<H>) -> Result<Chunk<H>> {
-    lock(arrival).take().unwrap_or(Err(Error::Closed))
+    lock(arrival).take().unwrap_or(Err(Error::all_closed()))
 }

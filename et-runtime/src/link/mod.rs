@@ -53,7 +53,7 @@ use crate::clock::Deadline;
 use crate::config::Config;
 use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer, Lease, Staging};
 use crate::profile::Profiler;
-use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::{Error, Result};
 
 pub use self::core::Priority;
@@ -142,6 +142,10 @@ pub(crate) struct Link<H: Hal> {
     pub(crate) memory: Arc<DeviceMemory>,
     pub(crate) staging: Arc<Staging<H>>,
     pub(crate) profiler: Profiler,
+    /// What errors call the device.
+    pub(crate) name: Arc<str>,
+    /// The highest level of texts that firmware traces; all of them from the start. Spec: §16.2
+    pub(crate) firmware_level: Arc<AtomicU8>,
     core: Mutex<Core<Box<Load<H>>>>,
     waiters: Waiters<Tools<H>>,
     /// Callbacks of users, until a thread runs them that holds no lock.
@@ -190,14 +194,17 @@ impl<H: Hal> Link<H> {
             in_flight: config.in_flight,
             contexts: CONTEXTS,
         };
+        let name = config.device_name();
         Ok(Self {
             staging: Staging::new(config.staging_bytes, Arc::downgrade(&mailbox)),
             mailbox,
             hal,
             layout,
+            firmware_level: Arc::new(AtomicU8::new(crate::trace::DEBUG)),
             profiler: Profiler::new(Arc::clone(&memory), Arc::clone(&config.clock)),
             memory,
             core: Mutex::new(Core::new(shape)),
+            name,
             waiters: Waiters::new(Tools::new()),
             errands: Mutex::default(),
             has_errands: AtomicBool::new(false),
@@ -228,9 +235,24 @@ impl<H: Hal> Link<H> {
         Deadline::after(&*self.config.clock, after)
     }
 
+    /// The same error, with what it is a failure of unless it knows.
+    pub(crate) fn during(&self, op: &'static str, error: Error) -> Error {
+        error.during(op).on(&self.name)
+    }
+
+    /// What was waited for did not come in time.
+    pub(crate) fn timeout(&self, op: &'static str, after: Duration) -> Error {
+        Error::timeout(op, after).on(&self.name)
+    }
+
     /// Returns why nothing can be sent, if so.
     pub(crate) fn refusal(&self) -> Option<Error> {
         lock(&self.core).health().refusal().cloned()
+    }
+
+    /// Fails if nothing can be sent.
+    pub(crate) fn check_open(&self, op: &'static str) -> Result<()> {
+        self.refusal().map_or(Ok(()), |error| Err(error.during(op)))
     }
 
     /// Returns why nothing can be launched, if so.
@@ -342,7 +364,7 @@ impl<H: Hal> Link<H> {
             Body::CmReset { status, .. } => {
                 Err(Error::Refused { op, status: status.to_string().into() })
             }
-            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+            other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }
 
@@ -371,7 +393,7 @@ impl<H: Hal> Link<H> {
     /// Notes in an operation which kernel it launches, if that is to be recorded.
     fn name_kernel(&self, operation: &Operation, load: &Load<H>) {
         if let (Then::Launch(launched), true) = (&load.then, self.profiler.is_on()) {
-            operation.set_kernel(&launched.kernel.program.name);
+            operation.set_kernel(launched.kernel.number(&self.profiler));
         }
     }
 
@@ -413,17 +435,21 @@ impl<H: Hal> Link<H> {
         let load = Load::new(wire, Then::Reply(Arc::clone(&reply)));
         self.enter(|core, _| post(core, Command::new(load)))?;
         self.wait_for(&reply, deadline)
-            .unwrap_or(Err(Error::Timeout { op, after: deadline.limit() }))
+            .unwrap_or_else(|| Err(Error::timeout(op, deadline.limit())))
+            .map_err(|error| self.during(op, error))
     }
 
     /// The device cannot be used any more: everything ends with `error`.
     pub(crate) fn lose(&self, error: &Error) {
+        let error = &error.clone().on(&self.name);
         if !self.enter(|core, now| core.lose(error, now)) {
             return;
         }
         match error {
             // The caller's own doing.
-            Error::Closed | Error::Stale => tracing::debug!(%error, "device given up"),
+            Error::Closed { .. } | Error::Stale { .. } => {
+                tracing::debug!(%error, "device given up")
+            }
             error => {
                 tracing::error!(%error, "device lost");
                 self.report(DeviceError::Device(error.clone()));

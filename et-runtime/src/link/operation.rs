@@ -1,12 +1,11 @@
 //! What a user waits for: one operation, of one or many commands.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::OneShot;
 use crate::Error;
 use crate::Result;
-use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::timeline::Timeline;
 
 pub(crate) type Outcome = Result<Timeline>;
@@ -53,8 +52,8 @@ pub(crate) struct Operation {
     pub(crate) stream: u32,
     pub(crate) result: OneShot<Outcome>,
     pub(crate) queued: Duration,
-    /// The kernel, of a launch that is recorded.
-    kernel: OnceLock<Arc<str>>,
+    /// The number of the kernel, of a launch that is recorded.
+    kernel: AtomicU32,
     is_looked_at: AtomicBool,
 }
 
@@ -73,18 +72,19 @@ impl Operation {
 
     pub(super) fn new(key: OpKey, name: &'static str, stream: u32, queued: Duration) -> Self {
         let is_looked_at = AtomicBool::new(false);
-        let (result, kernel) = (OneShot::new(), OnceLock::new());
+        let (result, kernel) = (OneShot::new(), AtomicU32::new(0));
         Self { key, name, stream, result, queued, kernel, is_looked_at }
     }
 
-    /// Names the kernel, for profiles.
-    pub(super) fn set_kernel(&self, kernel: &Arc<str>) {
-        // Only the first command of an operation that is a launch names it.
-        let _ = self.kernel.set(Arc::clone(kernel));
+    /// Says which kernel it launches, for profiles.
+    pub(super) fn set_kernel(&self, number: u32) {
+        // Relaxed: whoever sends the launch has set it.
+        self.kernel.store(number, Ordering::Relaxed);
     }
 
-    pub(crate) fn kernel(&self) -> Option<Arc<str>> {
-        self.kernel.get().cloned()
+    /// Returns what was set, or 0.
+    pub(crate) fn kernel(&self) -> u32 {
+        self.kernel.load(Ordering::Relaxed)
     }
 
     /// A handle has the outcome, or will get it.

@@ -197,7 +197,7 @@ impl<H: Hal> Link<H> {
         if self.wait(parker, is_done, &left) {
             return Ok(());
         }
-        let error = Error::Timeout { op, after: limit };
+        let error = self.timeout(op, limit);
         self.enter(|core, now| core.give_up(key, error.clone(), now));
         Err(error)
     }

@@ -70,7 +70,7 @@ impl<H: Hal> Link<H> {
             buffer.sync_for_cpu(self.hal.dma(), 0..FIRMWARE_BYTES)?;
             buffer.copy_out(0, &mut bytes)
         });
-        match read.unwrap_or(Err(Error::Closed)) {
+        match read.unwrap_or(Err(Error::all_closed())) {
             Ok(()) => {
                 let frequency = self.layout.mgmt.header.minion_boot_freq.get();
                 let frequency = (frequency != 0).then_some(frequency);

@@ -142,8 +142,10 @@ impl Core {
 
     /// Takes a message from the queue.
     pub(super) fn arrive(&mut self, bytes: &[u8], now: Duration) -> Arrival {
-        // The header was there before the link was lost, what follows was not.
-        if bytes.len() > HEADER_BYTES && bytes[HEADER_BYTES..].iter().all(|byte| *byte == 0xff) {
+        // The header was there before the link was lost, what follows was not. Less than a word of
+        // ones says nothing: that is no message of the card's, but garbage.
+        let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
+        if body.len() >= size_of::<u64>() && body.iter().all(|byte| *byte == 0xff) {
             return Arrival::AllOnes;
         }
         let kind = match Message::parse(bytes) {
@@ -281,9 +283,9 @@ mod tests {
         let mut core = Core::new();
         core.begin(30).unwrap();
         core.begin(33).unwrap();
-        assert_eq!(core.lose(&Error::Closed).len(), 2);
-        assert_eq!(core.lose(&Error::Stale).len(), 0);
-        assert!(matches!(core.begin(30), Err(Error::Closed)));
+        assert_eq!(core.lose(&Error::all_closed()).len(), 2);
+        assert_eq!(core.lose(&Error::all_stale()).len(), 0);
+        assert!(matches!(core.begin(30), Err(Error::Closed { .. })));
     }
 
     #[test]
@@ -297,6 +299,12 @@ mod tests {
         bytes[8..].fill(0xff);
         assert!(matches!(core.arrive(&bytes, NOW), Arrival::AllOnes));
         assert_eq!((core.pending.len(), core.has_events()), (1, false));
+        for len in 1..8 {
+            let mut bytes = vec![0; 8];
+            bytes.resize(8 + len, 0xff);
+            assert!(matches!(core.arrive(&bytes, NOW), Arrival::Noise), "{len} bytes of garbage");
+        }
+        assert_eq!(core.counters.malformed_messages, 7);
     }
 
     fn messages() -> impl Strategy<Value = Vec<u8>> {

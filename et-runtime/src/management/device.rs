@@ -51,7 +51,7 @@ impl<H: Hal> Device<H> {
         let management = self.management()?;
         // It has nothing to do with what ends now.
         self.management_slot().take();
-        self.abandon(&Error::Stale);
+        self.abandon(&Error::all_stale());
         let reset = management.clone().with_timeout(timeout).reset_operations();
         let outcome = reset.and_then(|_| self.reopen());
         self.management_slot().put_back(management);

@@ -33,6 +33,8 @@ pub(super) struct ManagementLink<H: Hal> {
     pub(super) dir: MgmtDir,
     pub(super) config: Config,
     pub(super) layout: MailboxLayout,
+    /// What errors call the device.
+    name: Arc<str>,
     core: Mutex<Core>,
     waiters: Waiters<Vec<u8>>,
     /// Those who wait for events.
@@ -54,6 +56,7 @@ impl<H: Hal> ManagementLink<H> {
             mailbox,
             hal,
             dir,
+            name: config.device_name(),
             config,
             layout,
             core: Mutex::new(Core::new()),
@@ -88,22 +91,29 @@ impl<H: Hal> ManagementLink<H> {
     ) -> Result<Answer> {
         // Events that no one has taken out must leave room for the answer.
         self.waiters.poll(self);
-        let (tag, reply) = lock(&self.core).begin(id)?;
+        let begun = lock(&self.core).begin(id);
+        let (tag, reply) = begun.map_err(|error| self.during(op, error))?;
         let answer = self
             .send(id, tag, payload, op, deadline)
             .and_then(|()| self.wait_for(&reply, op, deadline));
         if answer.is_err() {
             lock(&self.core).give_up(tag);
         }
-        answer
+        answer.map_err(|error| self.during(op, error))
     }
 
     /// Sends a command that is not answered.
     pub(super) fn tell(&self, id: u16, payload: &[u8], op: &'static str) -> Result<()> {
-        let (tag, _) = lock(&self.core).begin(id)?;
+        let begun = lock(&self.core).begin(id);
+        let (tag, _) = begun.map_err(|error| self.during(op, error))?;
         let sent = self.send(id, tag, payload, op, self.deadline(self.config.command_timeout));
         lock(&self.core).give_up(tag);
-        sent
+        sent.map_err(|error| self.during(op, error))
+    }
+
+    /// The same error, with what was asked of which device.
+    fn during(&self, op: &'static str, error: Error) -> Error {
+        error.during(op).on(&self.name)
     }
 
     fn send(
@@ -131,7 +141,7 @@ impl<H: Hal> ManagementLink<H> {
             match pushed {
                 Ok(Push::Accepted) => break,
                 Ok(Push::Full) if self.left(deadline).is_zero() => {
-                    return Err(Error::Timeout { op, after: deadline.limit() });
+                    return Err(Error::timeout(op, deadline.limit()));
                 }
                 Ok(Push::Full) => parker.park_timeout(FULL_PAUSE),
                 Err(error) => return Err(self.fail(Error::hal(op)(error))),
@@ -156,7 +166,7 @@ impl<H: Hal> ManagementLink<H> {
                 reply.unsubscribe(&parker);
             }
         }
-        reply.get().unwrap_or(Err(Error::Timeout { op, after: deadline.limit() }))
+        reply.get().unwrap_or(Err(Error::timeout(op, deadline.limit())))
     }
 
     /// Polls for a while; `true` if it is done.
@@ -198,7 +208,7 @@ impl<H: Hal> ManagementLink<H> {
             self.waiters.wait(self, &parker, &mut is_done, Terms { left: &left, tick: TICK });
         }
         lock(&self.listeners).retain(|other| !Arc::ptr_eq(other, &parker));
-        found.transpose()
+        found.transpose().map_err(|error| self.during("waiting for an event of the card", error))
     }
 
     /// The endpoint cannot be used any more; returns the reason, which is the first.
@@ -209,7 +219,7 @@ impl<H: Hal> ManagementLink<H> {
         drop(core);
         match error {
             // The caller's own doing.
-            Error::Closed | Error::Stale => {}
+            Error::Closed { .. } | Error::Stale { .. } => {}
             _ => tracing::error!(%error, "management endpoint lost"),
         }
         let mut whereabouts = Whereabouts::Here;
@@ -246,8 +256,8 @@ impl<H: Hal> ManagementLink<H> {
             Arrival::Event => lock(&self.listeners).iter().for_each(|parker| tell(parker)),
             Arrival::Noise => {}
             Arrival::AllOnes => {
-                let why = "the service processor's messages read as all ones".into();
-                self.fail(Error::Lost { why });
+                let why = "the service processor's messages read as all ones";
+                self.fail(Error::lost(why));
             }
         }
         if whereabouts == Whereabouts::Abroad {

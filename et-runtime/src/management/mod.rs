@@ -6,6 +6,7 @@
 //! | File | What |
 //! |---|---|
 //! | `core.rs` | the state machine: tags, answers, events |
+//! | `way.rs` | to the endpoint of this process, or of another |
 //! | `link.rs` | carries messages between it and the mailbox, by the thread that waits |
 //! | `query.rs`, `control.rs`, `update.rs` | typed calls |
 //! | `values.rs`, `stats.rs` | what they return, with units |
@@ -19,10 +20,11 @@ mod core;
 mod device;
 mod link;
 mod query;
-mod relay;
+pub(crate) mod relay;
 mod stats;
 mod update;
 mod values;
+mod way;
 
 use std::fmt;
 use std::time::Duration;
@@ -33,19 +35,20 @@ use et_hal::Hal;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use self::link::ManagementLink;
+use self::way::Way;
 use crate::config::Config;
 use crate::device::open;
 use crate::sync::Arc;
 use crate::{Error, OpenError, Result};
 
 pub use self::core::{Answer, ManagementCounters, ManagementEvent, ManagementEventKind};
-pub(crate) use self::relay::Slot;
-pub use self::relay::{Relay, Watch};
+pub use self::relay::Watch;
 pub use self::stats::{Statistic, Unit};
 pub use self::values::{
     AsicVoltages, Asset, CacheConfig, ErrorCounts, ErrorSource, FirmwareVersions, Frequencies,
     MemoryRate, MinionErrors, ModuleVoltages, Residency, Temperatures,
 };
+pub use self::way::Relay;
 pub use et_devapi::msg::mgmt::calls::{CommandInfo, command_info};
 pub use et_devapi::msg::mgmt::{
     ActivePowerManagement, BreakpointEvent, Event as CardEvent, EventClass, EventDetail, EventId,
@@ -80,41 +83,6 @@ pub struct Management<H: Hal> {
     timeout: Duration,
 }
 
-/// How commands get to the service processor.
-enum Way<H: Hal> {
-    Own(Arc<ManagementLink<H>>),
-    Relay(Arc<dyn Relay>),
-}
-
-impl<H: Hal> Clone for Way<H> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Own(link) => Self::Own(Arc::clone(link)),
-            Self::Relay(relay) => Self::Relay(Arc::clone(relay)),
-        }
-    }
-}
-
-impl<H: Hal> Way<H> {
-    fn call(&self, id: u16, payload: &[u8], op: &'static str, timeout: Duration) -> Result<Answer> {
-        match self {
-            Self::Own(link) => link.call(id, payload, op, link.deadline(timeout)),
-            Self::Relay(relay) => relay.call(id, payload, op, timeout),
-        }
-    }
-
-    /// For what cannot be done through a relay.
-    fn own(&self, op: &'static str) -> Result<&Arc<ManagementLink<H>>> {
-        match self {
-            Self::Own(link) => Ok(link),
-            Self::Relay(_) => {
-                let status = "left to the process that has the card".into();
-                Err(Error::Refused { op, status })
-            }
-        }
-    }
-}
-
 impl<H: Hal> Clone for Management<H> {
     fn clone(&self) -> Self {
         Self { way: self.way.clone(), timeout: self.timeout }
@@ -136,6 +104,7 @@ impl<H: Hal> Management<H> {
     ///
     /// Spec: §4
     pub fn open(hal: H, config: Config) -> Result<Self, OpenError> {
+        let config = config.named_for(&hal);
         let dir = open::management_registers(&hal, &config)?;
         let layout =
             discovery::mgmt_mailbox(&dir).map_err(|error| OpenError::Registers(Arc::new(error)))?;

@@ -1,41 +1,19 @@
 //! The management endpoint of a card that another process has, and the other side of that.
 
 use std::fmt;
-use std::time::Duration;
 
 use et_devapi::msg::HEADER_BYTES;
 use et_devapi::msg::mgmt::MAX_COMMAND_BYTES;
 use et_hal::Hal;
 
-use super::core::{Answer, ManagementCounters};
+use super::Management;
+use super::core::Answer;
 use super::link::{ManagementLink, parts};
-use super::{Management, Way};
+use super::way::{Relay, Way};
 use crate::config::Config;
 use crate::link::{Activity, Link};
 use crate::sync::{Arc, Mutex, Weak, lock};
 use crate::{Error, Result};
-
-/// Carries commands to a management endpoint that is open elsewhere.
-///
-/// It is for looking at a card that is in use: of what it refuses, it says why with
-/// [`Error::Refused`].
-pub trait Relay: fmt::Debug + Send + Sync {
-    /// Has a command executed there, and returns its answer as it came.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`] after `timeout`; [`Error::Refused`]; [`Error::Closed`] when the other
-    /// side is gone.
-    fn call(&self, id: u16, payload: &[u8], op: &'static str, timeout: Duration) -> Result<Answer>;
-
-    /// Returns what has come out of the queue there, by the latest answer.
-    fn counters(&self) -> ManagementCounters;
-
-    /// Returns what the process there has the device do.
-    ///
-    /// # Errors
-    /// As [`call`](Self::call).
-    fn activity(&self, timeout: Duration) -> Result<Activity>;
-}
 
 impl<H: Hal> Management<H> {
     /// Makes a handle whose commands go through a relay. Events stay with the process that has the
@@ -95,7 +73,7 @@ impl<H: Hal> Watch<H> {
     /// [`Error::Hal`] if the backend does not open its mailbox; [`Error::Closed`] when the device
     /// is; [`Error::Stale`] while it is being reset.
     pub fn management(&self) -> Result<Management<H>> {
-        self.0.upgrade().ok_or(Error::Closed)?.get()
+        self.0.upgrade().ok_or_else(|| Error::closed("management"))?.get()
     }
 
     /// Counts what the device is asked to do at the moment.
@@ -103,8 +81,9 @@ impl<H: Hal> Watch<H> {
     /// # Errors
     /// [`Error::Closed`].
     pub fn activity(&self) -> Result<Activity> {
-        let slot = self.0.upgrade().ok_or(Error::Closed)?;
-        let link = lock(&slot.0).link.upgrade().ok_or(Error::Closed)?;
+        let closed = || Error::closed("activity");
+        let slot = self.0.upgrade().ok_or_else(closed)?;
+        let link = lock(&slot.0).link.upgrade().ok_or_else(closed)?;
         Ok(link.activity())
     }
 }
@@ -139,8 +118,8 @@ impl<H: Hal> Slot<H> {
         if let Some(management) = &state.opened {
             return Ok(management.clone());
         }
-        let link = state.link.upgrade().ok_or(Error::Closed)?;
-        if let Some(error @ (Error::Closed | Error::Stale)) = link.refusal() {
+        let link = state.link.upgrade().ok_or_else(|| Error::closed("management"))?;
+        if let Some(error @ (Error::Closed { .. } | Error::Stale { .. })) = link.refusal() {
             return Err(error);
         }
         let (dir, layout) = parts(&link.layout);

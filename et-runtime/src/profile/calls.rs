@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Profiler, SHARD_LIMIT, SHARDS, Shard};
 use crate::sync::{Arc, AtomicU32, Ordering, lock};
 use crate::timeline::Timeline;
+use crate::{Error, LoadError};
 
 /// One recorded call of the interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,18 +122,53 @@ pub(crate) trait Returned {
     fn is_failure(&self) -> bool {
         false
     }
+
+    /// A failure says which call it is of, and of which device, unless it knows.
+    fn during(self, _call: &'static str, _device: &Arc<str>) -> Self
+    where
+        Self: Sized,
+    {
+        self
+    }
+}
+
+/// A failure of a call.
+pub(crate) trait Failure {
+    fn during(self, call: &'static str, device: &Arc<str>) -> Self;
+}
+
+impl Failure for Error {
+    fn during(self, call: &'static str, device: &Arc<str>) -> Self {
+        Self::during(self, call).on(device)
+    }
+}
+
+impl Failure for LoadError {
+    fn during(self, call: &'static str, device: &Arc<str>) -> Self {
+        match self {
+            Self::Device { name, source } => {
+                Self::Device { name, source: Box::new(Failure::during(*source, call, device)) }
+            }
+            error @ Self::Elf { .. } => error,
+        }
+    }
 }
 
 impl Returned for () {}
 impl Returned for Timeline {}
 
-impl<T: Returned, E> Returned for Result<T, E> {
+impl<T: Returned, E: Failure> Returned for Result<T, E> {
     fn operation(&self) -> Option<u64> {
         self.as_ref().ok().and_then(Returned::operation)
     }
 
     fn is_failure(&self) -> bool {
         self.is_err()
+    }
+
+    #[inline]
+    fn during(self, call: &'static str, device: &Arc<str>) -> Self {
+        self.map_err(|error| error.during(call, device))
     }
 }
 

@@ -69,8 +69,8 @@ impl<H: Hal> Device<H> {
                     return Err(Error::Refused { op, status: status.to_string().into() });
                 }
                 other => {
-                    let why = format!("answer to an {op} is {other:?}").into();
-                    return Err(Error::Lost { why });
+                    let why = format!("answer to an {op} is {other:?}");
+                    return Err(Error::lost(why));
                 }
             };
             let device = Some(Times { start, wait: 0, execute: 0 });

@@ -170,9 +170,8 @@ impl<H: Hal> Stream<H> {
             if from.is_empty() {
                 return self.submit(NAME, None);
             }
-            if let Some(chunk) =
-                link.staging.take_spare(&link.hal, from.len(), DeviceAccess::Read)?
-            {
+            let spare = link.staging.take_spare(&link.hal, from.len(), DeviceAccess::Read)?;
+            if let Some(chunk) = spare {
                 return self.submit(NAME, Some(link.piece(chunk, from, to.addr(), to)?));
             }
         }
@@ -323,14 +322,16 @@ impl<H: Hal> Stream<H> {
     ) -> Result<()> {
         let link = self.link();
         let Some(bus) = lease.with(|buffer| buffer.bus_addr().as_u64()) else {
-            return Err(Error::Closed);
+            return Err(Error::all_closed());
         };
         let devices: Devices = match copies {
             [(_, device)] => device.into(),
             _ => copies.iter().map(|(_, device)| device).collect(),
         };
         let dma = link.layout.dma;
-        let max_bytes = dma.max_node_bytes.clamp(dma.align_bytes, u64::from(u32::MAX / 2));
+        // A length on the wire has 32 bits. The most is a multiple of every alignment, so that the
+        // next piece begins at one.
+        let max_bytes = dma.max_node_bytes.clamp(dma.align_bytes, 1 << 31);
         let mut nodes = copies
             .iter()
             .flat_map(|(place, device)| {

@@ -60,7 +60,7 @@ impl<H: Hal> Stream<H> {
         let mut piece = vec![0; Staging::<H>::largest()];
         self.download_to(&from.into(), pieces::<H>(from), timeout, &mut |chunk, pieces| {
             let len = pieces.iter().map(|(_, len)| len).sum::<usize>();
-            let Some(piece) = piece.get_mut(..len) else { return Err(Error::Closed) };
+            let Some(piece) = piece.get_mut(..len) else { return Err(Error::closed("read")) };
             chunk.read(hal, piece)?;
             if sink(piece) { Ok(()) } else { Err(Error::Aborted { op: "read" }) }
         })
@@ -102,7 +102,7 @@ impl<H: Hal> Stream<H> {
         let submission = self.begin("read")?;
         let read = self.download_pieces(&submission, devices, &mut groups, deadline, sink);
         submission.finish(read).map(drop).map_err(|error| match error {
-            Error::Timeout { .. } => Error::Timeout { op: "read", after: timeout },
+            Error::Timeout { .. } => self.link().timeout("read", timeout),
             error => error,
         })
     }
@@ -143,7 +143,7 @@ impl<H: Hal> Stream<H> {
             let Some((place, pieces)) = in_flight.pop_front() else { return Ok(()) };
             let arrival = link.wait_for(&place, deadline);
             let after = deadline.limit();
-            let arrival = arrival.ok_or(Error::Timeout { op: "read", after })?;
+            let arrival = arrival.ok_or_else(|| link.timeout("read", after))?;
             sink(&take_arrival(&arrival)?, &pieces)?;
         }
     }

@@ -92,9 +92,10 @@ impl<H: Hal> Stream<H> {
             args = Some(place);
         }
         let embedded = if args.is_none() { bytes } else { &[] };
-        let payload = LaunchPayload::new(trace.as_ref(), stack.as_ref(), embedded)
+        let mut wire = Box::new(LaunchWire { launch: message, payload: LaunchPayload::EMPTY });
+        wire.payload
+            .put(trace.as_deref(), stack.as_ref(), embedded)
             .map_err(|error| Error::LaunchOption { option: "payload", why: error.to_string() })?;
-        let wire = LaunchWire { launch: message, payload };
         let flags = if launch.flush_l3 { CommandFlags::FLUSH_L3 } else { CommandFlags::EMPTY };
         let kernel = Arc::clone(&launch.kernel.inner);
         let launched = Launched {
@@ -110,7 +111,7 @@ impl<H: Hal> Stream<H> {
             core_dump::start_writer(link)?;
         }
         let then = Then::Launch(launched);
-        let load = Load::new(Wire::Launch(Box::new(wire)), then);
+        let load = Load::new(Wire::Launch(wire), then);
         let fresh = link.fresh_context(self.inner.key)?;
         Ok(Prepared { load, flags, args: args.map(|place| (bytes, place)), fresh })
     }
@@ -130,7 +131,7 @@ impl<H: Hal> Stream<H> {
     }
 
     /// Checks a launch by the rules of the firmware; returns the message as far as it is known.
-    fn check(&self, launch: &Launch) -> Result<(ops::Launch<'static>, Option<TraceConfig>)> {
+    fn check(&self, launch: &Launch) -> Result<(ops::Launch<'static>, Option<Box<TraceConfig>>)> {
         let link = self.link();
         let shire_mask = launch.checked_mask(link.available_shires())?;
         let code = &launch.kernel.inner.code;

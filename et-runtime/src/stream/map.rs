@@ -217,7 +217,7 @@ impl<H: Hal> Mapping<H> {
             Memory::Window(window) => return window.mmio.flush().map_err(Error::hal("flushing")),
             Memory::Copy(copy) => copy,
         };
-        let transfer = match std::mem::replace(copy, Copy::Gone(Error::Closed)) {
+        let transfer = match std::mem::replace(copy, Copy::Gone(Error::all_closed())) {
             Copy::Leaving(transfer) => transfer,
             Copy::Here(buffer) if self.is_changed => {
                 let sent = self.stream.direct_to_device(buffer, &[(0, self.slice.clone())]);
@@ -271,7 +271,7 @@ impl<H: Hal> Drop for Mapping<H> {
     fn drop(&mut self) {
         if let Memory::Copy(copy) = &mut self.memory
             && self.is_changed
-            && let Copy::Here(buffer) = std::mem::replace(copy, Copy::Gone(Error::Closed))
+            && let Copy::Here(buffer) = std::mem::replace(copy, Copy::Gone(Error::all_closed()))
         {
             // What becomes of it is in the list of the stream; one that is refused because the
             // device has gone has nowhere to go.

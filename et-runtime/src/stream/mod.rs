@@ -142,7 +142,8 @@ impl<H: Hal> Stream<H> {
     /// Does a call of the interface.
     #[inline]
     fn call<T: Returned>(&self, name: &'static str, call: impl FnOnce() -> T) -> T {
-        self.link().profiler.call(name, (Some(self.inner.number), None), call)
+        let link = self.link();
+        link.profiler.call(name, (Some(self.inner.number), None), call).during(name, &link.name)
     }
 
     fn event(&self, operation: Arc<Operation>) -> Event {
@@ -417,7 +418,7 @@ impl<H: Hal> Stream<H> {
         if link.wait_idle(Some(self.inner.key), link.deadline(timeout)) {
             return Ok(());
         }
-        Err(link.refusal().unwrap_or(Error::Timeout { op, after: timeout }))
+        Err(link.refusal().unwrap_or_else(|| Error::timeout(op, timeout)))
     }
 
     /// Returns `true` if all operations are done, without waiting.

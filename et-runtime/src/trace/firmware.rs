@@ -11,8 +11,9 @@ use et_devapi::msg::ops::{
 use et_devapi::trace::{Buffer, Cursor};
 use et_hal::Hal;
 
-use super::{Source, Trace};
+use super::{Source, Trace, level};
 use crate::link::Wire;
+use crate::sync::{Arc, AtomicU8, Ordering};
 use crate::{Device, Error, Result, Stream};
 
 /// What firmware is to trace.
@@ -25,22 +26,25 @@ pub struct FirmwareTraceConfig {
     pub thread_mask: u64,
     /// Kinds of entries. Spec: §16.2
     pub event_mask: u32,
-    /// Highest level of texts: 0 critical, 1 error, 2 warning, 3 info, 4 debug.
-    pub level: u8,
+    /// Highest level of texts: 0 critical, 1 error, 2 warning, 3 info, 4 debug. `None` for what the
+    /// log lets through at the target `et::firmware` when it is configured; everything, if
+    /// `tracing` has no subscriber.
+    pub level: Option<u8>,
     /// Bytes of a part at which the device sends an event, which
     /// [`Counters`](crate::Counters) count; 0 for a full part.
     pub threshold: u32,
 }
 
 impl FirmwareTraceConfig {
-    /// Everything, on the master minion and all harts of the shires of `shire_mask`.
+    /// All kinds of entries, texts as far as the log lets them through, on the master minion and
+    /// all harts of the shires of `shire_mask`.
     #[must_use]
     pub const fn new(shire_mask: u64) -> Self {
         Self {
             shire_mask: shire_mask | 1 << MASTER_SHIRE,
             thread_mask: u64::MAX,
             event_mask: u32::MAX,
-            level: 4,
+            level: None,
             threshold: 0,
         }
     }
@@ -52,6 +56,9 @@ pub struct FirmwareTrace<H: Hal> {
     master: Cursor,
     compute: Vec<Cursor>,
     frequency_mhz: Option<u32>,
+    /// The highest level of texts that firmware was asked for.
+    // Relaxed: a number that orders nothing.
+    asked: Arc<AtomicU8>,
 }
 
 impl<H: Hal> fmt::Debug for FirmwareTrace<H> {
@@ -79,6 +86,7 @@ impl<H: Hal> FirmwareTrace<H> {
             master: Cursor::new(),
             compute: vec![Cursor::new(); EXCEPTION_ENTRIES],
             frequency_mhz: device.properties().boot_frequency_mhz,
+            asked: Arc::clone(&device.link().firmware_level),
         }
     }
 
@@ -92,6 +100,7 @@ impl<H: Hal> FirmwareTrace<H> {
     pub fn read(&mut self, timeout: Duration) -> Result<Trace> {
         let bytes = self.stream.fetch_firmware_trace(timeout)?;
         let mut trace = Trace::new(self.frequency_mhz);
+        trace.most = Some(self.asked.load(Ordering::Relaxed));
         let cursors = [std::slice::from_mut(&mut self.master), &mut self.compute];
         for ((source, bytes), cursors) in halves(&bytes).into_iter().zip(cursors) {
             // One that was never set up has no header.
@@ -104,6 +113,16 @@ impl<H: Hal> FirmwareTrace<H> {
             }
         }
         Ok(trace)
+    }
+
+    /// Fetches what is new, and [logs](Trace::log) it. Returns the number of entries.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn log(&mut self, timeout: Duration) -> Result<usize> {
+        let trace = self.read(timeout)?;
+        trace.log();
+        Ok(trace.entries().count())
     }
 }
 
@@ -121,20 +140,25 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §7.10
     pub fn configure_trace(&self, config: &FirmwareTraceConfig) -> Result<()> {
+        let level = config.level.unwrap_or_else(level::of_firmware);
+        let (event_mask, filter_mask) = level::masks(config.event_mask, level);
         let config = TraceRtConfig {
             shire_mask: config.shire_mask,
             thread_mask: config.thread_mask,
-            event_mask: config.event_mask,
-            filter_mask: u32::from(config.level) | 0xffff_ff00,
+            event_mask,
+            filter_mask,
             threshold: config.threshold,
         };
         let op = "trace configuration";
         match self.own_command(Command::TraceRtConfig(config), op)? {
-            Body::TraceConfig { status: TraceConfigStatus::Success } => Ok(()),
+            Body::TraceConfig { status: TraceConfigStatus::Success } => {
+                self.link().firmware_level.store(level, Ordering::Relaxed);
+                Ok(())
+            }
             Body::TraceConfig { status } => {
                 Err(Error::Refused { op, status: status.to_string().into() })
             }
-            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+            other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }
 
@@ -152,7 +176,7 @@ impl<H: Hal> Device<H> {
             Body::TraceControl { status } => {
                 Err(Error::Refused { op, status: status.to_string().into() })
             }
-            other => Err(Error::Lost { why: format!("answer to a {op} is {other:?}").into() }),
+            other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }
 

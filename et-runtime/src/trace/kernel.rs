@@ -6,9 +6,10 @@ use std::time::Duration;
 use et_devapi::trace::Buffer;
 use et_hal::Hal;
 
-use super::{Source, Trace};
+use super::{DEBUG, Source, Trace, level};
 use crate::kernel::UserTrace;
 use crate::memory::DeviceBuffer;
+use crate::sync::{AtomicU8, Ordering};
 use crate::{Device, Result, Stream};
 
 /// What kernels are to trace.
@@ -23,16 +24,19 @@ pub struct KernelTraceConfig {
     pub bytes_per_hart: u32,
     /// Kinds of entries. Spec: §16.2
     pub event_mask: u32,
-    /// Highest level of texts: 0 critical, 1 error, 2 warning, 3 info, 4 debug.
-    pub level: u8,
+    /// Highest level of texts: 0 critical, 1 error, 2 warning, 3 info, 4 debug. `None` for what the
+    /// log lets through at the target `et::kernel` when a launch is given the trace; everything,
+    /// if `tracing` has no subscriber.
+    pub level: Option<u8>,
 }
 
 impl KernelTraceConfig {
-    /// Everything, on all harts of the shires of `shire_mask`, 4 KiB each.
+    /// All kinds of entries, texts as far as the log lets them through, on all harts of the shires
+    /// of `shire_mask`, 4 KiB each.
     #[must_use]
     pub const fn new(shire_mask: u64) -> Self {
         let (thread_mask, event_mask) = (u64::MAX, u32::MAX);
-        Self { shire_mask, thread_mask, bytes_per_hart: 4096, event_mask, level: 4 }
+        Self { shire_mask, thread_mask, bytes_per_hart: 4096, event_mask, level: None }
     }
 }
 
@@ -44,6 +48,9 @@ pub struct KernelTrace<H: Hal> {
     config: KernelTraceConfig,
     stream: Stream<H>,
     frequency_mhz: Option<u32>,
+    /// The highest level of texts that the last launch was asked for.
+    // Relaxed: a number that orders nothing.
+    asked: AtomicU8,
 }
 
 impl<H: Hal> fmt::Debug for KernelTrace<H> {
@@ -59,18 +66,38 @@ impl<H: Hal> KernelTrace<H> {
         // Firmware puts its header into the first part.
         let buffer = device.alloc_aligned(u64::from(harts.max(1)) * part.max(128), 64)?;
         let frequency_mhz = device.properties().boot_frequency_mhz;
-        let trace = Self { buffer, config, stream: device.stream(), frequency_mhz };
+        let trace = Self {
+            buffer,
+            config,
+            stream: device.stream(),
+            frequency_mhz,
+            asked: AtomicU8::new(DEBUG),
+        };
         trace.clear(timeout)?;
         Ok(trace)
     }
 
     /// Returns what a launch that traces into it is given: see [`Launch::trace`](crate::Launch).
+    /// The level of texts is that of this moment.
     #[must_use]
     pub fn option(&self) -> UserTrace {
         let KernelTraceConfig { shire_mask, thread_mask, event_mask, level, .. } = self.config;
-        let filter_mask = u32::from(level) | 0xffff_ff00;
+        let level = level.unwrap_or_else(level::of_kernels);
+        self.asked.store(level, Ordering::Relaxed);
+        let (event_mask, filter_mask) = level::masks(event_mask, level);
         let buffer = self.buffer.whole();
         UserTrace { buffer, threshold: 0, shire_mask, thread_mask, event_mask, filter_mask }
+    }
+
+    /// Takes what the last launch has traced, and [logs](Trace::log) it. Returns the number of
+    /// entries.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn log(&self, timeout: Duration) -> Result<usize> {
+        let trace = self.read(timeout)?;
+        trace.log();
+        Ok(trace.entries().count())
     }
 
     /// Takes what the last launch has traced.
@@ -81,6 +108,7 @@ impl<H: Hal> KernelTrace<H> {
         let mut bytes = vec![0; usize::try_from(self.buffer.len_bytes()).unwrap_or(usize::MAX)];
         self.stream.read(&self.buffer, &mut bytes, timeout)?;
         let mut trace = Trace::new(self.frequency_mhz);
+        trace.most = Some(self.asked.load(Ordering::Relaxed));
         // Without a header no kernel has run.
         if let Ok(buffer) = Buffer::parse(&bytes) {
             for part in buffer.parts() {

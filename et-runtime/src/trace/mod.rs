@@ -8,6 +8,7 @@
 
 mod firmware;
 mod kernel;
+mod level;
 mod regions;
 
 use std::fmt;
@@ -17,11 +18,13 @@ use std::time::Duration;
 use et_devapi::trace::{Body, Buffer, Entries, Entry};
 
 use crate::kernel::Program;
+use level::say;
 
 pub use et_devapi::trace as layout;
 pub(crate) use firmware::FIRMWARE_BYTES;
 pub use firmware::{FirmwareTrace, FirmwareTraceConfig};
 pub use kernel::{KernelTrace, KernelTraceConfig};
+pub(crate) use level::DEBUG;
 pub use regions::Region;
 
 /// Who traced.
@@ -58,6 +61,8 @@ pub struct Trace {
     pieces: Vec<(Source, usize)>,
     parts_with_losses: u64,
     frequency_mhz: Option<u32>,
+    /// The highest level of texts that was asked for, if it was not the highest there is.
+    most: Option<u8>,
     /// What has traced, if that is known.
     program: Option<Arc<Program>>,
 }
@@ -153,10 +158,13 @@ impl Trace {
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Hands every entry to `tracing`, in the order of their times, with hart and device time:
-    /// texts and values of kernels as `info` with the target `et::kernel`, those of firmware as
-    /// `debug` with `et::firmware`, exceptions and failed commands as `warn`. The level at which a
-    /// text was written is not in the trace (Spec: §16.2). Losses are a `warn`, too.
+    /// Hands every entry to `tracing`, in the order of their times, with hart and device time: what
+    /// is of kernels with the target `et::kernel`, what is of firmware with `et::firmware`.
+    ///
+    /// Texts have the level at which they were written, critical ones as errors. Where the writer
+    /// has not put it into the trace, which has no field for it (Spec: §16.2), it is the highest
+    /// that was asked for; for kernels `info` at most. Exceptions and failed commands are `warn`,
+    /// other entries of kernels `info`, and of firmware `debug`. Losses are a `warn`, too.
     pub fn log(&self) {
         let mut entries: Vec<_> = self.entries().collect();
         entries.sort_by_key(|(_, entry)| entry.cycle);
@@ -164,17 +172,12 @@ impl Trace {
             let (hart, cycle) = (entry.hart_id, entry.cycle);
             let micros = self.time(&entry).map(|time| time.as_secs_f64() * 1e6);
             let text = Text(&entry);
-            match (source, entry.body) {
-                (_, Body::Exception(_)) => {
-                    tracing::warn!(target: "et::firmware", hart, cycle, micros, "{text}");
-                }
-                (_, Body::CmdStatus(status)) if status.cmd_status == 4 => {
-                    tracing::warn!(target: "et::firmware", hart, cycle, micros, "{text}");
-                }
-                (Source::Kernel, _) => {
-                    tracing::info!(target: "et::kernel", hart, cycle, micros, "{text}");
-                }
-                _ => tracing::debug!(target: "et::firmware", hart, cycle, micros, "{text}"),
+            let level = level::of(source, &entry, self.most.unwrap_or(DEBUG));
+            let is_exception = matches!(entry.body, Body::Exception(_));
+            if source == Source::Kernel && !is_exception {
+                say!(level, "et::kernel", hart, cycle, micros, "{text}");
+            } else {
+                say!(level, "et::firmware", hart, cycle, micros, "{text}");
             }
         }
         let losses = self.losses();

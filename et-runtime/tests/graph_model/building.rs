@@ -112,6 +112,9 @@ fn every_mistake_in_a_task_has_its_error() {
     }
     assert_eq!(refused(base().cores(CoreSet::of([]))), GraphError::EmptyCoreSet { task: task(1) });
     assert_eq!(refused(base().shires(0)), GraphError::EmptyShireMask { task: task(1) });
+    assert_eq!(refused(base().parts(0)), GraphError::NoParts { task: task(1) });
+    let too_many = refused(base().parts(u32::MAX));
+    assert!(matches!(too_many, GraphError::TooMany { .. }), "{too_many}");
 
     assert_eq!(builder.edge(first, first), Err(GraphError::SelfEdge { task: first }));
     for (before, after) in [(first, task(9)), (task(9), first)] {

@@ -3,6 +3,7 @@
 
 mod building;
 mod conditions;
+mod parts;
 mod patching;
 mod random;
 mod transients;

@@ -130,7 +130,7 @@ impl Connection {
 impl Relay for Connection {
     fn call(&self, id: u16, payload: &[u8], op: &'static str, timeout: Duration) -> Result<Answer> {
         let mut open = self.lock();
-        let socket = open.socket.take().ok_or(Error::Closed)?;
+        let socket = open.socket.take().ok_or_else(|| Error::closed(op))?;
         let request = Request { id, timeout, payload }.encode();
         let until = Instant::now() + timeout.saturating_add(PATIENCE);
         let mut message = [0; wire::MOST];
@@ -141,7 +141,7 @@ impl Relay for Connection {
             Err(Errno::TIMEDOUT) => return Err(Failure::Timeout.error(op, timeout)),
             Err(_) => None,
         };
-        let Response { outcome, counters } = response.ok_or(Error::Closed)?;
+        let Response { outcome, counters } = response.ok_or_else(|| Error::closed(op))?;
         (open.socket, open.counters) = (Some(socket), counters);
         outcome.map_err(|failure| failure.error(op, timeout))
     }
@@ -153,6 +153,6 @@ impl Relay for Connection {
     fn activity(&self, timeout: Duration) -> Result<Activity> {
         let op = "asking what the device does";
         let answer = self.call(wire::ACTIVITY, &[], op, timeout)?;
-        wire::parse_activity(&answer.payload).ok_or(Error::Closed)
+        wire::parse_activity(&answer.payload).ok_or_else(|| Error::closed(op))
     }
 }

@@ -116,7 +116,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::Timeout { .. } => Self::Timeout,
-            Error::Closed => Self::Closed,
+            Error::Closed { .. } => Self::Closed,
             error => Self::Refused(et_runtime::Report(&error).to_string()),
         }
     }
@@ -125,8 +125,8 @@ impl From<Error> for Failure {
 impl Failure {
     pub(super) fn error(self, op: &'static str, after: Duration) -> Error {
         match self {
-            Self::Timeout => Error::Timeout { op, after },
-            Self::Closed => Error::Closed,
+            Self::Timeout => Error::timeout(op, after),
+            Self::Closed => Error::closed(op),
             Self::Refused(why) => Error::Refused { op, status: why.into() },
         }
     }

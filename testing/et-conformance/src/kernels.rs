@@ -14,7 +14,7 @@ macro_rules! embedded {
 embedded! {
     "add" "add_scalar" "atomics" "barrier" "bss" "crc32" "echo_env" "entries" "hang" "loads" "matmul" "memset"
     "mul" "negative_return" "reduce" "saxpy" "saxpy_fused" "self_abort" "spin_fp" "spin_int"
-    "spin_packed" "stack_probe" "task_fail" "task_hang" "task_nop" "task_trap" "trace" "trap_illegal" "trap_load"
+    "spin_packed" "stack_probe" "task_fail" "task_hang" "task_nop" "task_part" "task_trap" "trace" "trap_illegal" "trap_load"
 }
 
 /// Returns the ELF file of that name.

@@ -28,8 +28,8 @@
  * leaves itself. Whoever sleeps for a credit may not hear of an abort of the launch; after this
  * nobody does but for a worker whose task goes on, and that one is awake.
  *
- * A task that is to run only if a condition holds has `et_task` of this file for its function, and
- * `struct guarded` for its arguments.
+ * A task that is to run only if a condition holds, and one that is a part of several, has `et_task`
+ * of this file for its function, and `struct guarded` for its arguments.
  *
  * Memory. Before and after each task a worker evicts its caches: the first-level cache if the launch
  * has one shire and the scheduler is in it, else the second-level cache too. So a task sees what the
@@ -168,9 +168,11 @@ struct guarded {
     uint64_t span; /* the last one of the range minus the first */
     uint64_t flags;
     uint64_t constant; /* room for a word that does not change */
+    uint64_t part;
+    uint64_t parts;
     uint64_t args[];
 };
-_Static_assert(sizeof(struct guarded) == 48, "documented layout");
+_Static_assert(sizeof(struct guarded) == 64, "documented layout");
 
 enum { OUTSIDE = 1, HALF = 2, SIGNED = 4 };
 enum { SKIPPED = 1 };
@@ -178,6 +180,8 @@ enum { SKIPPED = 1 };
 int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
                 uint64_t parts)
 {
+    (void)part;
+    (void)parts;
     const struct guarded *guarded = (const void *)args;
     uint64_t flags = guarded->flags;
     uint64_t key;
@@ -191,7 +195,7 @@ int64_t et_task(const struct args *args, const struct kernel_environment *env, u
         key ^= (uint64_t)1 << 63;
     if ((key - guarded->first <= guarded->span) == (flags & OUTSIDE))
         return SKIPPED;
-    int64_t value = guarded->function(guarded->args, env, part, parts);
+    int64_t value = guarded->function(guarded->args, env, guarded->part, guarded->parts);
     return value < 0 ? value : 0;
 }
 

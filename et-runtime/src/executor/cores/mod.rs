@@ -23,7 +23,7 @@ use super::harts::{State, Tenant};
 use super::host::Desk;
 use super::ids::RunId;
 use super::outcome::Cut;
-use super::place::{Done, Ended, Ending, Offer, Place, Unit};
+use super::place::{Done, Ended, Ending, Offer, Place, Room, Unit};
 use crate::kernel::Kernel;
 use crate::stream::Stream;
 
@@ -98,7 +98,31 @@ impl<H: Hal> Cores<H> {
     }
 }
 
+impl<H: Hal> Cores<H> {
+    /// The session, which begins if it has not; `None` while another place has the harts.
+    fn session(&mut self) -> crate::Result<Option<&mut Session<H>>> {
+        if !self.harts.claim() {
+            return Ok(None);
+        }
+        if self.session.is_none()
+            && let Err(error) = self.start()
+        {
+            self.harts.gone();
+            return Err(error);
+        }
+        Ok(self.session.as_mut())
+    }
+}
+
 impl<H: Hal> Place for Cores<H> {
+    fn room_for(&mut self, first: Unit<'_>, parts: u32) -> Room {
+        match self.session() {
+            Ok(Some(session)) => session.room_for(parts as usize, first.cores),
+            Ok(None) => Room::Later,
+            Err(error) => Room::Never(Box::new(TaskFailure::Device(error))),
+        }
+    }
+
     fn offer(&mut self, unit: Unit<'_>) -> Offer {
         let workers = self.crew.workers();
         if let Some(cores) = unit.cores
@@ -108,14 +132,10 @@ impl<H: Hal> Place for Cores<H> {
             let why = format!("there are {workers} workers");
             return Offer::Failed(Box::new(TaskFailure::WorkerLost { worker, why }));
         }
-        if !self.harts.claim() {
-            return Offer::Full;
-        }
-        if self.session.is_none()
-            && let Err(error) = self.start()
-        {
-            self.harts.gone();
-            return Offer::Failed(Box::new(TaskFailure::Device(error)));
+        match self.session() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Offer::Full,
+            Err(error) => return Offer::Failed(Box::new(TaskFailure::Device(error))),
         }
         let Some(session) = &mut self.session else { return Offer::Full };
         session.offer(&self.access, &self.window, &Arc::clone(unit.run), unit.task)

@@ -11,11 +11,12 @@ use super::{Crew, MAX_ARGS, Patience, failed};
 use crate::event::{Event, Transfer};
 use crate::executor::TaskFailure;
 use crate::executor::access::{Access, Stop, Window};
+use crate::executor::guard::{self, CONSTANT, GUARD_WORDS, entry_of};
 use crate::executor::harts::State;
 use crate::executor::ids::{Rank, RunId, TaskRef, WorkerId, count, size};
-use crate::executor::place::{Done, Ended, Ending, Offer};
+use crate::executor::place::{Done, Ended, Ending, Offer, Room};
 use crate::executor::run::RunShared;
-use crate::graph::{CoreSet, TaskId, Work};
+use crate::graph::{CoreSet, Work};
 use crate::kernel::{HartContext, Kernel, Launch, decode_near};
 use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
@@ -23,6 +24,9 @@ use crate::{Error, Result};
 
 /// Task word by which the coordinator wakes the worker with the rank in the argument word.
 const WAKE: u64 = 1;
+
+/// Bytes for the arguments of a task and its guard.
+const ARGS_BYTES: u64 = MAX_ARGS as u64 + 8 * GUARD_WORDS;
 
 /// Whether a turn has changed anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,8 @@ pub(super) struct Session<H: Hal> {
     buffer: DeviceBuffer,
     crew: Crew,
     patience: Patience,
+    /// The function of the guard.
+    guard: u64,
     /// Before it is done, cells may show what was in the memory before.
     zeroed: Event,
     launch: Event,
@@ -101,7 +107,7 @@ impl<H: Hal> Session<H> {
     ) -> Result<Self> {
         let harts = u64::from(crew.harts);
         let cells = harts * CELL_BYTES;
-        let len = cells + harts * 2 * u64::from(MAX_ARGS);
+        let len = cells + harts * 2 * ARGS_BYTES;
         let buffer = access.memory().alloc(len, 128)?;
         let zeros = vec![0_u8; size(cells)];
         let zeroed = main.copy_to_device(&zeros, buffer.slice(..cells)?)?;
@@ -112,6 +118,7 @@ impl<H: Hal> Session<H> {
             buffer,
             crew,
             patience,
+            guard: entry_of(kernel),
             zeroed,
             launch,
             relay: Scheduler::new(),
@@ -165,6 +172,21 @@ impl<H: Hal> Session<H> {
         self.hand_out(access, window, run, task)
     }
 
+    /// Says whether so many workers are idle, of these.
+    pub(super) fn room_for(&self, parts: usize, cores: Option<&CoreSet>) -> Room {
+        let allowed = |worker: WorkerId| cores.is_none_or(|cores| cores.contains(worker.0));
+        let all = (0..count(self.cores.len())).map(WorkerId).filter(|worker| allowed(*worker));
+        if all.filter(|worker| !self.cores[worker.at()].is_lost).count() < parts {
+            let worker = cores.and_then(|cores| cores.iter().next()).unwrap_or(0);
+            let why = "fewer harts are left than parts that are to start together".into();
+            return Room::Never(Box::new(TaskFailure::WorkerLost { worker, why }));
+        }
+        let is_idle = self.idle.iter().filter(|worker| allowed(**worker)).count() >= parts;
+        // As in `offer`.
+        let is_open = self.state != State::Leaving && self.late.is_empty();
+        if is_open && is_idle { Room::Now } else { Room::Later }
+    }
+
     fn hand_out(
         &mut self,
         access: &Access<H>,
@@ -173,11 +195,12 @@ impl<H: Hal> Session<H> {
         task: TaskRef,
     ) -> Offer {
         let view = run.graph.view();
-        let Work::Kernel(kernel) = view.work(task.index) else {
+        let of = view.unit(task.unit);
+        let Work::Kernel(kernel) = view.work(of.task) else {
             unreachable!("only kernels are handed to harts")
         };
-        let entry = kernel.task_entry().map_or(0, |entry| entry.as_u64());
-        let cores = view.core_set(task.index);
+        let mut entry = entry_of(kernel);
+        let cores = view.core_set(of.task);
         let Some(worker) = self.choose(cores) else {
             let is_gone = |worker: u32| self.cores.get(worker as usize).is_none_or(|c| c.is_lost);
             let why = "no hart that may run it is left";
@@ -193,10 +216,15 @@ impl<H: Hal> Session<H> {
         let is_staged = it.half.outstanding() != 0;
         let parity = it.half.next_to_dispatch() & 1;
         let slot = u64::from(self.crew.harts) * CELL_BYTES
-            + (u64::from(worker.rank().0) * 2 + u64::from(parity)) * u64::from(MAX_ARGS);
+            + (u64::from(worker.rank().0) * 2 + u64::from(parity)) * ARGS_BYTES;
         let arg = self.buffer.addr().as_u64() + slot;
-        let bytes: Vec<u8> =
-            view.args(task.index).iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut words = Vec::new();
+        if of.is_part() {
+            words.extend(guard::words(entry, (None, arg + CONSTANT), of));
+            entry = self.guard;
+        }
+        words.extend(view.args(of.task));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let at = cell(window, &self.buffer, worker.rank());
         let mut dispatch = || -> Result<bool, HandshakeError<H::Error>> {
             window.mmio.write_bytes(window.at(arg), &bytes).map_err(HandshakeError::Access)?;
@@ -244,7 +272,7 @@ impl<H: Hal> Session<H> {
         done: &mut Done,
     ) -> Progress {
         if let Some(outcome) = self.launch.outcome() {
-            let error = outcome.err().unwrap_or(Error::Lost { why: "the harts have left".into() });
+            let error = outcome.err().unwrap_or(Error::lost("the harts have left"));
             self.end(&error, done);
             return Progress::Some;
         }
@@ -258,7 +286,7 @@ impl<H: Hal> Session<H> {
             Ok(progress) => progress,
             Err(error) => {
                 let why = format!("a cell is unusable: {error:?}");
-                self.fail_tasks(&Error::Lost { why: why.into() }, done);
+                self.fail_tasks(&Error::lost(why), done);
                 self.leave(access);
                 Progress::Some
             }
@@ -488,12 +516,12 @@ impl<H: Hal> Session<H> {
         self.busy.retain(|other| *other != worker);
         let running = (it.half.next_to_complete() & 1) as usize;
         if let Some((run, task)) = it.tasks[running].take() {
-            done.ended.push(failed(task, run.trapped(task.index, worker, context)));
+            done.ended.push(failed(task, run.trapped(task.unit, worker, context)));
         }
         self.again.extend(it.tasks.iter_mut().filter_map(Option::take));
         if self.cores.iter().all(|core| core.is_lost) {
-            let why = "all harts that run tasks have trapped".into();
-            self.fail_tasks(&Error::Lost { why }, done);
+            let why = "all harts that run tasks have trapped";
+            self.fail_tasks(&Error::lost(why), done);
         }
     }
 
@@ -583,9 +611,8 @@ impl<H: Hal> Session<H> {
     pub(super) fn describe(&self, parts: &mut Vec<String>) {
         for (worker, core) in self.cores.iter().enumerate() {
             for (run, task) in core.tasks.iter().flatten() {
-                let task = TaskId::from_index(task.index);
-                let name = run.graph.name(task).map_or_else(|| task.to_string(), str::to_owned);
-                parts.push(format!("worker {worker} (hart {}) has {name}", core.hart));
+                let what = run.describe(task.unit);
+                parts.push(format!("worker {worker} (hart {}) has {what}", core.hart));
             }
         }
     }

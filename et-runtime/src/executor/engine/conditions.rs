@@ -41,7 +41,7 @@ impl<F: Place> Engine<F> {
     fn verdict(&mut self, task: TaskRef) -> Option<Verdict> {
         let Self { execs, words, .. } = self;
         let exec = ready(execs, task)?;
-        let (test, place) = exec.run.graph.view().condition(task.index)?;
+        let (test, place) = exec.run.graph.view().condition(task.unit)?;
         Some(match (place, words) {
             (WordPlace::Host(data, at), _) => {
                 Verdict::Known(data.with(|bytes| test.passes(&bytes[*at..])))
@@ -58,9 +58,9 @@ impl<F: Place> Engine<F> {
         let Some(exec) = ready(execs, task) else { return };
         let slot = task.slot;
         match holds {
-            Ok(true) => queues.push_to_place(&exec.run, slot, task.index),
-            Ok(false) => exec.skip(task.index, |run, next| queues.push(run, slot, next)),
-            Err(failure) => exec.fail(task.index, failure),
+            Ok(true) => queues.push_to_place(&exec.run, slot, task.unit),
+            Ok(false) => exec.skip(task.unit, |run, next| queues.push(run, slot, next)),
+            Err(failure) => exec.fail(task.unit, failure),
         }
         self.conclude_if_done(slot);
     }
@@ -69,5 +69,5 @@ impl<F: Place> Engine<F> {
 /// The run of a task, if the task is still ready there.
 fn ready(execs: &mut [Option<Exec>], task: TaskRef) -> Option<&mut Exec> {
     let exec = execs.get_mut(task.slot as usize)?.as_mut()?;
-    (exec.is(task.run) && exec.run.state(task.index) == TaskState::Ready).then_some(exec)
+    (exec.is(task.run) && exec.run.state(task.unit) == TaskState::Ready).then_some(exec)
 }

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use super::exec::Exec;
 use crate::executor::TaskState;
 use crate::executor::ids::{RunId, TaskRef};
-use crate::executor::place::{Offer, Place, Unit};
+use crate::executor::place::{Offer, Place, Room, Unit};
 use crate::executor::run::RunShared;
 
 /// The ready tasks of a place.
 #[derive(Default)]
 pub(super) struct Ready {
-    /// For any worker, in the order in which they became ready.
+    /// For any worker, in the order in which they became ready; and parts that start together,
+    /// which would wait forever if what comes after them took the workers.
     any: VecDeque<TaskRef>,
     /// For some workers only: that one finds no room says nothing of the next.
     choosy: Vec<TaskRef>,
@@ -20,6 +21,15 @@ pub(super) struct Ready {
 impl Ready {
     pub(super) fn len(&self) -> usize {
         self.any.len() + self.choosy.len()
+    }
+
+    #[inline]
+    fn push(&mut self, task: TaskRef, is_choosy: bool) {
+        if is_choosy {
+            self.choosy.push(task);
+        } else {
+            self.any.push_back(task);
+        }
     }
 
     /// Offers what is ready; returns how many tasks find no room, and the slots of runs with tasks
@@ -33,15 +43,18 @@ impl Ready {
     ) -> (usize, Vec<u32>) {
         let mut failed = Vec::new();
         while let Some(&task) = self.any.front() {
-            if offer(place, execs, task, false, &mut failed) == Offered::Waits {
-                break;
+            match offer(place, execs, task, false, &mut failed) {
+                Offered::Gone => {}
+                Offered::Waits => break,
+                // It has the workers as they become idle.
+                Offered::Gathers => return (self.any.len(), failed),
             }
             self.any.pop_front();
             *progress = true;
         }
         let mut next = 0;
         while let Some(&task) = self.choosy.get(next) {
-            if offer(place, execs, task, true, &mut failed) == Offered::Waits {
+            if offer(place, execs, task, true, &mut failed) != Offered::Gone {
                 next += 1;
             } else {
                 self.choosy.remove(next);
@@ -62,22 +75,32 @@ fn offer<P: Place + ?Sized>(
     failed: &mut Vec<u32>,
 ) -> Offered {
     let Some(exec) = &mut execs[task.slot as usize] else { return Offered::Gone };
-    let index = task.index;
-    if exec.run.number != task.run || exec.run.state(index) != TaskState::Ready {
+    let unit = task.unit;
+    if exec.run.number != task.run || exec.run.state(unit) != TaskState::Ready {
         return Offered::Gone;
     }
-    let cores = if is_choosy { exec.run.graph.view().core_set(index) } else { None };
-    match place.offer(Unit { run: &exec.run, task, cores }) {
-        Offer::Full => return Offered::Waits,
-        Offer::Taken { worker, is_staged } => {
-            exec.progress.hand_over(&*exec.run, index, is_staged);
-            if let Some(recorder) = &mut exec.recorder {
-                recorder.start(index, worker.0);
+    if exec.is_part_of_cancelled(unit) {
+        return Offered::Gone;
+    }
+    let cores = if is_choosy || exec.is_part(unit) { exec.core_set(unit) } else { None };
+    let offered = Unit { run: &exec.run, task, cores };
+    if let Some(parts) = exec.gathers(unit) {
+        match place.room_for(offered, parts) {
+            Room::Now => {}
+            Room::Later => return Offered::Gathers,
+            Room::Never(failure) => {
+                exec.refuse(unit, failure);
+                failed.push(task.slot);
+                return Offered::Gone;
             }
         }
+    }
+    match place.offer(offered) {
+        Offer::Full => return Offered::Waits,
+        Offer::Taken { worker, is_staged } => exec.hand_over(unit, worker, is_staged),
         Offer::Whole => exec.progress.take_whole(&*exec.run),
         Offer::Failed(failure) => {
-            exec.fail(index, *failure);
+            exec.refuse(unit, failure);
             failed.push(task.slot);
         }
     }
@@ -116,7 +139,7 @@ impl Queues {
     #[inline]
     pub(super) fn push(&mut self, run: &RunShared, slot: u32, index: u32) {
         if run.route.looks_at_conditions() && run.graph.view().condition(index).is_some() {
-            self.open.push_back(TaskRef { run: run.number, slot, index });
+            self.open.push_back(TaskRef { run: run.number, slot, unit: index });
         } else {
             self.push_to_place(run, slot, index);
         }
@@ -125,12 +148,17 @@ impl Queues {
     /// A task that has no condition, or whose condition holds.
     #[inline]
     pub(super) fn push_to_place(&mut self, run: &RunShared, slot: u32, index: u32) {
-        let task = TaskRef { run: run.number, slot, index };
+        let task = TaskRef { run: run.number, slot, unit: index };
+        let view = run.graph.view();
         let ready = &mut self.places[run.route.place(&run.graph, index)];
-        if run.graph.view().core_set(index).is_some() {
-            ready.choosy.push(task);
+        if view.has_parts() && run.route.offers_parts() && run.route.splits(&run.graph, index) {
+            let is_choosy = view.core_set(index).is_some() && !view.starts_together(index);
+            for unit in view.units(index) {
+                run.set_state(unit, TaskState::Ready);
+                ready.push(TaskRef { unit, ..task }, is_choosy);
+            }
         } else {
-            ready.any.push_back(task);
+            ready.push(task, view.core_set(index).is_some());
         }
     }
 
@@ -160,4 +188,6 @@ impl Queues {
 enum Offered {
     Gone,
     Waits,
+    /// It waits until there are workers for all parts of its task.
+    Gathers,
 }

@@ -35,6 +35,8 @@ pub(super) fn of(run: &RunShared) -> Vec<TaskRecord> {
             function: graph.function(task).to_owned(),
             state: run.state(index),
             shires: view.shires(index),
+            parts: view.parts(index),
+            starts_together: view.starts_together(index),
             args,
             regions: recorded.regions.iter().map(region).collect(),
         }

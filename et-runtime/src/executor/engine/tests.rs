@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::executor::RunOptions;
-use crate::executor::TaskFailure;
 use crate::executor::ids::{TaskRef, WorkerId};
-use crate::executor::place::{Ended, Ending, Offer, Unit};
+use crate::executor::place::{Ended, Ending, Offer, Room, Unit};
 use crate::executor::run::Route;
 use crate::executor::words::{Answer, Verdict, Words};
+use crate::executor::{RunOptions, TaskFailure, TaskState};
 use crate::graph::{Comparison, Graph, GraphBuilder, HostData, Task, TaskId, Word};
 
 #[derive(Debug, Default)]
@@ -36,23 +35,23 @@ struct Script {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Fake(Arc<Mutex<Script>>);
+pub(super) struct Fake(Arc<Mutex<Script>>);
 
 impl Fake {
-    fn with_room(room: usize) -> Self {
+    pub(super) fn with_room(room: usize) -> Self {
         let fake = Self::default();
         fake.0.lock().unwrap().room = room;
         fake
     }
 
-    fn has(&self) -> Vec<u32> {
-        self.0.lock().unwrap().has.iter().map(|task| task.index).collect()
+    pub(super) fn has(&self) -> Vec<u32> {
+        self.0.lock().unwrap().has.iter().map(|task| task.unit).collect()
     }
 
     /// Ends the first task with this index.
-    fn end(&self, index: u32, how: Ended) {
+    pub(super) fn end(&self, index: u32, how: Ended) {
         let mut script = self.0.lock().unwrap();
-        let at = script.has.iter().position(|task| task.index == index).unwrap();
+        let at = script.has.iter().position(|task| task.unit == index).unwrap();
         let task = script.has.remove(at);
         script.says.push_back((task, how));
     }
@@ -67,11 +66,17 @@ impl Place for Fake {
         }
         if script.takes_whole {
             let tasks = 0..count(unit.run.graph.len());
-            script.has.extend(tasks.map(|index| TaskRef { index, ..unit.task }));
+            script.has.extend(tasks.map(|index| TaskRef { unit: index, ..unit.task }));
             return Offer::Whole;
         }
         script.has.push(unit.task);
         Offer::Taken { worker: WorkerId(0), is_staged: script.has.len() > 1 }
+    }
+
+    fn room_for(&mut self, _: Unit<'_>, parts: u32) -> Room {
+        let script = self.0.lock().unwrap();
+        let is_room = script.room.saturating_sub(script.has.len()) >= parts as usize;
+        if is_room { Room::Now } else { Room::Later }
     }
 
     fn poll(&mut self, done: &mut Done) -> bool {
@@ -113,13 +118,13 @@ struct FakeWords(Arc<Mutex<Memory>>);
 impl FakeWords {
     fn tell(&self, task: u32, holds: Result<bool, TaskFailure>) {
         let mut memory = self.0.lock().unwrap();
-        let at = memory.asked.iter().position(|asked| asked.index == task).unwrap();
+        let at = memory.asked.iter().position(|asked| asked.unit == task).unwrap();
         let task = memory.asked.remove(at);
         memory.tells.push((task, holds));
     }
 
     fn asked(&self) -> Vec<u32> {
-        self.0.lock().unwrap().asked.iter().map(|task| task.index).collect()
+        self.0.lock().unwrap().asked.iter().map(|task| task.unit).collect()
     }
 }
 
@@ -150,16 +155,16 @@ impl Words for FakeWords {
     }
 }
 
-struct Rig {
-    engine: Engine<Fake>,
+pub(super) struct Rig {
+    pub(super) engine: Engine<Fake>,
     words: FakeWords,
     clock: Arc<ManualClock>,
-    first: Fake,
+    pub(super) first: Fake,
     next: u64,
 }
 
 impl Rig {
-    fn new(room: usize) -> Self {
+    pub(super) fn new(room: usize) -> Self {
         let first = Fake::with_room(room);
         let clock = Arc::new(ManualClock::default());
         let its: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
@@ -170,7 +175,12 @@ impl Rig {
         Self { engine, words, clock, first, next: 1 }
     }
 
-    fn launch(&mut self, graph: &Graph, route: Route, options: RunOptions) -> Arc<RunShared> {
+    pub(super) fn launch(
+        &mut self,
+        graph: &Graph,
+        route: Route,
+        options: RunOptions,
+    ) -> Arc<RunShared> {
         let number = RunId(self.next);
         self.next += 1;
         let run = RunShared::new(number, route, graph.clone(), options, self.clock.now());
@@ -178,12 +188,12 @@ impl Rig {
         run
     }
 
-    fn turn(&mut self, requests: impl IntoIterator<Item = Request>) {
+    pub(super) fn turn(&mut self, requests: impl IntoIterator<Item = Request>) {
         self.engine.ask(requests.into_iter().collect());
         while self.engine.turn() {}
     }
 
-    fn advance(&mut self, by: Duration) {
+    pub(super) fn advance(&mut self, by: Duration) {
         *self.clock.0.lock().unwrap() += by;
         if self.engine.next_deadline().is_some_and(|due| due.is_zero()) {
             self.engine.expire();
@@ -207,11 +217,11 @@ fn diamond() -> Graph {
     builder.build().unwrap()
 }
 
-fn states(run: &RunShared) -> Vec<TaskState> {
+pub(super) fn states(run: &RunShared) -> Vec<TaskState> {
     (0..count(run.graph.len())).map(|task| run.state(task)).collect()
 }
 
-fn failure() -> Ended {
+pub(super) fn failure() -> Ended {
     Ended::failed(TaskFailure::Panicked("so it was written".into()))
 }
 
@@ -296,7 +306,7 @@ fn a_deadline_is_told_to_places_and_later_runs_are_not_touched() {
     assert!(late.result.get().unwrap().check().is_err());
     // The slot is the next run's; what a place says of the one before it means nothing.
     let third = rig.launch(&diamond(), Route::HOST, RunOptions::new());
-    let stale = TaskRef { run: late.number, slot: 0, index: 0 };
+    let stale = TaskRef { run: late.number, slot: 0, unit: 0 };
     rig.first.0.lock().unwrap().says.push_back((stale, Ended::Complete));
     rig.turn([]);
     assert!(!other.state(0).is_final() && !third.state(0).is_final());

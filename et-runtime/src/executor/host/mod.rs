@@ -16,10 +16,10 @@ use worker::WorkerSlot;
 use super::TaskFailure;
 use super::ids::{RunId, TaskRef, WorkerId, count};
 use super::outcome::Cut;
-use super::place::{Done, Ended, Ending, Offer, Place, Unit};
+use super::place::{Done, Ended, Ending, Offer, Place, Room, Unit};
 use super::run::Runs;
 use crate::clock::Clock;
-use crate::graph::{CoreSet, TaskId};
+use crate::graph::CoreSet;
 
 /// Looks without a completion, while tasks wait and nothing is known of how long they take, that
 /// make one more worker worth its wake-up.
@@ -236,6 +236,30 @@ impl<D: Desk> HostThreads<D> {
         })
     }
 
+    /// Makes as many workers idle as there are to be, as far as that is possible: starts them, and
+    /// lets them be used. Returns `true` if they are.
+    fn gather(&mut self, parts: usize, cores: Option<&CoreSet>) -> bool {
+        let allowed = |worker: WorkerId| cores.is_none_or(|cores| cores.contains(worker.0));
+        let limit = self.threads.limit as usize;
+        // Workers are started in order; of a set all up to the last one that is needed.
+        let wanted = cores.map_or(parts, |cores| {
+            cores.iter().nth(parts - 1).map_or(limit, |last| last as usize + 1)
+        });
+        while self.workers.len() - self.lost.len() < wanted.min(limit) {
+            let before = (self.workers.len(), self.lost.len());
+            self.start_worker();
+            if (self.workers.len(), self.lost.len()) == before {
+                break;
+            }
+        }
+        if self.idle.iter().filter(|worker| allowed(**worker)).count() < parts {
+            return false;
+        }
+        // Not `must_offer`: they are offered now.
+        self.width = self.width.max(self.busy.len() + parts);
+        true
+    }
+
     /// Tasks that may run on some workers only wait for these, whatever the width.
     fn choose_of(&mut self, cores: &CoreSet) -> Option<WorkerId> {
         // Workers are started in order, so all up to the first allowed one must exist.
@@ -354,6 +378,10 @@ impl<D: Desk> Place for HostThreads<D> {
         Offer::Taken { worker, is_staged }
     }
 
+    fn room_for(&mut self, first: Unit<'_>, parts: u32) -> Room {
+        if self.gather(parts as usize, first.cores) { Room::Now } else { Room::Later }
+    }
+
     #[inline]
     fn settle(&mut self, waiting: usize) -> bool {
         self.waiting = waiting;
@@ -435,11 +463,9 @@ impl<D: Desk> Place for HostThreads<D> {
         for &worker in &self.busy {
             for (n, task) in self.workers[worker.at()].holds().enumerate() {
                 let what = if n == 0 { "runs" } else { "has staged" };
-                let id = TaskId::from_index(task.index);
-                let run = self.runs.get(task.slot, task.run);
-                let name =
-                    run.and_then(|run| run.graph.name(id).map(|name| format!(" \"{name}\"")));
-                parts.push(format!("worker {worker} {what} {id}{}", name.unwrap_or_default()));
+                if let Some(run) = self.runs.get(task.slot, task.run) {
+                    parts.push(format!("worker {worker} {what} {}", run.describe(task.unit)));
+                }
             }
         }
         for (number, what) in

@@ -60,7 +60,7 @@ impl Rig {
     }
 
     fn task(&self, index: u32) -> TaskRef {
-        TaskRef { run: self.run.number, slot: 0, index }
+        TaskRef { run: self.run.number, slot: 0, unit: index }
     }
 
     fn offer(&mut self, index: u32) -> Offer {
@@ -94,7 +94,7 @@ fn each_task_comes_back_once() {
         rig.host.poll(&mut done);
         std::thread::yield_now();
     }
-    let mut complete: Vec<u32> = done.complete.iter().map(|task| task.index).collect();
+    let mut complete: Vec<u32> = done.complete.iter().map(|task| task.unit).collect();
     complete.sort_unstable();
     assert_eq!(complete, (0..200).collect::<Vec<_>>());
     assert!(done.ended.is_empty());

@@ -28,7 +28,7 @@ impl WorkerSlot {
         worker: WorkerId,
         spins: u32,
     ) -> std::io::Result<Self> {
-        const NONE: TaskRef = TaskRef { run: RunId(0), slot: 0, index: 0 };
+        const NONE: TaskRef = TaskRef { run: RunId(0), slot: 0, unit: 0 };
         let cell = Arc::new(HostCell::new());
         let (desk, runs, its) = (Weak::clone(desk), Arc::clone(runs), Arc::clone(&cell));
         let thread = std::thread::Builder::new()
@@ -50,7 +50,7 @@ impl WorkerSlot {
     /// Hands a task out; `false` if there is no room.
     #[inline]
     pub(super) fn dispatch(&mut self, task: TaskRef) -> bool {
-        let word = u64::from(task.slot) << 32 | u64::from(task.index);
+        let word = u64::from(task.slot) << 32 | u64::from(task.unit);
         let assignment = Assignment { task: word, arg: task.run.0 };
         let Ok(sequence) = self.half.dispatch(&*self.cell, assignment) else { return false };
         self.tasks[(sequence & 1) as usize] = task;
@@ -128,7 +128,7 @@ fn work<D: Desk>(desk: &Weak<D>, table: &Runs, cell: &HostCell, index: WorkerId,
             strong = None;
         })
     } {
-        let (slot, task) = (high(word), low(word));
+        let (slot, unit) = (high(word), low(word));
         if strong.is_none() {
             strong = desk.upgrade();
         }
@@ -143,7 +143,7 @@ fn work<D: Desk>(desk: &Weak<D>, table: &Runs, cell: &HostCell, index: WorkerId,
             runs[at] = table.get(slot, number);
         }
         desk.picked_up();
-        let outcome = runs[at].as_ref().map_or(1, |run| run.execute(task));
+        let outcome = runs[at].as_ref().map_or(1, |run| run.execute(unit));
         sure(worker.complete(cell, outcome));
         desk.notify();
     }

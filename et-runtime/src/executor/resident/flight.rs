@@ -7,6 +7,7 @@ use et_hal::Hal;
 
 use super::image::{CONTROL, Counts, FINISH, Image, Offsets, PROGRESS, Progress, STOP};
 use super::outcome::{Remaining, remains_of, take_words};
+use super::rows::Rows;
 use super::{LOOK, Tools};
 use crate::Result;
 use crate::event::{Event, Transfer};
@@ -29,12 +30,20 @@ enum Look<H: Hal> {
     Traps(Transfer<H>, Transfer<H>),
 }
 
+/// Counts the tasks of units that are in their order.
+fn tasks_of(run: &RunShared, units: &[u32]) -> usize {
+    let view = run.graph.view();
+    units.chunk_by(|a, b| view.unit(*a).task == view.unit(*b).task).count()
+}
+
 pub(super) struct Flight<H: Hal> {
     image: Image,
     buffer: DeviceBuffer,
     /// Before it is done, the memory shows what was there before.
     uploaded: Event,
     launch: Event,
+    /// Tasks that the launch has.
+    tasks: usize,
     progress: Progress,
     /// Tasks that had ended before this launch.
     before: usize,
@@ -52,13 +61,13 @@ pub(super) struct Flight<H: Hal> {
 }
 
 impl<H: Hal> Flight<H> {
-    pub(super) fn start(tools: &Tools<H>, run: &RunShared, tasks: Vec<u32>) -> Result<Self> {
+    pub(super) fn start(tools: &Tools<H>, run: &RunShared, units: &[u32]) -> Result<Self> {
         let harts = tools.crew.harts;
-        let counts = Counts::of(&run.graph, tasks.iter().copied());
-        let room = Offsets::new(counts, harts).len_bytes;
+        let rows = Rows::new(&run.graph, units);
+        let room = Offsets::new(Counts::of(&run.graph, &rows), harts).len_bytes;
         let buffer = tools.access.memory().alloc(room, 64)?;
         let base = buffer.addr().as_u64();
-        let image = Image::new(&run.graph, tasks, base, (&tools.kernel, harts));
+        let image = Image::new(&run.graph, rows, base, (&tools.kernel, harts));
         let all = buffer.slice(..image.at.len_bytes)?;
         // If it fails, the scheduler finds no image and says so, or the device is gone.
         let uploaded = tools.main.copy_to_device(&image.bytes, all)?;
@@ -76,6 +85,7 @@ impl<H: Hal> Flight<H> {
             buffer,
             uploaded,
             launch,
+            tasks: tasks_of(run, units),
             progress: Progress::default(),
             before: run.finished.load(Ordering::Relaxed),
             look: Look::Nothing,
@@ -182,7 +192,9 @@ impl<H: Hal> Flight<H> {
         now: Duration,
     ) {
         let progress = Progress::of(words);
-        let ended = progress.ended(self.image.tasks.len());
+        let rows = self.image.rows.len().max(1);
+        // Of tasks with parts it is not known which have ended.
+        let ended = progress.ended(rows) * self.tasks / rows;
         run.finished.store(self.before + ended, Ordering::Relaxed);
         if progress.has_ended() {
             self.left.get_or_insert(now);

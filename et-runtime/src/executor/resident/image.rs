@@ -5,21 +5,15 @@
 
 use et_devapi::handshake::{CELL_BYTES, CELL_WORDS, LINE_BYTES};
 
+use super::super::guard::{self, CONSTANT, GUARD_WORDS, SKIPPED, entry_of};
 use super::super::ids::{Rank, count, high, low, size};
-use crate::graph::{Graph, Test, WordPlace, Work};
+use super::rows::{Row, Rows};
+use crate::graph::{Graph, WordPlace, Work};
 use crate::kernel::Kernel;
 
 const MAGIC: u64 = 0x4850_4152_4754_4531;
 const HEADER_BYTES: u64 = 192;
 const TASK_BYTES: u64 = 32;
-/// Words before the arguments of a task with a condition: `struct guarded`.
-const GUARD_WORDS: u64 = 6;
-/// In the flags of a condition: it holds outside the range; the word has 4 bytes; it has a sign.
-const OUTSIDE: u64 = 1;
-const HALF: u64 = 2;
-const SIGNED: u64 = 4;
-/// What the guard of a task returns that was not run; else that is 0.
-const SKIPPED: u64 = 1;
 /// Bytes of what is left of each task.
 pub(super) const OUTCOME_BYTES: u64 = 32;
 /// Where the progress line starts.
@@ -49,35 +43,43 @@ pub(super) struct Offsets {
 /// How much there is of what a graph has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    tasks: u64,
+    rows: u64,
     edges: u64,
     arg_words: u64,
 }
 
 impl Counts {
-    /// Of these tasks, edges to others included.
-    pub(super) fn of(graph: &Graph, tasks: impl Iterator<Item = u32>) -> Self {
+    /// Of these units, or a little more.
+    pub(super) fn at_most(graph: &Graph, units: &[u32]) -> Self {
         let view = graph.view();
-        let mut counts = Self::default();
-        for task in tasks {
-            counts.tasks += 1;
-            counts.edges += view.successors(task).len() as u64;
-            counts.arg_words += arg_words(graph, task);
+        if view.has_parts() {
+            return Self::of(graph, &Rows::new(graph, units));
         }
-        counts
+        let edges = units.iter().map(|&task| view.successors(task).len() as u64).sum();
+        let arg_words = units.iter().map(|&task| arg_words(graph, Row::Unit(task))).sum();
+        Self { rows: units.len() as u64, edges, arg_words }
+    }
+
+    pub(super) fn of(graph: &Graph, rows: &Rows) -> Self {
+        let words = rows.all.iter().map(|row| arg_words(graph, *row)).sum();
+        Self { rows: rows.all.len() as u64, edges: rows.edges.len() as u64, arg_words: words }
     }
 }
 
-/// Each task has arguments of its own, so that their address tells which task a worker has.
-fn arg_words(graph: &Graph, task: u32) -> u64 {
-    let guard = if graph.view().condition(task).is_some() { GUARD_WORDS } else { 0 };
-    (graph.view().args(task).len() as u64 + guard).max(1)
+/// Each row has arguments of its own, so that their address tells which one a worker has.
+fn arg_words(graph: &Graph, row: Row) -> u64 {
+    let view = graph.view();
+    let Row::Unit(unit) = row else { return GUARD_WORDS };
+    let of = view.unit(unit);
+    let is_guarded = of.is_part() || view.condition(of.task).is_some();
+    let guard = if is_guarded { GUARD_WORDS } else { 0 };
+    (view.args(of.task).len() as u64 + guard).max(1)
 }
 
 impl Offsets {
     /// On so many harts.
     pub(super) fn new(counts: Counts, harts: u32) -> Self {
-        let Counts { tasks, edges, arg_words } = counts;
+        let Counts { rows, edges, arg_words } = counts;
         let mut at = HEADER_BYTES;
         let mut place = |bytes: u64| {
             let start = at;
@@ -85,86 +87,56 @@ impl Offsets {
             start
         };
         let cells = place(u64::from(harts) * CELL_BYTES);
-        let task_table = place(tasks * TASK_BYTES);
+        let task_table = place(rows * TASK_BYTES);
         let successors = place(edges * 4);
-        let pending = place(tasks * 4);
-        let ready = place(tasks * 4);
-        let outcomes = place(tasks * OUTCOME_BYTES);
+        let pending = place(rows * 4);
+        let ready = place(rows * 4);
+        let outcomes = place(rows * OUTCOME_BYTES);
         let args = place(arg_words * 8);
         Self { cells, task_table, successors, pending, ready, outcomes, args, len_bytes: at }
     }
 }
 
-fn entry_of(kernel: &Kernel) -> u64 {
-    kernel.task_entry().map_or(0, |entry| entry.as_u64())
-}
-
-/// The image of the tasks of a graph that are left to run.
+/// The image of what is left to run of a graph.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) at: Offsets,
     pub(super) bytes: Vec<u8>,
-    /// Task of the graph for each task of the image.
-    pub(super) tasks: Vec<u32>,
-    /// Offset of the arguments of each task.
+    pub(super) rows: Vec<Row>,
+    /// Offset of the arguments of each row.
     args: Vec<u64>,
 }
 
 impl Image {
-    /// Writes the image of the kernels in `tasks`, to be loaded at device address `base`, for
-    /// `scheduler`. What is not among them counts as complete.
+    /// Writes the image of these rows, to be loaded at device address `base`, for `scheduler`. What
+    /// is not among them counts as complete.
     pub(super) fn new(
         graph: &Graph,
-        tasks: Vec<u32>,
+        rows: Rows,
         base: u64,
         (scheduler, harts): (&Kernel, u32),
     ) -> Self {
-        const NOT_HERE: u32 = u32::MAX;
-        let view = graph.view();
-        let mut index = vec![NOT_HERE; view.len()];
-        for (here, &task) in tasks.iter().enumerate() {
-            index[task as usize] = count(here);
-        }
-        let successors_of = |task: u32| {
-            let index = &index;
-            view.successors(task).iter().map(move |&next| index[next as usize])
-        };
-        let inside = |task: u32| successors_of(task).filter(|&next| next != NOT_HERE);
-        let edges: u64 = tasks.iter().map(|&task| inside(task).count() as u64).sum();
-        let counts = Counts { edges, ..Counts::of(graph, tasks.iter().copied()) };
-        let at = Offsets::new(counts, harts);
-        let mut image = Self { at, bytes: vec![0; size(at.len_bytes)], tasks, args: Vec::new() };
+        let at = Offsets::new(Counts::of(graph, &rows), harts);
+        let Rows { all, first_edge, edges } = rows;
+        let mut image =
+            Self { at, bytes: vec![0; size(at.len_bytes)], rows: all, args: Vec::new() };
 
-        let mut pending = vec![0_u32; image.tasks.len()];
-        let (mut edge, mut arg) = (0_u64, at.args);
-        for here in 0..image.tasks.len() {
-            let task = image.tasks[here];
-            let first = edge;
-            for next in inside(task) {
-                pending[next as usize] += 1;
-                image.put32(at.successors + edge * 4, next);
-                edge += 1;
-            }
-            let mut entry = match view.work(task) {
-                Work::Kernel(kernel) => entry_of(kernel),
-                _ => 0,
-            };
-            let mut args = arg;
-            if let Some((test, word)) = view.condition(task) {
-                image.put_guard(base, arg, entry, (test, word));
-                args += 8 * GUARD_WORDS;
-                entry = entry_of(scheduler);
-            }
-            for (n, &word) in view.args(task).iter().enumerate() {
-                image.put64(args + 8 * n as u64, word);
-            }
+        let mut pending = vec![0_u32; image.rows.len()];
+        for (edge, &next) in (0_u64..).zip(&edges) {
+            pending[next as usize] += 1;
+            image.put32(at.successors + edge * 4, next);
+        }
+        let mut arg = at.args;
+        for here in 0..image.rows.len() {
+            let entry = image.put_args(graph, image.rows[here], (base, arg), scheduler);
             let row = at.task_table + here as u64 * TASK_BYTES;
+            let (first, end) = (first_edge[here], first_edge[here + 1]);
             image.put64(row, entry);
             image.put64(row + 8, base + arg);
-            image.put32(row + 16, low(first));
-            image.put32(row + 20, low(edge - first));
+            image.put32(row + 16, first);
+            image.put32(row + 20, end - first);
             image.args.push(arg);
-            arg += arg_words(graph, task) * 8;
+            arg += arg_words(graph, image.rows[here]) * 8;
         }
         let mut roots = 0;
         for (here, &before) in pending.iter().enumerate() {
@@ -176,7 +148,7 @@ impl Image {
         }
         let header = [
             MAGIC,
-            image.tasks.len() as u64,
+            image.rows.len() as u64,
             base + at.task_table,
             base + at.successors,
             base + at.pending,
@@ -190,31 +162,53 @@ impl Image {
         image
     }
 
-    /// The task of the image whose arguments are at this offset.
-    pub(super) fn task_of_args(&self, offset: u64) -> Option<usize> {
+    /// The row whose arguments are at this offset.
+    pub(super) fn row_of_args(&self, offset: u64) -> Option<usize> {
         self.args.binary_search(&offset).ok()
     }
 
-    /// Host data does not change while the device has the graph, so that its worker looks at a
-    /// copy.
-    fn put_guard(&mut self, base: u64, at: u64, entry: u64, (test, word): (Test, &WordPlace)) {
-        let constant = at + 8 * (GUARD_WORDS - 1);
-        let address = match word {
-            WordPlace::Device(slice) => slice.addr().as_u64(),
-            WordPlace::Host(data, offset) => {
-                let copy = size(constant)..size(constant + test.kind.bytes());
-                let from = *offset..*offset + copy.len();
-                data.with(|bytes| self.bytes[copy].copy_from_slice(&bytes[from]));
-                base + constant
-            }
+    /// Writes the arguments of a row to an offset; returns the function to be called with them.
+    fn put_args(
+        &mut self,
+        graph: &Graph,
+        row: Row,
+        (base, at): (u64, u64),
+        scheduler: &Kernel,
+    ) -> u64 {
+        let view = graph.view();
+        let constant = base + at + CONSTANT;
+        let Row::Unit(unit) = row else {
+            self.put_all(at, &guard::nothing(constant));
+            return entry_of(scheduler);
         };
-        let range = test.range();
-        let is = |flag: u64, so: bool| if so { flag } else { 0 };
-        let flags = is(OUTSIDE, range.is_outside)
-            | is(HALF, test.kind.bytes() == 4)
-            | is(SIGNED, test.kind.is_signed());
-        let words = [entry, address, range.first, range.span, flags];
-        for (n, word) in words.into_iter().enumerate() {
+        let of = view.unit(unit);
+        let entry = match view.work(of.task) {
+            Work::Kernel(kernel) => entry_of(kernel),
+            _ => 0,
+        };
+        let condition = view.condition(of.task);
+        if condition.is_none() && !of.is_part() {
+            self.put_all(at, view.args(of.task));
+            return entry;
+        }
+        let word = match condition {
+            Some((_, WordPlace::Device(slice))) => slice.addr().as_u64(),
+            _ => constant,
+        };
+        self.put_all(at, &guard::words(entry, (condition.map(|(test, _)| test), word), of));
+        if let Some((test, WordPlace::Host(data, offset))) = condition {
+            // Host data does not change while the device has the graph, so that its worker looks at
+            // a copy.
+            let copy = size(at + CONSTANT)..size(at + CONSTANT + test.kind.bytes());
+            let from = *offset..*offset + copy.len();
+            data.with(|bytes| self.bytes[copy].copy_from_slice(&bytes[from]));
+        }
+        self.put_all(at + 8 * GUARD_WORDS, view.args(of.task));
+        entry_of(scheduler)
+    }
+
+    fn put_all(&mut self, at: u64, words: &[u64]) {
+        for (n, &word) in words.iter().enumerate() {
             self.put64(at + 8 * n as u64, word);
         }
     }
@@ -271,7 +265,7 @@ pub(super) enum Left {
 }
 
 impl Left {
-    /// `is_guarded` if the task has a condition.
+    /// `is_guarded` if the task may be skipped.
     pub(super) fn of(words: &[u64], is_guarded: bool) -> Self {
         let [state, value, start, end] = *words else { return Self::NotRun };
         // Ranks of workers start at 1; 0 would be the coordinator, which runs no tasks.

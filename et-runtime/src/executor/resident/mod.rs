@@ -12,7 +12,9 @@
 mod flight;
 mod image;
 mod outcome;
+mod rows;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ use super::harts::Tenant;
 use super::host::Desk;
 use super::ids::{RunId, TaskRef, count};
 use super::outcome::Cut;
-use super::place::{Done, Ended, Ending, Offer, Place, Unit};
+use super::place::{Done, Ended, Ending, Offer, Place, Span, Unit};
 use super::run::RunShared;
 use crate::Error;
 use crate::event::{Event, Transfer};
@@ -56,7 +58,7 @@ pub(super) fn fits(graph: &Graph, memory: &Arc<DeviceMemory>) -> Result<(), NotR
     if view.has_host_work() {
         return why("it has host functions");
     }
-    let mut tasks = Vec::new();
+    let mut units = Vec::new();
     for task in 0..count(view.len()) {
         match view.work(task) {
             Work::CopyIn { .. } if view.fan_in(task) != 0 => {
@@ -68,12 +70,15 @@ pub(super) fn fits(graph: &Graph, memory: &Arc<DeviceMemory>) -> Result<(), NotR
             Work::Kernel(_) if view.core_set(task).is_some() => {
                 return why("a kernel is bound to cores");
             }
-            Work::Kernel(_) => tasks.push(task),
+            Work::Kernel(_) if view.starts_together(task) => {
+                return why("the parts of a kernel are to start together");
+            }
+            Work::Kernel(_) => units.extend(view.units(task)),
             _ => {}
         }
     }
     // More harts than a device has; their cells are small.
-    let needed = Offsets::new(Counts::of(graph, tasks.into_iter()), 2112).len_bytes;
+    let needed = Offsets::new(Counts::at_most(graph, &units), 2112).len_bytes;
     let free = memory.stats().largest_free_bytes;
     if needed > free { Err(NotResident::Full { needed, free }) } else { Ok(()) }
 }
@@ -102,26 +107,62 @@ struct Active<H: Hal> {
     cut: Option<(Cut, Duration)>,
     /// All was said of its tasks, although the device has some. It stays until the device has not.
     is_reported: bool,
+    /// Parts that have ended, of tasks that may not have.
+    ended: HashSet<u32>,
+    /// Tasks of which a part has failed.
+    failed: HashSet<u32>,
 }
 
 impl<H: Hal> Active<H> {
-    fn task(&self, index: u32) -> TaskRef {
-        TaskRef { run: self.run.number, slot: self.slot, index }
+    fn task(&self, unit: u32) -> TaskRef {
+        TaskRef { run: self.run.number, slot: self.slot, unit }
     }
 
-    fn end(&self, done: &mut Done, index: u32, how: Ended) {
+    fn end(&mut self, done: &mut Done, unit: u32, how: Ended) {
+        self.end_at(done, unit, how, None);
+    }
+
+    fn end_at(&mut self, done: &mut Done, unit: u32, how: Ended, span: Option<Box<Span>>) {
         if self.is_reported {
             return;
         }
-        done.ended.push(Ending::new(self.task(index), how));
+        let of = self.run.graph.view().unit(unit);
+        if of.is_part() {
+            if !self.ended.insert(unit) {
+                return;
+            }
+            if matches!(how, Ended::Failed(_)) {
+                self.failed.insert(of.task);
+            }
+        }
+        done.ended.push(Ending { task: self.task(unit), how, span });
     }
 
-    fn is_guarded(&self, task: u32) -> bool {
-        self.run.graph.view().condition(task).is_some()
+    /// Returns `true` if the task of a unit may be skipped.
+    fn is_guarded(&self, unit: u32) -> bool {
+        let view = self.run.graph.view();
+        view.condition(view.unit(unit).task).is_some()
     }
 
-    fn fail(&self, done: &mut Done, index: u32, error: Error) {
-        self.end(done, index, Ended::failed(TaskFailure::Device(error)));
+    fn fail(&mut self, done: &mut Done, unit: u32, error: Error) {
+        self.end(done, unit, Ended::failed(TaskFailure::Device(error)));
+    }
+
+    /// Returns `true` if another part of the same task has failed, so that this one is not run:
+    /// what depends on the task must not be either.
+    fn is_beside_failed(&self, unit: u32) -> bool {
+        self.failed.contains(&self.run.graph.view().unit(unit).task)
+    }
+
+    /// The kernels that are not final, or what is left of them.
+    fn left(&self) -> Vec<u32> {
+        let view = self.run.graph.view();
+        let is_left = |task: &u32| {
+            matches!(view.work(*task), Work::Kernel(_)) && !self.run.state(*task).is_final()
+        };
+        let tasks = (0..count(view.len())).filter(is_left);
+        let units = tasks.flat_map(|task| view.units(task));
+        units.filter(|unit| !self.ended.contains(unit)).collect()
     }
 
     /// Of a run whose deadline has passed, the deadline.
@@ -195,7 +236,8 @@ impl<H: Hal> Resident<H> {
 impl<H: Hal> Active<H> {
     /// Starts the copies to the device.
     fn start(&mut self, tools: &Tools<H>, done: &mut Done) {
-        let view = self.run.graph.view();
+        let run = Arc::clone(&self.run);
+        let view = run.graph.view();
         let mut ins = Vec::new();
         for task in 0..count(view.len()) {
             let Work::CopyIn { from, to } = view.work(task) else { continue };
@@ -285,27 +327,25 @@ impl<H: Hal> Active<H> {
         if self.is_reported || self.late().is_none() || self.cut.is_none_or(|(_, at)| now < at) {
             return false;
         }
-        for task in 0..count(self.run.graph.len()) {
-            if !self.run.state(task).is_final() {
-                self.give_up(done, task);
+        let run = Arc::clone(&self.run);
+        let view = run.graph.view();
+        for task in (0..count(view.len())).filter(|&task| !run.state(task).is_final()) {
+            for unit in view.units(task) {
+                self.give_up(done, unit);
             }
         }
         self.is_reported = true;
         true
     }
 
-    fn give_up(&self, done: &mut Done, task: u32) {
+    fn give_up(&mut self, done: &mut Done, unit: u32) {
         let after = self.late().unwrap_or_default();
-        self.end(done, task, Ended::failed(TaskFailure::Deadline { after, worker: 0 }));
+        self.end(done, unit, Ended::failed(TaskFailure::Deadline { after, worker: 0 }));
     }
 
     /// Launches the kernels that are not final.
     fn launch_rest(&mut self, tools: &Tools<H>, harts: &mut Tenant, done: &mut Done) -> bool {
-        let view = self.run.graph.view();
-        let is_left = |task: &u32| {
-            matches!(view.work(*task), Work::Kernel(_)) && !self.run.state(*task).is_final()
-        };
-        let tasks: Vec<u32> = (0..count(view.len())).filter(is_left).collect();
+        let tasks = self.left();
         let is_cut = self.cut.is_some();
         if tasks.is_empty() || is_cut {
             let has_all_ended = tasks.is_empty();
@@ -324,7 +364,7 @@ impl<H: Hal> Active<H> {
             self.phase = Phase::Ready;
             return false;
         }
-        match Flight::start(tools, &self.run, tasks.clone()) {
+        match Flight::start(tools, &self.run, &tasks) {
             Ok(flight) => {
                 harts.came();
                 self.phase = Phase::Running(Box::new(flight));
@@ -342,7 +382,8 @@ impl<H: Hal> Active<H> {
     }
 
     fn start_outs(&mut self, tools: &Tools<H>, skip: bool, done: &mut Done) {
-        let view = self.run.graph.view();
+        let run = Arc::clone(&self.run);
+        let view = run.graph.view();
         let mut outs = Vec::new();
         for task in 0..count(view.len()) {
             let Work::CopyOut { from, to } = view.work(task) else { continue };
@@ -372,7 +413,9 @@ impl<H: Hal> Place for Resident<H> {
             return Offer::Full;
         }
         let (run, slot) = (Arc::clone(unit.run), unit.task.slot);
-        let it = Active { run, slot, phase: Phase::New, cut: None, is_reported: false };
+        let (ended, failed) = (HashSet::new(), HashSet::new());
+        let phase = Phase::New;
+        let it = Active { run, slot, phase, cut: None, is_reported: false, ended, failed };
         self.active.push(it);
         // It starts in the next turn, when its tasks are this place's.
         self.tools.news.store(true, Ordering::Release);

@@ -6,12 +6,13 @@ use et_devapi::handshake::CELL_WORDS;
 use et_hal::Hal;
 
 use super::image::{Image, Left, OUTCOME_BYTES, PROGRESS, Progress, Remains};
+use super::rows::Row;
 use super::{Active, Tools};
 use crate::event::Transfer;
 use crate::executor::TaskFailure;
 use crate::executor::access::Access;
 use crate::executor::ids::{Rank, WorkerId};
-use crate::executor::place::{Done, Ended, Ending, Span};
+use crate::executor::place::{Done, Ended, Span};
 use crate::kernel::{ExceptionKind, HartContext};
 use crate::memory::DeviceBuffer;
 use crate::{Error, Result};
@@ -50,7 +51,7 @@ impl<H: Hal> Remaining<H> {
             tools.hear(transfer.event());
             Ok(transfer)
         };
-        let outcomes = image.tasks.len() * OUTCOME_WORDS;
+        let outcomes = image.rows.len() * OUTCOME_WORDS;
         let cells = tools.crew.harts as usize * CELL_WORDS;
         let all = || -> Result<[Transfer<H>; 3]> {
             let outcomes = fetch(image.at.outcomes, outcomes)?;
@@ -71,7 +72,7 @@ impl<H: Hal> Remaining<H> {
     fn take(&mut self, tools: &Tools<H>) -> Result<Option<Tables>> {
         let fetches = std::mem::replace(&mut self.fetches, Ok(None))?;
         let Some([outcomes_at, progress_at, cells_at]) = fetches else { return Ok(None) };
-        let mut outcomes = vec![0; self.image.tasks.len() * OUTCOME_WORDS];
+        let mut outcomes = vec![0; self.image.rows.len() * OUTCOME_WORDS];
         take_words(&tools.access, outcomes_at, &mut outcomes)?;
         let mut progress = [0; 8];
         take_words(&tools.access, progress_at, &mut progress)?;
@@ -83,19 +84,19 @@ impl<H: Hal> Remaining<H> {
 
     /// Says what became of the tasks. If a worker was lost, what has not run is left to another
     /// launch.
-    pub(super) fn harvest(&mut self, tools: &Tools<H>, of: &Active<H>, done: &mut Done) {
+    pub(super) fn harvest(&mut self, tools: &Tools<H>, of: &mut Active<H>, done: &mut Done) {
         let tables = match self.take(tools) {
             Ok(Some(tables)) => tables,
             Ok(None) => {
-                for &task in &self.image.tasks {
-                    of.give_up(done, task);
+                for (_, unit) in self.units() {
+                    of.give_up(done, unit);
                 }
                 return;
             }
             Err(error) => {
                 let error = self.error.clone().unwrap_or(error);
-                for &task in &self.image.tasks {
-                    of.fail(done, task, error.clone());
+                for (_, unit) in self.units() {
+                    of.fail(done, unit, error.clone());
                 }
                 return;
             }
@@ -108,10 +109,10 @@ impl<H: Hal> Remaining<H> {
             contexts = failure.contexts.iter().filter(is_cause).cloned().collect();
         }
         let mut has_trap = false;
-        let mut is_known = vec![false; self.image.tasks.len()];
-        for (here, outcome) in tables.outcomes.chunks_exact(OUTCOME_WORDS).enumerate() {
-            let task = self.image.tasks[here];
-            let (how, span) = match Left::of(outcome, of.is_guarded(task)) {
+        let mut is_known = vec![false; self.image.rows.len()];
+        for (here, unit) in self.units() {
+            let outcome = &tables.outcomes[here * OUTCOME_WORDS..][..OUTCOME_WORDS];
+            let (how, span) = match Left::of(outcome, of.is_guarded(unit)) {
                 Left::Complete { rank, start, end } => {
                     (Ended::Complete, self.span(tools, &tables, rank, (start, end)))
                 }
@@ -132,22 +133,35 @@ impl<H: Hal> Remaining<H> {
                 Left::NotRun => continue,
             };
             is_known[here] = true;
-            if !of.is_reported {
-                done.ended.push(Ending { task: of.task(task), how, span });
+            of.end_at(done, unit, how, span);
+        }
+        for (here, unit) in self.units() {
+            if !is_known[here] && of.is_beside_failed(unit) {
+                is_known[here] = true;
+                of.end(done, unit, Ended::NotRun);
             }
         }
         if has_trap && of.cut.is_none() {
             return;
         }
         // Nothing is launched again: what has not run will not.
-        for (here, &task) in self.image.tasks.iter().enumerate() {
+        for (here, unit) in self.units() {
             if !is_known[here] {
                 match &self.error {
-                    Some(error) if of.cut.is_none() => of.fail(done, task, error.clone()),
-                    _ => of.end(done, task, Ended::NotRun),
+                    Some(error) if of.cut.is_none() => of.fail(done, unit, error.clone()),
+                    _ => of.end(done, unit, Ended::NotRun),
                 }
             }
         }
+    }
+
+    /// The units of the image, by row.
+    fn units(&self) -> impl Iterator<Item = (usize, u32)> + use<H> {
+        let rows = self.image.rows.clone().into_iter().enumerate();
+        rows.filter_map(|(here, row)| match row {
+            Row::Unit(unit) => Some((here, unit)),
+            Row::Join => None,
+        })
     }
 
     /// Why a task did not end that a worker had, and whether it was its trap; `None` if it had not
@@ -167,12 +181,12 @@ impl<H: Hal> Remaining<H> {
         });
         let base = self.buffer.addr().as_u64();
         let is_running = cell.is_some_and(|cell| {
-            self.image.task_of_args(cell.running.wrapping_sub(base)) == Some(here)
+            self.image.row_of_args(cell.running.wrapping_sub(base)) == Some(here)
         });
         match (context, of.late(), &self.error) {
             (Some(context), ..) if is_running => {
-                let task = self.image.tasks[here];
-                Some((of.run.trapped(task, worker, context), true))
+                let Row::Unit(unit) = self.image.rows[here] else { return None };
+                Some((of.run.trapped(unit, worker, context), true))
             }
             (_, Some(after), _) => Some((TaskFailure::Deadline { after, worker: worker.0 }, false)),
             (Some(_), None, _) => None,

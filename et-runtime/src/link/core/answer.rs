@@ -97,8 +97,8 @@ impl<C: Load> Core<C> {
             Verdict::Nonsense => {
                 let op = sent.op;
                 // The device may still be at work on the command it did not answer.
-                let why = "response of another kind than its command".into();
-                let error = Error::Lost { why };
+                let why = "response of another kind than its command";
+                let error = Error::lost(why);
                 self.set_aside(sent.load, &error);
                 if let Some(slot) = op {
                     self.fail(slot, error);

@@ -118,7 +118,7 @@ impl<C: Load> Core<C> {
     pub(crate) fn failure(&mut self, key: OpKey) -> Option<Error> {
         match self.find(key) {
             Some(op) => op.error.clone(),
-            None => Some(Error::Closed),
+            None => Some(Error::all_closed()),
         }
     }
 

@@ -508,7 +508,7 @@ impl<C: Load> Core<C> {
         now: Duration,
     ) -> Result<Arc<Operation>> {
         if let Some(error) = self.health.refusal() {
-            return Err(error.clone());
+            return Err(error.clone().during(name));
         }
         let Some(lane) = self.streams.get_mut(stream.0) else {
             unreachable!("a stream has a lane while it has a handle");
@@ -562,7 +562,7 @@ impl<C: Load> Core<C> {
             self.output.finished.push((command.load, Some(error.clone())));
             return Err(error);
         }
-        let Some(op) = self.find(key) else { return Err(Error::Closed) };
+        let Some(op) = self.find(key) else { return Err(Error::all_closed()) };
         op.pending.push_back(command);
         let stream = op.stream;
         self.unsent += 1;

@@ -288,7 +288,7 @@ impl World {
             Step::Close { fail } => {
                 if let Some(at) = self.open_op() {
                     self.ops[at].touched |= fail;
-                    let outcome = if fail { Err(Error::Closed) } else { Ok(()) };
+                    let outcome = if fail { Err(Error::all_closed()) } else { Ok(()) };
                     self.close(at, outcome);
                 }
             }
@@ -345,7 +345,7 @@ impl World {
             Step::GiveUp { op } => {
                 if let Some(at) = self.pick(op).filter(|at| !self.ops[*at].is_open) {
                     self.ops[at].touched = true;
-                    self.core.give_up(self.ops[at].key, Error::Closed, self.now);
+                    self.core.give_up(self.ops[at].key, Error::all_closed(), self.now);
                 }
             }
             Step::Want { op } => {
@@ -398,13 +398,13 @@ impl World {
             Step::Tick => {
                 self.now += Duration::from_secs(1);
                 if self.core.watch(Duration::from_secs(60), self.now) {
-                    self.core.lose(&Error::Closed, self.now);
+                    self.core.lose(&Error::all_closed(), self.now);
                 }
             }
             Step::Decide { which, follow } => self.decide(which, follow),
             Step::Lose => {
                 self.device.gone = true;
-                self.core.lose(&Error::Closed, self.now);
+                self.core.lose(&Error::all_closed(), self.now);
             }
             Step::Reset => {
                 // The device forgets what ran, and goes on with what waited.
@@ -457,7 +457,7 @@ impl World {
                 // As its driver does.
                 Answer::Nonsense => {
                     self.device.gone = true;
-                    self.core.lose(&Error::Closed, self.now);
+                    self.core.lose(&Error::all_closed(), self.now);
                 }
                 Answer::Settled | Answer::Stray => {}
             }
@@ -510,7 +510,7 @@ impl World {
                     Error::Copy { .. }
                         | Error::AbortedWith { .. }
                         | Error::Aborted { .. }
-                        | Error::Closed
+                        | Error::Closed { .. }
                         | Error::Lost { .. }
                 );
                 assert!(is_known, "{error:?}");

@@ -83,13 +83,17 @@ fn a_deadline_says_what_was_waited_for<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
     let event = stream.launch(&Launch::new(&hang).shires(bench.one_shire()))?;
     let behind = stream.barrier()?;
     let after = |outcome: Result<(), Error>, what: &str| -> Result<(), Failure> {
-        let Err(Error::Timeout { op, after }) = &outcome else {
+        let Err(error @ Error::Timeout { site, after }) = &outcome else {
             return Err(Failure::new(format!("{what}: {outcome:?} behind an endless kernel")));
         };
         check_eq!(*after, short, "the limit of {what}");
-        check!(op.contains(what), "a wait for {what} says it was for {op}");
-        let text = Error::Timeout { op, after: *after }.to_string();
-        check!(text.contains(what) && text.contains("20ms"), "{text}");
+        check!(
+            site.operation().is_some_and(|operation| operation.contains(what)),
+            "a wait for {what} says it was for {site}"
+        );
+        let device = site.device().ok_or_else(|| Failure::new(format!("{site} on no device")))?;
+        let text = error.to_string();
+        check!(text.contains(what) && text.contains("20ms") && text.contains(device), "{text}");
         Ok(())
     };
     let started = Instant::now();

@@ -17,6 +17,7 @@ use TaskState::{Cancelled, Complete, DependencyFailed, Failed};
 crate::case::group! { Runtime, "runtime::graphs":
     a_kernel_that_traps_fails_its_dependents_only [Need::Compute, Need::Abort],
     a_kernel_that_returns_an_error_fails_its_dependents_only [Need::Compute],
+    a_part_that_fails_is_named_and_fails_its_task [Need::Compute, Need::Abort],
     a_kernel_that_never_ends_is_given_up_at_the_deadline [Need::Compute, Need::Abort],
     a_wait_that_runs_out_says_what_it_waits_for [Need::Compute, Need::Abort],
     cancelling_a_graph_ends_it [Need::Compute],
@@ -94,6 +95,35 @@ fn a_kernel_that_returns_an_error_fails_its_dependents_only<H: Hal>(
         }
         let error = outcome.check().err().map(|error| error.to_string()).unwrap_or_default();
         check!(error.contains("\"bad\" failed"), "{place}: {error}");
+        works(&bench, &executor)?;
+    }
+    Ok(())
+}
+
+/// The task fails, by whatever way its part did, and nothing that depends on it runs.
+fn a_part_that_fails_is_named_and_fails_its_task<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for place in places(rig)?.into_iter().filter(|place| *place != Place::Streams) {
+        let executor = executor(&bench, place)?;
+        let out = bench.zeroed(64 * 12)?;
+        let bad = Bad::new(rig, &bench, "task_part", |task| {
+            task.in_out(&out).u64(5).i64(-9).u64(20).parts(12)
+        })?;
+        let outcome = executor.launch(&bad.graph)?.wait(bench.patience)?;
+        let states = bad.tasks.map(|task| outcome.state(task));
+        check_eq!(states, [Complete, Failed, DependencyFailed, Complete], "the states in {place}");
+        let [(_, TaskFailure::Part { part: 5, parts: 12, failure })] = outcome.failures() else {
+            return Err(Failure::new(format!("{place}: {:?}", outcome.failures())));
+        };
+        check_matches!(**failure, TaskFailure::Returned { value: -9, .. }, "in {place}");
+        let bad = Bad::new(rig, &bench, "task_trap", |task| task.u64(1).parts(2))?;
+        let outcome = executor.launch(&bad.graph)?.wait(bench.patience)?;
+        let states = bad.tasks.map(|task| outcome.state(task));
+        check_eq!(states, [Complete, Failed, DependencyFailed, Complete], "the states in {place}");
+        let [(_, failure @ TaskFailure::Part { parts: 2, .. })] = outcome.failures() else {
+            return Err(Failure::new(format!("{place}: {:?}", outcome.failures())));
+        };
+        check_matches!(failure.cause(), TaskFailure::Trapped { .. }, "in {place}");
         works(&bench, &executor)?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use et_hal::Hal;
 use et_runtime::executor::{
-    DeviceExecutor, ExecutorConfig, Place, RunError, RunOptions, TaskState,
+    DeviceExecutor, ExecutorConfig, Place, RunError, RunOptions, TaskSpan, TaskState,
 };
 use et_runtime::graph::{Comparison, CoreSet, Graph, GraphBuilder, HostData, Task, TaskId, Word};
 use et_runtime::{DeviceBuffer, Error, Launch};
@@ -28,6 +28,9 @@ crate::case::group! { Runtime, "runtime::graphs":
     host_functions_and_kernels_mix [Need::Compute],
     conditions_decide_what_runs_in_every_place [Need::Compute],
     a_condition_may_be_on_data_of_either_side [Need::Compute],
+    parts_of_a_task_know_their_numbers_and_run_at_the_same_time [Need::Compute],
+    what_follows_a_task_waits_for_all_its_parts [Need::Compute],
+    parts_that_start_together_have_a_hart_each [Need::Compute, Need::CpuAccess],
     kernels_stay_on_their_cores [Need::Compute, Need::CpuAccess],
     streams_of_the_device_work_beside_executors [Need::Compute],
     what_cannot_run_is_refused_before_anything_is_launched [Need::Compute],
@@ -310,6 +313,131 @@ fn a_condition_may_be_on_data_of_either_side<H: Hal>(rig: &Rig<H>) -> Result<(),
         check_eq!(states, expected, "the states in {place}");
         check_eq!(calls.load(Ordering::Relaxed), expected.len() as u64 / 4, "the calls in {place}");
         same(&format!("the line in {place}"), &bench.download::<f32>(&line)?, &[1.0; 16])?;
+    }
+    Ok(())
+}
+
+/// Each part leaves its number, the number of parts and its hart; a launch has its own number.
+fn parts_of_a_task_know_their_numbers_and_run_at_the_same_time<H: Hal>(
+    rig: &Rig<H>,
+) -> Result<(), Failure> {
+    const PARTS: u32 = 13;
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("task_part")?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        // As many as one shire has harts.
+        let out = bench.zeroed(64 * 64)?;
+        let mut builder = GraphBuilder::new();
+        let part = builder.kernel(&kernel);
+        let shire = bench.shires().first().map_or(1, |shire| 1 << shire);
+        // Much longer than a turn of a simulated hart, or none would begin before another's end.
+        let rounds = rig.times(100_000, 40_000) as u64;
+        let task = Task::new(part).in_out(&out).u64(u64::MAX).i64(0).u64(rounds);
+        let task = builder.add(task.parts(PARTS).shires(shire))?;
+        let graph = builder.build()?;
+        let run = executor.launch_with(&graph, RunOptions::new().traced())?;
+        let outcome = run.finish(bench.patience)?;
+        check_eq!(outcome.state(task), TaskState::Complete, "the task in {place}");
+        let lines = bench.download::<u64>(&out)?;
+        let parts = if place == Place::Streams { 64 } else { PARTS as usize };
+        let mut harts = Vec::new();
+        for (n, line) in lines.chunks_exact(8).enumerate() {
+            let ran = if n < parts { [n as u64, parts as u64, line[2], 1] } else { [0; 4] };
+            check_eq!(line[..4], ran, "part {n} in {place}");
+            harts.extend((n < parts).then_some(line[2]));
+        }
+        harts.sort_unstable();
+        harts.dedup();
+        check!(harts.len() > 1, "{place}: all parts ran on hart {harts:?}");
+        if place != Place::Streams {
+            let spans = outcome.trace().map(|trace| trace.spans().to_vec()).unwrap_or_default();
+            let mut seen: Vec<u32> = spans.iter().map(|span| span.part).collect();
+            seen.sort_unstable();
+            check_eq!(seen, (0..PARTS).collect::<Vec<_>>(), "the spans in {place}");
+            let overlap = |a: &TaskSpan, b: &TaskSpan| a.start < b.end && b.start < a.end;
+            let pairs = spans.iter().enumerate().flat_map(|(n, a)| {
+                spans[n + 1..].iter().filter(move |b| a.worker != b.worker && overlap(a, b))
+            });
+            check!(pairs.count() != 0, "{place}: the parts ran one after the other");
+        }
+    }
+    Ok(())
+}
+
+/// Rounds of tasks of many parts, each of which uses what all parts of the one before it left.
+fn what_follows_a_task_waits_for_all_its_parts<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    const ROUNDS: u32 = 6;
+    let bench = Bench::open(rig)?;
+    let [add_scalar, add] = [bench.load("add_scalar")?, bench.load("add")?];
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let [x, y] = [bench.zeroed(4 * N)?, bench.zeroed(4 * N)?];
+        let gate = bench.upload(&[1_u64; 8])?;
+        let mut builder = GraphBuilder::new();
+        let [plus, sum] = [builder.kernel(&add_scalar), builder.kernel(&add)];
+        let is_open = Word::<u64>::on_device(&gate, 0)?;
+        for round in 0..ROUNDS {
+            // Parts of other lengths than those of the next, so that these need several of them.
+            let task = Task::new(plus).input(&x).output(&y).f32(1.0).u64(N).parts(3 + 5 * round);
+            builder.add(task.only_if(&is_open, Comparison::Equal, 1))?;
+            builder.add(Task::new(sum).input(&y).input(&y).output(&x).u64(N).parts(9))?;
+            let task = Task::new(plus).input(&y).output(&x).f32(1.0).u64(N).parts(4);
+            builder.add(task.only_if(&is_open, Comparison::NotEqual, 1))?;
+        }
+        let graph = builder.build()?;
+        let outcome = executor.launch(&graph)?.finish(bench.patience)?;
+        let skipped = outcome.count(TaskState::Skipped);
+        check_eq!(skipped, ROUNDS as usize, "the tasks that were skipped in {place}");
+        let expected = (0..ROUNDS).fold(0.0, |x, _| 2.0 * (x + 1.0));
+        let found = bench.download::<f32>(&x)?;
+        same(&format!("the sums in {place}"), &found, &vec![expected; N as usize])?;
+    }
+    Ok(())
+}
+
+/// Behind tasks that keep harts busy. Where that cannot be it is refused, and places that can are
+/// found.
+fn parts_that_start_together_have_a_hart_each<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    const PARTS: u32 = 8;
+    let bench = Bench::open(rig)?;
+    let kernel = bench.load("task_part")?;
+    let out = bench.zeroed(64 * 64)?;
+    let shire = bench.shires().first().map_or(1, |shire| 1 << shire);
+    let graph = |parts: u32| -> Result<(Graph, TaskId), Failure> {
+        let mut builder = GraphBuilder::new();
+        let nop = builder.kernel(&bench.load("task_nop")?);
+        for _ in 0..20 {
+            builder.add(Task::new(nop))?;
+        }
+        let part = builder.kernel(&kernel);
+        let task = Task::new(part).in_out(&out).u64(u64::MAX).i64(0).u64(10);
+        let task = builder.add(task.shires(shire).parts_together(parts))?;
+        Ok((builder.build()?, task))
+    };
+    let (eight, task) = graph(PARTS)?;
+    let on_cores = executor(&bench, Place::Cores)?;
+    let outcome = on_cores.launch(&eight)?.finish(bench.patience)?;
+    check_eq!(outcome.state(task), TaskState::Complete, "the task");
+    let lines = bench.download::<u64>(&out)?;
+    let lines = lines.chunks_exact(8).take(PARTS as usize);
+    let mut harts: Vec<u64> = lines.map(|line| line[2]).collect();
+    harts.sort_unstable();
+    harts.dedup();
+    check_eq!(harts.len(), PARTS as usize, "the harts of the parts");
+    let (nine, task) = graph(PARTS + 1)?;
+    match on_cores.launch(&nine).map(drop) {
+        Err(RunError::TooManyParts { task: it, parts: 9, workers: 8 }) => {
+            check_eq!(it, task, "the task that was refused");
+        }
+        other => return Err(Failure::new(format!("nine parts on eight harts: {other:?}"))),
+    }
+    let refused = executor(&bench, Place::Resident)?.launch(&eight).map(drop);
+    check_matches!(refused, Err(RunError::Unsupported { .. }), "on a resident graph");
+    let anywhere = executor(&bench, Place::Auto)?;
+    for (graph, place) in [(&eight, "cores"), (&nine, "streams")] {
+        let outcome = anywhere.launch(graph)?.finish(bench.patience)?;
+        check_eq!(outcome.place(), place, "where it can run");
     }
     Ok(())
 }

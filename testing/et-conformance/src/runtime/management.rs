@@ -172,13 +172,13 @@ fn handles_end_with_their_device<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let old = bench.device.management()?;
     old.power_mw()?;
     bench.device.reset(bench.patience)?;
-    check_matches!(old.power_mw(), Err(Error::Stale), "a question after a reset");
+    check_matches!(old.power_mw(), Err(Error::Stale { .. }), "a question after a reset");
     let new = bench.device.management()?;
     new.power_mw()?;
     drop(bench);
-    check_matches!(new.power_mw(), Err(Error::Closed), "a question to a closed device");
+    check_matches!(new.power_mw(), Err(Error::Closed { .. }), "a question to a closed device");
     let outcome = new.event(Duration::ZERO);
-    check_matches!(outcome, Err(Error::Closed), "a wait for an event of a closed device");
+    check_matches!(outcome, Err(Error::Closed { .. }), "a wait for an event of a closed device");
     Ok(())
 }
 
@@ -190,8 +190,8 @@ fn the_operations_endpoint_is_reset_alone<H: Hal>(rig: &Rig<H>) -> Result<(), Fa
     let kernel = bench.load("hang")?;
     let event = stream.launch(&Launch::new(&kernel))?;
     bench.device.reset_operations(bench.patience)?;
-    check_matches!(event.wait(bench.patience), Err(Error::Stale), "an endless kernel");
-    check_matches!(stream.barrier().map(drop), Err(Error::Stale), "a stream of before");
+    check_matches!(event.wait(bench.patience), Err(Error::Stale { .. }), "an endless kernel");
+    check_matches!(stream.barrier().map(drop), Err(Error::Stale { .. }), "a stream of before");
     check!(management.power_mw()? > 0, "the management endpoint is gone too");
     bench.works()?;
     // Once more, with nothing to be lost.
@@ -206,7 +206,7 @@ fn the_chip_is_reset<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let old = bench.device.management()?;
     let buffer = bench.upload(&pattern(4096))?;
     bench.device.reset_chip(bench.patience)?;
-    check_matches!(old.power_mw(), Err(Error::Stale), "a question after the reset");
+    check_matches!(old.power_mw(), Err(Error::Stale { .. }), "a question after the reset");
     check_eq!(bench.device.management()?.serial_number()?, serial, "the serial number");
     drop(buffer);
     bench.works()

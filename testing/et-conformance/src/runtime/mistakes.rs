@@ -140,7 +140,12 @@ fn handles_of_a_closed_device_say_so<H: Hal>(rig: &Rig<H>) -> Result<(), Failure
     // What was in flight was waited for.
     event.wait(patience)?;
     let closed = |what: &str, outcome: Result<(), Error>| {
-        check_matches!(outcome, Err(Error::Closed), "{what} on a closed device");
+        let site = match &outcome {
+            Err(Error::Closed { site }) => site,
+            _ => return Err(Failure::new(format!("{what} on a closed device: {outcome:?}"))),
+        };
+        let is_named = site.operation().is_some() && site.device().is_some();
+        check!(is_named, "{what} on a closed device fails as {site}");
         Ok::<(), Failure>(())
     };
     closed("a fill", stream.fill(&buffer, 1).map(drop))?;

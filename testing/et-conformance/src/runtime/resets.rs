@@ -43,7 +43,12 @@ fn handles_of_before_are_stale<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let kernel = bench.load("memset")?;
     bench.device.reset(bench.patience)?;
     let stale = |what: &str, outcome: Result<(), Error>| {
-        check_matches!(outcome, Err(Error::Stale), "{what} on a stream of before");
+        let site = match &outcome {
+            Err(Error::Stale { site }) => site,
+            _ => return Err(Failure::new(format!("{what} on a stream of before: {outcome:?}"))),
+        };
+        let is_named = site.operation().is_some() && site.device().is_some();
+        check!(is_named, "{what} on a stream of before fails as {site}");
         Ok::<(), Failure>(())
     };
     let new = bench.zeroed(64)?;
@@ -85,14 +90,14 @@ fn a_reset_in_the_middle_of_work_fails_it_and_all_works_again<H: Hal>(
     bench.device.reset(bench.patience)?;
     for event in events {
         check!(event.is_done(), "{event:?} is not done after the reset");
-        check_matches!(event.wait(bench.patience), Err(Error::Stale), "{event:?}");
+        check_matches!(event.wait(bench.patience), Err(Error::Stale { .. }), "{event:?}");
     }
     for transfer in transfers {
         let outcome = transfer.wait(bench.patience);
         let Err(late) = outcome else {
             return Err(Failure::new("a transfer behind an endless kernel succeeded"));
         };
-        check_matches!(late.error, Error::Stale, "a transfer");
+        check_matches!(late.error, Error::Stale { .. }, "a transfer");
         check_matches!(late.remains, Remains::Nothing | Remains::Buffer(_), "its buffer");
     }
     let data = pattern(200_000);
@@ -110,7 +115,11 @@ fn an_endless_kernel_ends_with_a_reset<H: Hal>(rig: &Rig<H>) -> Result<(), Failu
         "an endless kernel"
     );
     bench.device.reset(bench.patience)?;
-    check_matches!(event.wait(bench.patience), Err(Error::Stale), "the kernel after the reset");
+    check_matches!(
+        event.wait(bench.patience),
+        Err(Error::Stale { .. }),
+        "the kernel after the reset"
+    );
     bench.works()
 }
 
