@@ -224,6 +224,17 @@ typedef enum et_exception {
     ET_EXCEPTION_OTHER = 8,
 } et_exception;
 
+// The way that bytes take in a copy.
+typedef enum et_copy_path {
+    // The device's engine moves them between device memory and the host memory they are in.
+    ET_COPY_DIRECT = 1,
+    // The device's engine moves them between device memory and staging memory of the host;
+    // between that and memory of the caller, the host's processors move them.
+    ET_COPY_STAGED = 2,
+    // The device's cores move them, by a kernel: they do not leave its memory.
+    ET_COPY_CORES = 3,
+} et_copy_path;
+
 // A text about a device and what connects it.
 typedef enum et_identity {
     // Name of the backend.
@@ -491,6 +502,15 @@ typedef struct et_properties {
     uint32_t dma_max_parts;
     // 0.
     uint32_t reserved;
+    // An `et_copy_path`: between ordinary memory and the device.
+    uint32_t copy_ordinary;
+    // An `et_copy_path`: between host memory of the library and the device. Memory that was
+    // imported and that the device cannot reach is moved once more.
+    uint32_t copy_host_buffer;
+    // An `et_copy_path`: `et_copy_on_device`.
+    uint32_t copy_on_device;
+    // An `et_copy_path`: `et_builtin_copy`.
+    uint32_t copy_builtin;
 } et_properties;
 
 // The end of an operation.
@@ -1034,6 +1054,33 @@ typedef struct et_error_list {
     uint64_t id;
 } et_error_list;
 
+// Who traces, and what; 0 everywhere is the default.
+typedef struct et_kernel_trace_options {
+    // `sizeof(et_kernel_trace_options)`.
+    size_t size;
+    // Shires that trace, a bit for each; 0 for all.
+    uint64_t shire_mask;
+    // Harts of each that trace, a bit for each; 0 for all.
+    uint64_t thread_mask;
+    // Bytes of each hart's part, which begins again when it is full; 0 for 4096.
+    uint32_t bytes_per_hart;
+    // An `et_log_level`: texts that matter less are not written. 0 for what `et_log_to` lets
+    // through for `et::kernel`.
+    uint32_t level;
+} et_kernel_trace_options;
+
+// Memory that kernels write texts into, for the log.
+typedef struct et_kernel_trace {
+    // A number to be looked up; 0 is none.
+    uint64_t id;
+} et_kernel_trace;
+
+// A reader of what firmware says.
+typedef struct et_firmware_trace {
+    // A number to be looked up; 0 is none.
+    uint64_t id;
+} et_firmware_trace;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1321,6 +1368,11 @@ enum et_status et_task_name(struct et_task task, const char *name);
 
 // Runs the kernel on these shires only, where tasks become launches.
 enum et_status et_task_shires(struct et_task task, uint64_t mask);
+
+// Splits the task into so many parts, which run on different harts at the same time as far as
+// there are any. It is complete when all are. A launch on a stream has one for each of its harts
+// instead.
+enum et_status et_task_parts(struct et_task task, uint32_t parts);
 
 // Runs the task only if the word at `offset`, an `et_word` aligned to its length, compares so, an
 // `et_comparison`, with `value` when everything before the task has ended. If not, the task is
@@ -2015,6 +2067,37 @@ enum et_status et_error_list_get(struct et_error_list list,
 
 // Frees a list of errors.
 enum et_status et_error_list_free(struct et_error_list list);
+
+// Makes memory that kernels trace into; `options` may be null.
+enum et_status et_kernel_trace_create(struct et_device device,
+                                      const struct et_kernel_trace_options *options,
+                                      struct et_kernel_trace *trace);
+
+// Has a launch trace there, as far as the log lets it through now. One launch at a time may, and
+// `et_kernel_trace_log` is called between two of them.
+enum et_status et_launch_kernel_trace(struct et_launch launch, struct et_kernel_trace trace);
+
+// Takes what the last launch has traced, and hands it to the log, each entry with hart and time,
+// and with the level at which the kernel wrote it. `entries`, their number, may be null.
+enum et_status et_kernel_trace_log(struct et_kernel_trace trace,
+                                   uint64_t timeout_ns,
+                                   size_t *entries);
+
+// Frees the memory, when no launch uses it any more.
+enum et_status et_kernel_trace_free(struct et_kernel_trace trace);
+
+// Has firmware trace what `et_log_to` lets through for `et::firmware` now, and makes a reader of
+// it.
+enum et_status et_firmware_trace_create(struct et_device device, struct et_firmware_trace *trace);
+
+// Fetches what firmware has traced since the last call, 9 MiB, and hands it to the log. `entries`,
+// their number, may be null.
+enum et_status et_firmware_trace_log(struct et_firmware_trace trace,
+                                     uint64_t timeout_ns,
+                                     size_t *entries);
+
+// Frees a reader.
+enum et_status et_firmware_trace_free(struct et_firmware_trace trace);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use et::{AnyHal, Device};
+use et::{AnyHal, CopyPath, Device};
 
 use crate::call::{guard, may_close, timeout};
 use crate::event::et_event;
@@ -108,6 +108,38 @@ pub struct et_properties {
     pub dma_max_parts: u32,
     /// 0.
     pub reserved: u32,
+    /// An `et_copy_path`: between ordinary memory and the device.
+    pub copy_ordinary: u32,
+    /// An `et_copy_path`: between host memory of the library and the device. Memory that was
+    /// imported and that the device cannot reach is moved once more.
+    pub copy_host_buffer: u32,
+    /// An `et_copy_path`: `et_copy_on_device`.
+    pub copy_on_device: u32,
+    /// An `et_copy_path`: `et_builtin_copy`.
+    pub copy_builtin: u32,
+}
+
+/// The way that bytes take in a copy.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_copy_path {
+    /// The device's engine moves them between device memory and the host memory they are in.
+    ET_COPY_DIRECT = 1,
+    /// The device's engine moves them between device memory and staging memory of the host;
+    /// between that and memory of the caller, the host's processors move them.
+    ET_COPY_STAGED = 2,
+    /// The device's cores move them, by a kernel: they do not leave its memory.
+    ET_COPY_CORES = 3,
+}
+
+/// The number of a way, 0 for one that this version does not know.
+fn copy_path(path: CopyPath) -> u32 {
+    match path {
+        CopyPath::Direct => et_copy_path::ET_COPY_DIRECT as u32,
+        CopyPath::Staged => et_copy_path::ET_COPY_STAGED as u32,
+        CopyPath::Cores => et_copy_path::ET_COPY_CORES as u32,
+        _ => 0,
+    }
 }
 
 // SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
@@ -125,7 +157,7 @@ pub(crate) fn with<R>(
     let Ok(open) = slot.try_read() else {
         return Err(Failure::new(et_status::ET_BUSY, "the device is being closed or reset"));
     };
-    open.as_ref().map_or_else(|| Err(et::Error::Closed.into()), with)
+    open.as_ref().map_or_else(|| Err(et::Error::closed("using the device").into()), with)
 }
 
 fn take(slot: &Slot) -> Option<Device<AnyHal>> {
@@ -261,6 +293,10 @@ pub unsafe extern "C" fn et_device_properties(
             queues: found.queues.into(),
             dma_max_parts: found.dma_max_nodes.into(),
             reserved: 0,
+            copy_ordinary: copy_path(found.copies.ordinary),
+            copy_host_buffer: copy_path(found.copies.host_buffer),
+            copy_on_device: copy_path(found.copies.on_device),
+            copy_builtin: copy_path(found.copies.builtin),
         };
         // SAFETY: promised by the caller.
         unsafe { raw::put(&value, properties, "properties") }
@@ -333,7 +369,7 @@ fn reset_by(
         may_close()?;
         let slot = table::get(device)?;
         // Taken out, so that callbacks that use it meanwhile are refused and do not wait.
-        let mut device = take(&slot).ok_or(et::Error::Closed)?;
+        let mut device = take(&slot).ok_or_else(|| et::Error::closed("close"))?;
         let done = reset(&mut device, Duration::from_nanos(timeout_ns));
         *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
         Ok(done?)

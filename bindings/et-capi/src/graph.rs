@@ -349,6 +349,14 @@ pub extern "C" fn et_task_shires(task: et_task, mask: u64) -> et_status {
     guard(|| change(task, |task| Ok(task.shires(mask))))
 }
 
+/// Splits the task into so many parts, which run on different harts at the same time as far as
+/// there are any. It is complete when all are. A launch on a stream has one for each of its harts
+/// instead.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_task_parts(task: et_task, parts: u32) -> et_status {
+    guard(|| change(task, |task| Ok(task.parts(parts))))
+}
+
 /// Type of a word of memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,7 @@ mod sensors;
 mod status;
 mod stream;
 mod table;
+mod trace;
 
 pub use builtins::*;
 pub use device::*;
@@ -54,3 +55,4 @@ pub use profile::*;
 pub use sensors::*;
 pub use status::*;
 pub use stream::*;
+pub use trace::*;

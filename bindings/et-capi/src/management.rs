@@ -551,7 +551,7 @@ pub unsafe extern "C" fn et_management_event(
         let after = timeout(timeout_ns)?;
         let inner = table::get(management)?;
         let Some(found) = inner.event(after)? else {
-            return Err(et::Error::Timeout { op: "event of the card", after }.into());
+            return Err(et::Error::timeout("event of the card", after).into());
         };
         let seen_ns = u64::try_from(found.seen.as_nanos()).unwrap_or(u64::MAX);
         let mut value = et_card_event {

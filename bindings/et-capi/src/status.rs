@@ -324,7 +324,8 @@ impl From<RunError> for Failure {
             RunError::Cancelled { .. } | RunError::Deadline { .. } => ET_CANCELLED,
             RunError::NeedsDevice { .. }
             | RunError::OtherDevice
-            | RunError::NoSuchWorker { .. } => ET_INVALID,
+            | RunError::NoSuchWorker { .. }
+            | RunError::TooManyParts { .. } => ET_INVALID,
             RunError::NoCpuAccess | RunError::Unsupported { .. } => ET_UNSUPPORTED,
             RunError::DeviceFull { .. } => ET_NO_DEVICE_MEMORY,
             RunError::Device(error) => status_of(error),
@@ -338,7 +339,7 @@ impl From<RunError> for Failure {
 
 /// The code for why a task failed.
 pub(crate) fn status_of_task(failure: &TaskFailure) -> et_status {
-    match failure {
+    match failure.cause() {
         TaskFailure::Device(error) => status_of(error),
         TaskFailure::Returned { .. } | TaskFailure::Trapped { .. } => ET_LAUNCH_FAILED,
         TaskFailure::Deadline { .. } => ET_TIMEOUT,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::status::{Failure, et_status};
 
 /// Names of the kinds, by the upper byte of their handles.
-const KINDS: [&str; 21] = [
+const KINDS: [&str; 23] = [
     "nothing",
     "et_device",
     "et_mem",
@@ -27,6 +27,8 @@ const KINDS: [&str; 21] = [
     "et_statistics",
     "et_module",
     "et_mapping",
+    "et_kernel_trace",
+    "et_firmware_trace",
 ];
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;

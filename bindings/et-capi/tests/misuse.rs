@@ -413,6 +413,7 @@ fn conditions_of_tasks() {
     let bad = et_mem { id: 0 };
     assert_eq!(et_task_only_if(task, bad, 0, word, equal, 0), ET_BAD_HANDLE);
     let minus_one = (-1_i64).cast_unsigned();
+    assert_eq!(et_task_parts(et_task { id: 0 }, 2), ET_BAD_HANDLE);
     ok(et_task_only_if(task, flags, 4, word, not_equal, minus_one));
     let queue = stream(device);
     let fill = |byte| {

@@ -133,7 +133,8 @@ public:
   }
 };
 
-// Memory on the host that the device reads and writes directly: memory of its own, or of the caller.
+// Memory on the host that the device reads and writes directly: memory of its own, or of the
+// caller.
 class HostBuffer : public Handle<et_host_buffer, et_host_buffer_free> {
 public:
   using Handle::Handle;
@@ -261,6 +262,32 @@ private:
   }
 };
 
+// Memory that kernels trace into, for the log. One launch at a time uses it.
+class KernelTrace : public Handle<et_kernel_trace, et_kernel_trace_free> {
+public:
+  using Handle::Handle;
+
+  // Hands what the last launch has traced to the log, and returns the number of entries.
+  std::size_t log(std::chrono::duration<double> timeout) const {
+    std::size_t entries = 0;
+    check(et_kernel_trace_log(raw(), nanoseconds(timeout), &entries));
+    return entries;
+  }
+};
+
+// A reader of what firmware traces, for the log.
+class FirmwareTrace : public Handle<et_firmware_trace, et_firmware_trace_free> {
+public:
+  using Handle::Handle;
+
+  // Hands what is new to the log, and returns the number of entries.
+  std::size_t log(std::chrono::duration<double> timeout) const {
+    std::size_t entries = 0;
+    check(et_firmware_trace_log(raw(), nanoseconds(timeout), &entries));
+    return entries;
+  }
+};
+
 // A kernel with arguments and options.
 class Launch : public Handle<et_launch, et_launch_free> {
 public:
@@ -293,6 +320,10 @@ public:
     return done(et_launch_core_dump(raw(), path.c_str()));
   }
   Launch& keep(const Memory& memory) { return done(et_launch_keep(raw(), memory.raw())); }
+  // Traces as far as the log lets it through now.
+  Launch& trace(const KernelTrace& trace) {
+    return done(et_launch_kernel_trace(raw(), trace.raw()));
+  }
   Launch& trace(const Memory& buffer, std::uint64_t offset, std::uint64_t bytes,
                 const et_trace_options& options) {
     return done(et_launch_trace(raw(), buffer.raw(), offset, bytes, &options));
@@ -565,6 +596,17 @@ public:
     std::size_t bytes = 0;
     check(et_device_import_granule(raw(), &bytes));
     return bytes;
+  }
+  KernelTrace kernel_trace(const et_kernel_trace_options* options = nullptr) const {
+    et_kernel_trace trace{};
+    check(et_kernel_trace_create(raw(), options, &trace));
+    return KernelTrace(trace);
+  }
+  // Has firmware trace what the log lets through now.
+  FirmwareTrace firmware_trace() const {
+    et_firmware_trace trace{};
+    check(et_firmware_trace_create(raw(), &trace));
+    return FirmwareTrace(trace);
   }
   // The way that bytes take to another device.
   et_peer_path peer_path(const Device& other) const {

@@ -119,6 +119,17 @@ int main(int, char** arguments) {
   fast.copy_to_peer(memory, 0, second.stream(), there, 0, 4096).wait(60s);
   CHECK(second.stream().read<char>(there, 8, 60s) == fast.read<char>(memory, 8, 60s));
   CHECK(device.peer_path(device) == ET_PEER_SAME_DEVICE);
+  const et_properties ways = device.properties();
+  CHECK(ways.copy_ordinary == ET_COPY_STAGED && ways.copy_host_buffer == ET_COPY_DIRECT);
+  CHECK(ways.copy_on_device == ET_COPY_STAGED && ways.copy_builtin == ET_COPY_CORES);
+
+  // Without a log all is traced: one text for each hart.
+  const et::KernelTrace traced = second.kernel_trace();
+  et::Launch logging(second.load(kernels + "/trace.elf"));
+  logging.arg(std::uint64_t{0}).arg(std::uint64_t{3}).shires(1).trace(traced);
+  second.stream().launch(logging).wait(60s);
+  CHECK(traced.log(60s) == 64 && traced.log(60s) == 0);
+  CHECK(second.firmware_trace().log(60s) != 0);
   CHECK(device.peer_path(second) != ET_PEER_SAME_DEVICE);
 
   // Memory that is not made of whole pages is copied, and comes back when the buffer is freed.
