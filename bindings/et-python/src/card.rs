@@ -75,7 +75,7 @@ impl Card {
         });
         match result {
             Some(result) => result.map_err(Raise::raise),
-            None => Err(et::Error::Closed.raise()),
+            None => Err(et::Error::closed("using the device").raise()),
         }
     }
 
@@ -84,7 +84,7 @@ impl Card {
         self.born.check()?;
         // Held for writing only while a device is taken out or put back.
         let device = self.device.read().unwrap_or_else(PoisonError::into_inner);
-        device.as_ref().map(with).ok_or_else(|| et::Error::Closed.raise())
+        device.as_ref().map(with).ok_or_else(|| et::Error::closed("using the device").raise())
     }
 
     /// Returns a stream: the one that is named, or the device's own.
@@ -148,7 +148,7 @@ impl Card {
             *self.device.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
             Some(result)
         });
-        result.unwrap_or(Err(et::Error::Closed)).map_err(Raise::raise)
+        result.unwrap_or_else(|| Err(et::Error::closed("reset"))).map_err(Raise::raise)
     }
 
     /// Makes an executor.

@@ -28,6 +28,7 @@ use crate::properties::{DeviceInfo, Identity, MemoryStats, PeerPath, Properties}
 use crate::raw::Source;
 use crate::signature::Signature;
 use crate::stream::Stream;
+use crate::trace::{FirmwareTrace, KernelTrace};
 use crate::wait;
 
 /// An open device.
@@ -452,6 +453,27 @@ impl Device {
     /// Records what the device does in a `with` block.
     fn profile(&self) -> Profile {
         Profile::new(&self.card)
+    }
+
+    /// Memory that kernels trace into, for their `launch`: of the shires of `shire_mask`, else all,
+    /// `bytes_per_hart` for each hart, which begins again when its part is full. `level` is the
+    /// highest level of texts that are written, "error", "warn", "info" or "debug"; else what
+    /// `enable_logging` lets through for `et::kernel`, at the time of the launch.
+    #[pyo3(signature = (shire_mask = None, *, bytes_per_hart = 4096, level = None))]
+    fn kernel_trace(
+        &self,
+        py: Python<'_>,
+        shire_mask: Option<u64>,
+        bytes_per_hart: u32,
+        level: Option<&str>,
+    ) -> PyResult<KernelTrace> {
+        KernelTrace::new(py, &self.card, shire_mask, bytes_per_hart, level)
+    }
+
+    /// Has firmware trace what `enable_logging` lets through for `et::firmware` now, and makes a
+    /// reader of it.
+    fn firmware_trace(&self, py: Python<'_>) -> PyResult<FirmwareTrace> {
+        FirmwareTrace::new(py, &self.card)
     }
 
     /// The service processor of the card, whose calls take at most `timeout` seconds, else the

@@ -55,8 +55,8 @@ fn class(error: &et::Error) -> &'static str {
         E::Load(et::LoadError::Device { source, .. }) => class(source),
         E::Load(_) => "LoadError",
         E::Timeout { .. } => "TimeoutError",
-        E::Closed => "ClosedError",
-        E::Stale => "StaleError",
+        E::Closed { .. } => "ClosedError",
+        E::Stale { .. } => "StaleError",
         E::Lost { .. } => "LostError",
         E::NeedsReset { .. } => "NeedsResetError",
         E::Memory(et::memory::AllocError::OutOfMemory { .. }) => "OutOfMemoryError",
@@ -83,14 +83,21 @@ fn class(error: &et::Error) -> &'static str {
 
 impl Raise for et::Error {
     fn raise(self) -> PyErr {
-        match &self {
+        let raised = match &self {
             Self::Launch(failed) => Python::attach(|py| failure::exception(py, failed)),
             Self::ArgumentsMismatch { kernel, signature, .. } => Python::attach(|py| {
                 let args = (message(&self), &**kernel, signature, None::<&str>);
                 raise_with(py, "ArgumentsMismatchError", args)
             }),
             _ => raise(class(&self), message(&self)),
-        }
+        };
+        Python::attach(|py| {
+            let value = raised.value(py);
+            let named = value
+                .setattr("operation", self.operation())
+                .and_then(|()| value.setattr("device", self.device()));
+            named.map_or_else(|error| error, |()| raised)
+        })
     }
 }
 
@@ -122,7 +129,7 @@ impl Raise for RunError {
         match self {
             Self::Device(error) => error.raise(),
             Self::TaskFailed { task, ref failure, .. } => {
-                let cause = match failure {
+                let cause = match failure.cause() {
                     TaskFailure::Device(error) => Some(error.clone().raise()),
                     TaskFailure::Trapped { failure, .. } => {
                         Some(Python::attach(|py| failure::exception(py, failure)))

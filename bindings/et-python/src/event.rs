@@ -54,11 +54,6 @@ impl Event {
             _ => "ready",
         }
     }
-
-    fn late(timeout: Option<f64>) -> PyErr {
-        let seconds = timeout.unwrap_or_default();
-        error::raise("TimeoutError", format!("the operation did not end within {seconds} s"))
-    }
 }
 
 #[pymethods]
@@ -96,13 +91,11 @@ impl Event {
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let event = self.get()?;
         let limit = wait::timeout(timeout)?;
-        let outcome = wait::wait(py, limit, |slice| match event.wait(slice) {
-            // A kernel may have failed with a time-out of its own.
-            Err(et::Error::Timeout { .. }) if !event.is_done() => None,
-            outcome => Some(outcome),
-        })?;
-        let outcome = outcome.ok_or_else(|| Self::late(timeout))?;
-        self.settle()?;
+        // A kernel may have failed with a time-out of its own.
+        let outcome = wait::end(py, limit, |slice| event.wait(slice), || event.is_done())?;
+        if event.is_done() {
+            self.settle()?;
+        }
         outcome.map(drop).map_err(Raise::raise)
     }
 
@@ -158,11 +151,10 @@ impl Event {
         let event = self.get()?;
         let limit = wait::timeout(timeout)?;
         self.card.look(|device| device.request_abort(event))?.map_err(Raise::raise)?;
-        let ended = wait::wait(py, limit, |slice| match event.wait(slice) {
-            Err(et::Error::Timeout { .. }) if !event.is_done() => None,
-            _ => Some(()),
-        })?;
-        ended.ok_or_else(|| Self::late(timeout))
+        match wait::end(py, limit, |slice| event.wait(slice), || event.is_done())? {
+            Err(late) if !event.is_done() => Err(late.raise()),
+            _ => Ok(()),
+        }
     }
 
     fn __await__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

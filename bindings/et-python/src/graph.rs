@@ -157,14 +157,19 @@ impl Graph {
 
     /// Adds a task that runs a kernel, and returns its number. The kernel's signature says which
     /// arguments it reads and writes; without one it is taken to do both with all. `shires` is as
-    /// for `Kernel.launch`, where tasks become launches.
+    /// for `Kernel.launch`, where tasks become launches. `parts` splits the task into so many
+    /// parts, which run on different harts where tasks are not launches.
     ///
     /// `only_if=(flag, "!=", 0)` has the task run only if the one element of `flag`, a 32-bit or
     /// 64-bit integer, compares so when all before the task has ended. If not, it is skipped, and
     /// those behind it go on.
+    #[expect(clippy::too_many_arguments, reason = "most are keywords with defaults")]
     #[pyo3(
-        signature = (kernel, *args, name = None, after = vec![], shires = None, only_if = None),
-        text_signature = "($self, kernel, *args, name=None, after=(), shires=None, only_if=None)"
+        signature = (
+            kernel, *args, name = None, after = vec![], shires = None, parts = 1, only_if = None
+        ),
+        text_signature =
+            "($self, kernel, *args, name=None, after=(), shires=None, parts=1, only_if=None)"
     )]
     fn add(
         &self,
@@ -173,6 +178,7 @@ impl Graph {
         name: Option<String>,
         after: Vec<usize>,
         shires: Option<&Bound<'_, PyAny>>,
+        parts: u32,
         only_if: Option<Condition<'_>>,
     ) -> PyResult<usize> {
         let own = kernel.get();
@@ -201,6 +207,9 @@ impl Graph {
         }
         if let Some(mask) = mask {
             task = task.shires(mask);
+        }
+        if parts != 1 {
+            task = task.parts(parts);
         }
         let task = self::only_if(task, only_if.as_ref())?;
         let id = state.builder()?.add(Self::finish(task, name, after)?).map_err(Raise::raise)?;

@@ -15,6 +15,7 @@ use crate::event::Event;
 use crate::life::Here;
 use crate::signature::{Parameter, Signature};
 use crate::stream::Stream;
+use crate::trace::KernelTrace;
 
 /// A kernel that is loaded on a device.
 ///
@@ -138,12 +139,14 @@ impl Kernel {
     /// `shires` is a number of shires or a list of them, `stack` the bytes of each hart's stack. If
     /// the launch fails, a core file with its arrays and the stacks that `stack` asks for is
     /// written to `core_dump`, in place of what may be there; `KernelError.core_file` says what is
-    /// in it.
+    /// in it. What the kernel traces goes to `trace`, a `KernelTrace`.
     #[pyo3(
         signature = (
-            *args, shires = None, stream = None, stack = None, flush_l3 = false, core_dump = None
+            *args, shires = None, stream = None, stack = None, flush_l3 = false, core_dump = None,
+            trace = None
         )
     )]
+    #[expect(clippy::too_many_arguments, reason = "they are those of Python, by name")]
     fn launch(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -152,8 +155,12 @@ impl Kernel {
         stack: Option<u64>,
         flush_l3: bool,
         core_dump: Option<PathBuf>,
+        trace: Option<&KernelTrace>,
     ) -> PyResult<Event> {
-        let launch = self.describe(args, self.mask(shires)?, stack, flush_l3, core_dump)?;
+        let mut launch = self.describe(args, self.mask(shires)?, stack, flush_l3, core_dump)?;
+        if let Some(trace) = trace {
+            launch = launch.trace(trace.option()?);
+        }
         self.start(args.py(), &launch, stream)
     }
 

@@ -28,6 +28,7 @@ mod raw;
 mod sensors;
 mod signature;
 mod stream;
+mod trace;
 mod wait;
 
 /// The native module.
@@ -50,13 +51,14 @@ mod native {
         memory::Buffer,
         module::{Builtin, Builtins, Module},
         profile::{Profile, Record},
-        properties::{DeviceInfo, Holder, Identity, MemoryStats, PeerPath, Properties},
+        properties::{CopyPaths, DeviceInfo, Holder, Identity, MemoryStats, PeerPath, Properties},
         sensors::{
             AsicVoltages, CacheConfig, CardEvent, ErrorCounts, Frequencies, ManagementCounters,
             MemoryRate, MinionErrors, Residency, Statistic, Temperatures,
         },
         signature::Parameter,
         stream::Stream,
+        trace::{FirmwareTrace, KernelTrace},
     };
     use pyo3::prelude::*;
 

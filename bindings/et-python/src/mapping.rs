@@ -162,15 +162,12 @@ impl Mapping {
         drop(self.lock()?);
         let shared = self.mapping.get()?;
         let limit = wait::timeout(timeout)?;
-        let flushed = wait::wait(py, limit, |slice| {
+        let flush = |slice| {
             let mut mapping = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            match mapping.as_mut()?.flush(slice) {
-                Err(et::Error::Timeout { .. }) => None,
-                flushed => Some(flushed),
-            }
-        })?;
-        let late = || error::raise("TimeoutError", "what was written did not arrive in time");
-        flushed.ok_or_else(late)?.map_err(Raise::raise)
+            // Ended by another thread meanwhile, and so flushed.
+            mapping.as_mut().map_or(Ok(()), |mapping| mapping.flush(slice))
+        };
+        wait::end(py, limit, flush, || false)?.map_err(Raise::raise)
     }
 
     /// Ends the mapping, with everything written visible to the device. If that fails the mapping

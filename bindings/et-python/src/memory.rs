@@ -200,12 +200,8 @@ impl Buffer {
             return Ok(());
         }
         let end = stream.barrier().map_err(Raise::raise)?;
-        let outcome = wait::wait(py, timeout, |slice| match end.wait(slice) {
-            Err(et::Error::Timeout { .. }) if !end.is_done() => None,
-            outcome => Some(outcome),
-        })?;
-        let late = || error::raise("TimeoutError", "the stream did not come to the copy in time");
-        outcome.ok_or_else(late)?.map(drop).map_err(Raise::raise)
+        let outcome = wait::end(py, timeout, |slice| end.wait(slice), || end.is_done())?;
+        outcome.map(drop).map_err(Raise::raise)
     }
 
     /// Copies to memory of the host, and waits.

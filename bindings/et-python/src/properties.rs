@@ -36,6 +36,8 @@ pub(crate) struct Properties {
     api_version: (u16, u16, u16),
     /// Addresses and lengths of copies are multiples of this.
     dma_align_bytes: u64,
+    /// The ways of copies.
+    copies: CopyPaths,
     /// Submission queues.
     queues: u16,
 }
@@ -58,6 +60,7 @@ impl From<et::Properties> for Properties {
             tdp_watts: from.tdp_watts,
             api_version: (version.major, version.minor, version.patch),
             dma_align_bytes: from.dma_align_bytes,
+            copies: from.copies.into(),
             queues: from.queues,
         }
     }
@@ -65,6 +68,47 @@ impl From<et::Properties> for Properties {
 
 #[pymethods]
 impl Properties {
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// The way that bytes take in each kind of copy: `"direct"` if the device's engine moves them where
+/// they are, `"staged"` if through staging memory of the host, `"cores"` if a kernel moves them and
+/// they do not leave the device.
+#[pyclass(frozen, get_all, eq, module = "et")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyPaths {
+    /// Between ordinary memory and the device.
+    ordinary: &'static str,
+    /// Between host buffers and the device. Memory that was lent and that the device cannot reach
+    /// is moved once more.
+    host_buffer: &'static str,
+    /// `Buffer.copy_from_buffer`.
+    on_device: &'static str,
+    /// `Builtins.copy`.
+    builtin: &'static str,
+}
+
+impl From<et::CopyPaths> for CopyPaths {
+    fn from(from: et::CopyPaths) -> Self {
+        let name = |path| match path {
+            et::CopyPath::Direct => "direct",
+            et::CopyPath::Staged => "staged",
+            et::CopyPath::Cores => "cores",
+            _ => "unknown",
+        };
+        Self {
+            ordinary: name(from.ordinary),
+            host_buffer: name(from.host_buffer),
+            on_device: name(from.on_device),
+            builtin: name(from.builtin),
+        }
+    }
+}
+
+#[pymethods]
+impl CopyPaths {
     fn __repr__(&self) -> String {
         format!("{self:?}")
     }

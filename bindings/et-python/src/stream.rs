@@ -195,12 +195,8 @@ impl Stream {
     fn synchronize(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let stream = self.get()?;
         let limit = wait::timeout(timeout)?;
-        let ended = wait::wait(py, limit, |slice| match stream.synchronize(slice) {
-            Err(et::Error::Timeout { .. }) => None,
-            ended => Some(ended),
-        })?;
-        let late = || error::raise("TimeoutError", "the stream did not become idle in time");
-        ended.ok_or_else(late)?.map_err(Raise::raise)
+        let ended = wait::end(py, limit, |slice| stream.synchronize(slice), || false)?;
+        ended.map_err(Raise::raise)
     }
 
     /// Aborts the operations of this stream, and waits until they have ended.

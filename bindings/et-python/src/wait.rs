@@ -39,3 +39,28 @@ pub(crate) fn wait<T: Send>(
         }
     }
 }
+
+/// Waits, as [`wait`] does, for what has ended when `step` does not time out any more. The failure
+/// after the whole time is that of the last step, with the time that was asked for.
+pub(crate) fn end<T: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    mut step: impl FnMut(Duration) -> Result<T, et::Error> + Send,
+    ended: impl Fn() -> bool + Sync,
+) -> PyResult<Result<T, et::Error>> {
+    let mut late = None;
+    let outcome = wait(py, timeout, |slice| match step(slice) {
+        Err(error @ et::Error::Timeout { .. }) if !ended() => {
+            late = Some(error);
+            None
+        }
+        outcome => Some(outcome),
+    })?;
+    Ok(outcome.unwrap_or_else(|| {
+        let mut error = late.expect("a wait ends without an outcome after a step");
+        if let (et::Error::Timeout { after, .. }, Some(timeout)) = (&mut error, timeout) {
+            *after = timeout;
+        }
+        Err(error)
+    }))
+}

@@ -45,14 +45,18 @@ def test_properties_are_those_of_the_locator(device):
     assert properties.shires == 1 and properties.shire_mask == 1 and properties.harts == 64
     assert properties.memory_bytes <= 128 << 20
     assert "harts: 64" in repr(properties)
+    ways = properties.copies
+    assert (ways.ordinary, ways.host_buffer) == ("staged", "direct")
+    assert (ways.on_device, ways.builtin) == ("staged", "cores")
 
 
 def test_a_block_closes_the_device():
     with et.open(SIM) as device:
         assert not device.closed and device.locator == SIM
     assert device.closed and "closed" in repr(device)
-    with pytest.raises(et.ClosedError):
+    with pytest.raises(et.ClosedError) as caught:
         device.alloc(8)
+    assert caught.value.operation == "using the device" and caught.value.device is None
     device.close()
 
 

@@ -78,6 +78,18 @@ def test_conditions_decide_what_runs(device, add, place):
             et.Graph().add(add, a, a, s, 64, only_if=wrong)
 
 
+def test_a_task_may_have_parts(device, add):
+    a, s = device.array(np.arange(640, dtype="f4")), device.array(np.zeros(640, "f4"))
+    with device.executor("resident", cores=4, workers=1) as executor:
+        graph = et.Graph()
+        graph.add(add, a, a, s, 640, parts=7)
+        graph.add(add, s, s, s, 640, parts=3)
+        graph.launch(executor).wait(20)
+    assert (s.to_numpy() == 4 * np.arange(640)).all()
+    with pytest.raises(et.GraphError, match="no parts"):
+        et.Graph().add(add, a, a, s, 640, parts=0)
+
+
 def test_a_graph_has_arrays_of_its_own(device, add):
     a, d = device.array(np.ones(64, "f4")), device.empty(64)
     graph = et.Graph()

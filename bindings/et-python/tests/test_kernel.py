@@ -214,8 +214,16 @@ def test_waits_have_an_end(device, hang):
         with pytest.raises(et.ArgumentError):
             event.wait(wrong)
     buffer = device.alloc(64)
-    with pytest.raises(et.TimeoutError):
+    with pytest.raises(et.TimeoutError) as caught:
         buffer.to_bytes(timeout=0.1)
+    # What is before the copy did not end.
+    assert caught.value.operation == "barrier" and caught.value.device.startswith("sim:")
+    text = f"barrier on {caught.value.device} did not finish within 100ms"
+    assert str(caught.value) == text
+    with pytest.raises(et.TimeoutError, match="launch on sim:.* did not finish within 200ms"):
+        event.wait(0.2)
+    with pytest.raises(et.TimeoutError, match="synchronize on sim:.* within 200ms"):
+        device.default_stream.synchronize(0.2)
     event.abort()
     assert isinstance(event.exception(), et.KernelError)
 

@@ -46,6 +46,37 @@ def test_messages_reach_the_loggers_of_their_parts(caplog):
     assert len(caplog.records) == before
 
 
+@pytest.mark.parametrize("what, highest", [("error", 40), ("warn", 30), ("info", 20), ("debug", 10)])
+def test_kernels_and_firmware_keep_to_the_same_threshold(caplog, what, highest):
+    # As the device numbers them: critical, error, warning, info, debug.
+    levels = [level for level in (40, 40, 30, 20, 10) if level >= highest]
+    et.enable_logging(what)
+    try:
+        with et.open(SIM, shutdown_timeout=1.0) as device:
+            firmware = device.firmware_trace()
+            traced = device.kernel_trace()
+            kernel = device.load(KERNELS / "trace.elf")
+            written = 0
+            for level in range(5):
+                kernel.launch(et.u64(0), et.u64(level), shires=1, trace=traced).wait(60)
+                written += traced.log()
+            assert written == 64 * len(levels), "what is not wanted is not written"
+            with pytest.raises(et.KernelError):
+                device.load(KERNELS / "trap_load.elf").launch(et.u64(5)).wait(60)
+            assert firmware.log() != 0
+            of = lambda name: [it for it in caplog.records if it.name == name]
+            until(lambda: any("U-mode exception" in it.getMessage() for it in of("et.firmware")))
+        said = [it for it in of("et.kernel") if "hart=63 " in it.getMessage()]
+        assert [it.levelno for it in said] == levels
+        assert all(it.getMessage().startswith("hart 0063 of shire 00") for it in said)
+        (trapped,) = [it for it in of("et.firmware") if "U-mode exception" in it.getMessage()]
+        assert trapped.levelno == highest and "hart=5 " in trapped.getMessage()
+    finally:
+        et.enable_logging("off")
+    with et.open(SIM) as device, pytest.raises(et.ArgumentError, match="loud"):
+        device.kernel_trace(level="loud")
+
+
 def test_what_is_no_level_is_refused():
     with pytest.raises(et.ArgumentError, match="et_runtime=loud"):
         et.enable_logging("et_runtime=loud")

@@ -7,7 +7,11 @@ import typing
 
 
 class Error(Exception):
-    """Anything that this package raises of its own."""
+    """Anything that this package raises of its own. `operation` is what failed or was waited for, and
+    `device` names the device, as far as that is known."""
+
+    operation: str | None = None
+    device: str | None = None
 
 
 class OpenError(Error):
