@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod elf;
 mod executed;
+mod expect;
 mod graph;
 mod info;
 mod interrupt;

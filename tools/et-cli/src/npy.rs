@@ -5,6 +5,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use half::f16;
 use npyz::{DType, NpyHeader, Order, WriterBuilder};
 
 use crate::value::Type;
@@ -77,6 +78,7 @@ fn write_to(out: &mut impl Write, array: &Array) -> anyhow::Result<()> {
         Type::I16 => elements!(i16),
         Type::I32 => elements!(i32),
         Type::I64 => elements!(i64),
+        Type::F16 => elements!(f16),
         Type::F32 => elements!(f32),
         Type::F64 => elements!(f64),
     }

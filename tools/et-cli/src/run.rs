@@ -1,12 +1,14 @@
 //! `et run`: one launch of a kernel, with arguments from the command line.
 
+mod seeds;
+
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use et::trace::{KernelTrace, KernelTraceConfig, Trace};
 use et::{
     AnyHal, Device, DeviceBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ProfileFormat,
@@ -16,6 +18,7 @@ use serde_json::json;
 
 use crate::copy;
 use crate::executed::{self, Executed};
+use crate::expect;
 use crate::interrupt::{self, Interrupt};
 use crate::npy::{self, Array};
 use crate::output::{self, Exit, Format, KernelFailed};
@@ -62,11 +65,31 @@ pub(crate) struct Args {
     /// `FILE.json` for Perfetto, `FILE.jsonl`, or `FILE.csv`.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+    /// An array (`.npy`) that an output must be: one for each `out:` and `inout:`, in order. If it
+    /// is not, that is an error (3), and says where.
+    #[arg(long, value_name = "FILE")]
+    expect: Vec<PathBuf>,
+    /// How much floats may differ from what is expected, over the larger of both.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.0)]
+    tolerance: f64,
+    /// Runs the kernel so many times on memory that is as late and as much out of order as it may
+    /// be (`memory=weak`), each time with another seed, and compares the outputs with those
+    /// expected, or else with those on flat memory. No file is written. Only on the simulator.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["core", "log", "profile", "instructions"]
+    )]
+    seeds: Option<u32>,
     /// Counts which instructions all harts execute, most frequent first; with `--profile` the file
     /// has them too. Only on the simulator, whose kernels are slower then.
     #[arg(long)]
     instructions: bool,
 }
+
+/// An array of an argument, and where it goes afterwards; `None` for a scalar.
+type Input = Option<(Array, Option<PathBuf>)>;
 
 /// An array on the device, and where it goes afterwards.
 struct Buffer {
@@ -80,6 +103,10 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         .with_context(|| format!("reading {}", args.kernel.display()))?;
     // All files are read before the device is touched.
     let inputs = args.args.iter().map(load).collect::<anyhow::Result<Vec<_>>>()?;
+    let expected = expected(args, &inputs)?;
+    if let Some(seeds) = args.seeds {
+        return seeds::run(locator, args, seeds, &elf, &inputs, expected, format);
+    }
 
     let named = if args.instructions {
         executed::counting(locator)
@@ -91,37 +118,10 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if args.profile.is_some() {
         device.profiler().start_with_calls();
     }
-    let name = args.kernel.file_stem().unwrap_or_default().to_string_lossy();
-    let kernel = device.load_kernel_entry(&name, &elf, args.entry.as_deref())?;
-    if let Some(signature) = kernel.signature() {
-        let types = inputs.iter().map(|input| input.as_ref().map(|(array, _)| array.ty));
-        value::check(signature, &args.args.iter().zip(types).collect::<Vec<_>>())?;
-    }
+    let kernel = load_kernel(&device, args, &elf, &inputs)?;
+    let name = name(args);
     let stream = device.default_stream();
-    let total = inputs.iter().flatten().map(|(array, _)| array.bytes.len() as u64).sum();
-    let bar = output::progress(format, "to device", total);
-    let mut block = KernelArgs::new();
-    let mut buffers = Vec::new();
-    for (argument, input) in args.args.iter().zip(inputs) {
-        match (argument, input) {
-            (Argument::Scalar(ty, text), _) => block = value::scalar(block, *ty, text)?,
-            (_, Some((array, output))) => {
-                let buffer = device.alloc(array.bytes.len().max(1) as u64)?;
-                copy::to_device(stream, &array.bytes, &buffer, &bar, timeout)?;
-                block = block.addr(buffer.addr());
-                buffers.push(Buffer { device: buffer, output: output.map(|path| (path, array)) });
-            }
-            (_, None) => unreachable!("arrays have been loaded"),
-        }
-    }
-    bar.finish_and_clear();
-    let mut launch = Launch::new(&kernel).args(block);
-    for buffer in &buffers {
-        launch = launch.keep(&buffer.device);
-    }
-    if let Some(mask) = args.shires {
-        launch = launch.shires(mask);
-    }
+    let (mut launch, mut buffers) = place(&device, &kernel, args, inputs, format, timeout)?;
     if args.core.is_some() {
         launch = launch.dumpable();
     }
@@ -162,16 +162,12 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     };
     let elapsed = started.elapsed();
 
-    let total = buffers.iter().filter(|b| b.output.is_some()).map(|b| b.device.len_bytes()).sum();
-    let bar = output::progress(format, "from device", total);
+    fetch(stream, &mut buffers, format, timeout)?;
     let mut written = Vec::new();
-    for buffer in &mut buffers {
-        let Some((path, array)) = &mut buffer.output else { continue };
-        copy::from_device(stream, &buffer.device, &mut array.bytes, &bar, timeout)?;
+    for (path, array) in buffers.iter().filter_map(|buffer| buffer.output.as_ref()) {
         npy::write(path, array)?;
         written.push(path.clone());
     }
-    bar.finish_and_clear();
     recorded()?;
     // Unknown if the device does not say how long a cycle is.
     let device_time = device
@@ -179,6 +175,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         .boot_frequency_mhz
         .map(|mhz| Duration::from_nanos(times.execute.saturating_mul(1000) / u64::from(mhz)));
     device.close();
+    check(&buffers, &expected, args.tolerance)?;
     match format {
         Format::Json => output::json(&json!({
             "kernel": name, "status": "completed",
@@ -201,8 +198,105 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
 }
 
+/// The kernel's name in messages.
+fn name(args: &Args) -> String {
+    args.kernel.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Loads the kernel, and compares the arguments with those that it states.
+fn load_kernel(
+    device: &Device,
+    args: &Args,
+    elf: &[u8],
+    inputs: &[Input],
+) -> anyhow::Result<Kernel> {
+    let kernel = device.load_kernel_entry(&name(args), elf, args.entry.as_deref())?;
+    if let Some(signature) = kernel.signature() {
+        let types = inputs.iter().map(|input| input.as_ref().map(|(array, _)| array.ty));
+        value::check(signature, &args.args.iter().zip(types).collect::<Vec<_>>())?;
+    }
+    Ok(kernel)
+}
+
+/// Puts the arguments on the device; returns the launch and its arrays.
+fn place(
+    device: &Device,
+    kernel: &Kernel,
+    args: &Args,
+    inputs: Vec<Input>,
+    format: Format,
+    timeout: Duration,
+) -> anyhow::Result<(Launch, Vec<Buffer>)> {
+    let stream = device.default_stream();
+    let total = inputs.iter().flatten().map(|(array, _)| array.bytes.len() as u64).sum();
+    let bar = output::progress(format, "to device", total);
+    let mut block = KernelArgs::new();
+    let mut buffers = Vec::new();
+    for (argument, input) in args.args.iter().zip(inputs) {
+        match (argument, input) {
+            (Argument::Scalar(ty, text), _) => block = value::scalar(block, *ty, text)?,
+            (_, Some((array, output))) => {
+                let buffer = device.alloc(array.bytes.len().max(1) as u64)?;
+                copy::to_device(stream, &array.bytes, &buffer, &bar, timeout)?;
+                block = block.addr(buffer.addr());
+                buffers.push(Buffer { device: buffer, output: output.map(|path| (path, array)) });
+            }
+            (_, None) => unreachable!("arrays have been loaded"),
+        }
+    }
+    bar.finish_and_clear();
+    let mut launch = Launch::new(kernel).args(block);
+    for buffer in &buffers {
+        launch = launch.keep(&buffer.device);
+    }
+    if let Some(mask) = args.shires {
+        launch = launch.shires(mask);
+    }
+    Ok((launch, buffers))
+}
+
+/// Fetches the outputs.
+fn fetch(
+    stream: &Stream,
+    buffers: &mut [Buffer],
+    format: Format,
+    timeout: Duration,
+) -> anyhow::Result<()> {
+    let total = buffers.iter().filter(|b| b.output.is_some()).map(|b| b.device.len_bytes()).sum();
+    let bar = output::progress(format, "from device", total);
+    for buffer in buffers {
+        let Some((_, array)) = &mut buffer.output else { continue };
+        copy::from_device(stream, &buffer.device, &mut array.bytes, &bar, timeout)?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Reads what the outputs must be, if that was said.
+fn expected(args: &Args, inputs: &[Input]) -> anyhow::Result<Vec<Array>> {
+    let outputs = inputs.iter().flatten().filter(|(_, path)| path.is_some()).count();
+    ensure!(
+        args.expect.is_empty() || args.expect.len() == outputs,
+        "{} arrays are expected, of {outputs} outputs",
+        args.expect.len()
+    );
+    args.expect.iter().map(|path| npy::read(path)).collect()
+}
+
+/// Compares the outputs with what they must be.
+fn check(buffers: &[Buffer], expected: &[Array], tolerance: f64) -> anyhow::Result<()> {
+    let outputs = buffers.iter().filter_map(|buffer| buffer.output.as_ref());
+    for ((path, found), expected) in outputs.zip(expected) {
+        if let Some(difference) = expect::compare(found, expected, tolerance)? {
+            let text = format!("{}: {difference}", path.display());
+            return Err(KernelFailed { exit: Exit::Kernel, text, failure: None }.into());
+        }
+    }
+    Ok(())
+}
+
 /// Reads or makes the array of an argument; `None` for scalars.
-fn load(argument: &Argument) -> anyhow::Result<Option<(Array, Option<PathBuf>)>> {
+fn load(argument: &Argument) -> anyhow::Result<Input> {
     Ok(match argument {
         Argument::Scalar(..) => None,
         Argument::In(path, ty) => {
@@ -296,6 +390,8 @@ fn execute(
 fn logs(device: &Device, args: &Args) -> et::Result<KernelTrace<AnyHal>> {
     let mut config = KernelTraceConfig::new(args.shires.unwrap_or(device.properties().shire_mask));
     config.bytes_per_hart = args.log_bytes;
+    // Printed whatever the log of `et` itself lets through.
+    config.level = Some(trace::DEBUG);
     device.kernel_trace(config)
 }
 

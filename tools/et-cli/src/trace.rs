@@ -26,6 +26,9 @@ pub(crate) struct Args {
     watch: u64,
 }
 
+/// The highest level of texts: what is printed does not go through the log of `et` itself.
+pub(crate) const DEBUG: u8 = 4;
+
 pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
     if let Some(path) = &args.file {
         let named = || format!("reading {}", path.display());
@@ -34,7 +37,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
     let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
     if args.all {
-        device.configure_trace(&FirmwareTraceConfig::new(device.properties().shire_mask))?;
+        let mut config = FirmwareTraceConfig::new(device.properties().shire_mask);
+        config.level = Some(DEBUG);
+        device.configure_trace(&config)?;
     }
     let mut reader = device.firmware_trace();
     print(&reader.read(WAIT)?, format)?;

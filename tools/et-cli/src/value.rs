@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use et::KernelArgs;
 use et::kernel::{ArrayAccess, ParameterKind, Signature};
+use half::f16;
 
 /// Type of a scalar or of the elements of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +19,13 @@ pub(crate) enum Type {
     I16,
     I32,
     I64,
+    F16,
     F32,
     F64,
 }
 
 impl Type {
-    pub(crate) const ALL: [(&'static str, Self, &'static str); 10] = [
+    pub(crate) const ALL: [(&'static str, Self, &'static str); 11] = [
         ("u8", Self::U8, "|u1"),
         ("u16", Self::U16, "<u2"),
         ("u32", Self::U32, "<u4"),
@@ -32,6 +34,7 @@ impl Type {
         ("i16", Self::I16, "<i2"),
         ("i32", Self::I32, "<i4"),
         ("i64", Self::I64, "<i8"),
+        ("f16", Self::F16, "<f2"),
         ("f32", Self::F32, "<f4"),
         ("f64", Self::F64, "<f8"),
     ];
@@ -43,7 +46,7 @@ impl Type {
     pub(crate) fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 => 2,
+            Self::U16 | Self::I16 | Self::F16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
         }
@@ -190,6 +193,8 @@ pub(crate) fn scalar(args: KernelArgs, ty: Type, text: &str) -> anyhow::Result<K
         Type::I16 => integer!(i16),
         Type::I32 => integer!(i32),
         Type::I64 => integer!(i64),
+        // As the kernel's file names it, the nearest number of half precision.
+        Type::F16 => args.u16(f16::from_f32(text.parse().with_context(bad)?).to_bits()),
         Type::F32 => args.f32(text.parse().with_context(bad)?),
         Type::F64 => args.f64(text.parse().with_context(bad)?),
     })

@@ -243,6 +243,9 @@ fn build(device: &Device, spec: &Spec, recorded: &[bool]) -> anyhow::Result<Buil
             if let Some(mask) = task.shires {
                 described = described.shires(mask);
             }
+            if let Some(parts) = task.parts {
+                described = described.parts(parts);
+            }
             if let Some(condition) = &task.condition {
                 described = only_if(described, condition, &buffers)?;
             }

@@ -208,6 +208,9 @@ pub(super) fn explain(failure: &TaskFailure) -> anyhow::Error {
             run::report_launch(&Arc::new(failure.clone()), Exit::Kernel)
                 .context(format!("worker {worker} trapped"))
         }
+        TaskFailure::Part { part, parts, failure } => {
+            explain(failure).context(format!("part {part} of {parts} failed"))
+        }
         other => anyhow!("{other}"),
     }
 }

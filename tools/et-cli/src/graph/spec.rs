@@ -43,6 +43,7 @@ pub(super) struct Task {
     pub(super) retain: Vec<usize>,
     pub(super) cores: Option<CoreSet>,
     pub(super) shires: Option<u64>,
+    pub(super) parts: Option<u32>,
     pub(super) condition: Option<Condition>,
 }
 
@@ -107,6 +108,7 @@ struct RawTask {
     retain: Vec<String>,
     cores: Option<Vec<u32>>,
     shires: Option<String>,
+    parts: Option<u32>,
     r#if: Option<String>,
 }
 
@@ -261,6 +263,7 @@ fn tasks(
             ensure!(!cores.is_empty(), "{at}, cores: the list is empty");
             Ok(CoreSet::of(cores.iter().copied()))
         });
+        ensure!(task.parts != Some(0), "{at}, parts: there are none");
         let condition = task.r#if.as_deref().map(|text| {
             condition(text, buffers, &buffer_names).with_context(|| format!("{at}, if \"{text}\""))
         });
@@ -272,6 +275,7 @@ fn tasks(
             retain: before("retain", &task.retain)?,
             cores: cores.transpose()?,
             shires: shires.transpose()?,
+            parts: task.parts,
             condition: condition.transpose()?,
             at,
         })
@@ -410,7 +414,7 @@ mod tests {
     fn a_file_is_brought_into_order() {
         let spec = with_tasks(
             r#"[{"name":"x","kernel":"k","args":["in:a","out:b[1..3]","u32:0x10"],"after":["y"],"retain":["y"]},
-                {"name":"y","kernel":"k","cores":[3,1],"shires":"0-1"},
+                {"name":"y","kernel":"k","cores":[3,1],"shires":"0-1","parts":5},
                 {"kernel":"k","if":"c d[2] >= -7"}]"#,
         )
         .unwrap();
@@ -422,6 +426,7 @@ mod tests {
         assert_eq!(x.args[1], Argument::Buffer(Access::Write, 1, 2..6));
         assert_eq!(x.args[2], Argument::Scalar(Type::U32, "0x10".into()));
         assert_eq!((y.cores.clone(), y.shires), (Some(CoreSet::of([1, 3])), Some(3)));
+        assert_eq!((x.parts, y.parts), (None, Some(5)));
         assert_eq!((z.at.as_str(), &z.name), ("tasks[2]", &None));
         let condition = Condition {
             buffer: 2,
@@ -496,10 +501,11 @@ mod tests {
             ),
             (tasks(r#"[{"kernel":"k","cores":[]}]"#), &["tasks[0], cores"]),
             (tasks(r#"[{"kernel":"k","shires":"0x0"}]"#), &["tasks[0], shires"]),
+            (tasks(r#"[{"kernel":"k","parts":0}]"#), &["tasks[0], parts"]),
             (tasks(r#"[{"kernel":"k","shires":"x"}]"#), &["tasks[0], shires", "bad shire"]),
             (buffer("{}"), &["buffers, \"q\"", "neither npy nor dtype"]),
             (buffer(r#"{"dtype":"f32"}"#), &["no shape"]),
-            (buffer(r#"{"dtype":"f16","shape":[1]}"#), &["dtype", "unknown type"]),
+            (buffer(r#"{"dtype":"q8","shape":[1]}"#), &["dtype", "unknown type"]),
             (buffer(r#"{"dtype":"f32","shape":[0]}"#), &["shape: [0]"]),
             (buffer(r#"{"dtype":"u8","shape":[1],"fill":1.5}"#), &["fill", "is no u8"]),
             (buffer(r#"{"dtype":"f64","shape":[9999999999,9999999999]}"#), &["too many"]),
