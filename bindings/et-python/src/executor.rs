@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 
 use crate::callbacks;
 use crate::card::{Card, Crew};
-use crate::error::{self, Raise};
+use crate::error::Raise;
 use crate::graph::{Graph, Raised};
 use crate::life::Here;
 use crate::wait;
@@ -144,17 +144,9 @@ impl Run {
     #[pyo3(signature = (timeout = None))]
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let run = self.run.get()?;
-        let outcome = wait::wait(py, wait::timeout(timeout)?, |slice| match run.wait(slice) {
-            Err(RunError::Timeout { .. }) => None,
-            outcome => Some(outcome),
-        })?;
-        let late = || {
-            let (finished, tasks) = run.progress();
-            let text = format!("{finished} of {tasks} tasks have ended in time");
-            error::raise("TimeoutError", text)
-        };
-        let outcome = outcome.ok_or_else(late)?.and_then(|outcome| outcome.check());
-        outcome.map_err(|failure| self.failed(py, failure))
+        let limit = wait::timeout(timeout)?;
+        let outcome = wait::end(py, limit, |slice| run.wait(slice), || false)?;
+        outcome.and_then(|outcome| outcome.check()).map_err(|failure| self.failed(py, failure))
     }
 
     /// Cancels what has not started.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use et::executor::RunError;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -40,27 +41,53 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// Waits, as [`wait`] does, for what has ended when `step` does not time out any more. The failure
-/// after the whole time is that of the last step, with the time that was asked for.
-pub(crate) fn end<T: Send>(
+/// A failure that may be that of a wait, and not of what was waited for.
+pub(crate) trait Late: Sized {
+    /// The same of a wait of this time; what is no failure of a wait comes back as it is.
+    fn after(self, time: Option<Duration>) -> Result<Self, Self>;
+}
+
+macro_rules! late {
+    ($failure:ty) => {
+        impl Late for $failure {
+            fn after(mut self, time: Option<Duration>) -> Result<Self, Self> {
+                match &mut self {
+                    Self::Timeout { after, .. } => *after = time.unwrap_or(*after),
+                    _ => return Err(self),
+                }
+                Ok(self)
+            }
+        }
+    };
+}
+
+late!(et::Error);
+late!(RunError);
+
+/// Waits, as [`wait`] does, for what has ended when `step` does not time out any more, or when
+/// `ended` says so. The failure after the whole time is that of the last step, with the time that
+/// was asked for.
+pub(crate) fn end<T: Send, E: Late + Send>(
     py: Python<'_>,
     timeout: Option<Duration>,
-    mut step: impl FnMut(Duration) -> Result<T, et::Error> + Send,
+    mut step: impl FnMut(Duration) -> Result<T, E> + Send,
     ended: impl Fn() -> bool + Sync,
-) -> PyResult<Result<T, et::Error>> {
-    let mut late = None;
-    let outcome = wait(py, timeout, |slice| match step(slice) {
-        Err(error @ et::Error::Timeout { .. }) if !ended() => {
-            late = Some(error);
-            None
+) -> PyResult<Result<T, E>> {
+    let mut last = None;
+    let outcome = wait(py, timeout, |slice| {
+        let error = match step(slice) {
+            // The end may have come after the time was over.
+            Err(_) if ended() => return Some(step(Duration::ZERO)),
+            Err(error) => error,
+            outcome => return Some(outcome),
+        };
+        match error.after(timeout) {
+            Ok(late) => {
+                last = Some(late);
+                None
+            }
+            Err(other) => Some(Err(other)),
         }
-        outcome => Some(outcome),
     })?;
-    Ok(outcome.unwrap_or_else(|| {
-        let mut error = late.expect("a wait ends without an outcome after a step");
-        if let (et::Error::Timeout { after, .. }, Some(timeout)) = (&mut error, timeout) {
-            *after = timeout;
-        }
-        Err(error)
-    }))
+    Ok(outcome.unwrap_or_else(|| Err(last.expect("no wait ends before its first step"))))
 }
