@@ -223,6 +223,20 @@ void copiesBetweenDevices() {
   std::byte* third = f.runtime->mallocDevice(f.device, 20'000);
   f.runtime->memcpyDeviceToDevice(f.stream, f.device, from, third, 20'000);
   CHECK(f.download<std::uint32_t>(third, 5000) == values);
+
+  // Neither call waits for what is before it, and what is aborted ends alone.
+  const auto endless = f.launch(f.load("hang"), 0);
+  std::byte* late = f.runtime->mallocDevice(other, 20'000);
+  const auto first = f.runtime->memcpyDeviceToDevice(f.stream, other, from, late, 20'000);
+  const auto unwanted = f.runtime->memcpyDeviceToDevice(f.stream, other, third, to, 20'000);
+  CHECK(f.runtime->waitForEvent(f.runtime->abortCommand(unwanted)));
+  CHECK(!f.runtime->waitForEvent(first, 0s) && !f.runtime->waitForEvent(endless, 0s));
+  CHECK(f.runtime->waitForEvent(f.runtime->abortCommand(endless)));
+  CHECK(f.runtime->waitForStream(f.stream));
+  const auto errors = f.runtime->retrieveStreamErrors(f.stream);
+  CHECK(errors.size() == 2 && errors[0].device_ == other && errors[1].device_ == f.device);
+  CHECK(f.runtime->waitForEvent(f.runtime->memcpyDeviceToDevice(other, f.stream, late, again, 20'000)));
+  CHECK(f.download<std::uint32_t>(again, 5000) == values);
 }
 
 struct AddScalar {

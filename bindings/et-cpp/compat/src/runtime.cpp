@@ -1,26 +1,19 @@
 #include <runtime/IRuntime.h>
 
-#include "dispatcher.h"
 #include "launch_options.h"
+#include "ledger.h"
 #include "memory_map.h"
-#include "operation.h"
 #include "profiler.h"
 
 #include <device-layer/IDeviceLayer.h>
 
-#include <deque>
 #include <unordered_map>
 
 namespace rt {
 
 namespace {
 
-constexpr std::size_t EVENTS = 65536;
-// Of a stream, until they are asked for.
-constexpr std::size_t MOST_ERRORS = 1024;
 constexpr std::uint64_t THREADS_OF_A_SHIRE = 64;
-// A time at which nothing is waited for. Not the least, from which no other can be subtracted.
-constexpr Clock::time_point PAST{};
 // The default of waits, for those that take no timeout.
 constexpr std::chrono::hours LONGEST_WAIT{24};
 // How long the end of the runtime waits for what is in flight.
@@ -36,19 +29,10 @@ auto call(Work work) {
   }
 }
 
-Clock::time_point after(std::chrono::seconds timeout) {
-  const auto now = Clock::now();
-  const auto most = std::chrono::duration_cast<std::chrono::seconds>(Clock::time_point::max() - now);
-  return timeout < most ? now + std::max(timeout, std::chrono::seconds(0)) : Clock::time_point::max();
-}
-
 int number(DeviceId id) { return static_cast<int>(id); }
-int number(StreamId id) { return static_cast<int>(id); }
 int number(KernelId id) { return static_cast<int>(id); }
 
 std::uint16_t megabytes(std::uint64_t bytes) { return static_cast<std::uint16_t>(bytes >> 20); }
-
-using OperationPtr = std::shared_ptr<Operation>;
 
 struct DeviceState {
   explicit DeviceState(const std::string& locator)
@@ -67,17 +51,6 @@ struct DeviceState {
   MemoryMap memory;
 };
 
-struct StreamState {
-  DeviceId device;
-  et::Stream stream;
-  // Held by who submits, so that operations are remembered in the order in which they are done.
-  std::mutex submitting;
-  // In the order in which they were given.
-  std::deque<OperationPtr> pending;
-  std::vector<StreamError> errors;
-  std::uint64_t dropped = 0;
-};
-
 struct KernelState {
   DeviceId device;
   std::shared_ptr<et::Kernel> kernel;
@@ -85,7 +58,11 @@ struct KernelState {
 
 class Runtime final : public IRuntime {
 public:
-  explicit Runtime(const std::vector<std::string>& locators) : events_(EVENTS) {
+  explicit Runtime(const std::vector<std::string>& locators)
+      : ledger_([this](const Operation& operation, const StreamError& error,
+                       const KernelAbortedCallback& callback) {
+          tellAborted(operation, error, callback);
+        }) {
     std::vector<et_device> raw;
     for (const std::string& locator : locators) {
       devices_.push_back(std::make_unique<DeviceState>(locator));
@@ -94,14 +71,7 @@ public:
     profiler_ = std::make_unique<Profiler>(std::move(raw));
   }
 
-  ~Runtime() override {
-    const auto end = after(LAST_WAIT);
-    for (const OperationPtr& operation : everything()) {
-      // What has not ended by then is aborted when its device closes.
-      endQuietly(operation, end);
-    }
-    dispatcher_.reset();
-  }
+  ~Runtime() override { ledger_.close(LAST_WAIT); }
 
   std::vector<DeviceId> getDevices() override {
     std::vector<DeviceId> ids;
@@ -167,35 +137,25 @@ public:
 
   StreamId createStream(DeviceId id) override {
     DeviceState& device = at(id);
-    return call([&] {
-      auto stream = std::make_shared<StreamState>();
-      stream->device = id;
-      stream->stream = device.device.stream();
-      const std::lock_guard lock(mutex_);
-      const int number = nextStream_++;
-      streams_.emplace(number, std::move(stream));
-      return static_cast<StreamId>(number);
-    });
+    return call([&] { return ledger_.addStream(id, device.device.stream()); });
   }
 
   void destroyStream(StreamId id) override {
     // Of what is read, the memory is the user's again afterwards.
-    if (!waitForStream(id, LONGEST_WAIT)) {
-      throw Exception("stream " + std::to_string(number(id)) + " has work that does not end");
+    if (!ledger_.wait(id, LONGEST_WAIT)) {
+      throw Exception("stream " + std::to_string(static_cast<int>(id)) +
+                      " has work that does not end");
     }
-    const std::lock_guard lock(mutex_);
-    if (streams_.erase(number(id)) == 0) {
-      throw Exception("stream " + std::to_string(number(id)) + " was destroyed already");
-    }
+    ledger_.removeStream(id);
   }
 
   LoadCodeResult loadCode(StreamId id, const std::byte* elf, std::size_t elfSize) override {
-    const auto stream = find(id);
+    const auto stream = ledger_.find(id);
     return call([&] {
       std::unique_lock lock(mutex_);
       const int number = nextKernel_++;
-      const EventId event = freeEvent();
       lock.unlock();
+      const EventId event = ledger_.happened();
       auto kernel = std::make_shared<et::Kernel>(
           at(stream->device).device.load("kernel " + std::to_string(number), elf, elfSize));
       const Address address = kernel->address();
@@ -216,7 +176,7 @@ public:
   using IRuntime::kernelLaunch;
   EventId kernelLaunch(StreamId id, KernelId kernelId, const std::byte* args, std::size_t argsSize,
                        const KernelLaunchOptions& options) override {
-    const auto stream = find(id);
+    const auto stream = ledger_.find(id);
     const KernelState kernel = find(kernelId);
     if (kernel.device != stream->device) {
       throw Exception("kernel and stream are of different devices");
@@ -252,7 +212,8 @@ public:
       const auto work = [&](std::vector<et::Event>& parts) {
         parts.push_back(stream->stream.launch(launch));
       };
-      return submit(id, *stream, Kind::Launch, work, wanted.coreDumpFilePath);
+      return ledger_.submit(id, *stream, {Kind::Launch, stream->device, wanted.coreDumpFilePath},
+                            work);
     });
   }
 
@@ -268,19 +229,19 @@ public:
 
   EventId memcpyHostToDevice(StreamId id, MemcpyList list, bool,
                              const CmaCopyFunction&) override {
-    check(list, find(id)->device);
+    check(list, ledger_.find(id)->device);
     return copyToDevice(id, list.operations_);
   }
 
   EventId memcpyDeviceToHost(StreamId id, MemcpyList list, bool,
                              const CmaCopyFunction&) override {
-    check(list, find(id)->device);
+    check(list, ledger_.find(id)->device);
     return copyToHost(id, list.operations_);
   }
 
   EventId memcpyDeviceToDevice(StreamId streamSrc, DeviceId deviceDst, const std::byte* src,
                                std::byte* dst, std::size_t size, bool) override {
-    const auto stream = find(streamSrc);
+    const auto stream = ledger_.find(streamSrc);
     if (stream->device == deviceDst) {
       return copyWithin(streamSrc, *stream, src, dst, size);
     }
@@ -292,7 +253,7 @@ public:
 
   EventId memcpyDeviceToDevice(DeviceId deviceSrc, StreamId streamDst, const std::byte* src,
                                std::byte* dst, std::size_t size, bool) override {
-    const auto stream = find(streamDst);
+    const auto stream = ledger_.find(streamDst);
     if (stream->device == deviceSrc) {
       return copyWithin(streamDst, *stream, src, dst, size);
     }
@@ -302,72 +263,30 @@ public:
   }
 
   bool waitForEvent(EventId id, std::chrono::seconds timeout) override {
-    const auto end = after(timeout);
-    std::unique_lock lock(mutex_);
-    const OperationPtr operation = events_[static_cast<std::size_t>(id)];
-    lock.unlock();
-    if (operation == nullptr) {
-      return true;
-    }
-    if (operation->parts.empty()) {
-      return waitUntilEnd(operation, end);
-    }
-    // What was given before it ends before it, and the user may rely on that.
-    for (const OperationPtr& earlier : pendingOf(operation->stream, operation)) {
-      if (!waitUntilEnd(earlier, end)) {
-        return false;
-      }
-    }
-    return waitUntilEnd(operation, end);
+    return ledger_.wait(id, timeout);
   }
 
   bool waitForStream(StreamId id, std::chrono::seconds timeout) override {
-    find(id);
-    const auto end = after(timeout);
-    for (const OperationPtr& operation : pendingOf(id, nullptr)) {
-      if (!waitUntilEnd(operation, end)) {
-        return false;
-      }
-    }
-    return true;
+    return ledger_.wait(id, timeout);
   }
 
   std::vector<StreamError> retrieveStreamErrors(StreamId id) override {
-    const auto stream = find(id);
-    harvest(id);
-    const std::lock_guard lock(mutex_);
-    std::vector<StreamError> errors = std::exchange(stream->errors, {});
-    if (const std::uint64_t dropped = std::exchange(stream->dropped, 0); dropped != 0) {
-      StreamError more(DeviceErrorCode::Unknown, stream->device);
-      more.stream_ = id;
-      more.text_ = std::to_string(dropped) + " more errors were not kept";
-      more.errorContext_.emplace(1);
-      errors.push_back(std::move(more));
-    }
-    return errors;
+    return ledger_.takeErrors(id);
   }
 
   void setOnStreamErrorsCallback(StreamErrorCallback callback) override {
-    std::unique_lock lock(mutex_);
-    onError_ = std::move(callback);
-    lock.unlock();
-    startDispatcher();
+    ledger_.setOnError(std::move(callback));
   }
 
   void setOnKernelAbortedErrorCallback(const KernelAbortedCallback& callback) override {
-    std::unique_lock lock(mutex_);
-    onAborted_ = callback;
-    lock.unlock();
-    startDispatcher();
+    ledger_.setOnAborted(callback);
   }
 
   EventId abortCommand(EventId id, std::chrono::milliseconds) override {
-    std::unique_lock lock(mutex_);
-    const OperationPtr target = events_[static_cast<std::size_t>(id)];
+    const OperationPtr target = ledger_.find(id);
     if (target == nullptr) {
-      return freeEvent();
+      return ledger_.happened();
     }
-    lock.unlock();
     return call([&] {
       for (const et::Event& part : target->parts) {
         const et_status status = et_device_abort(at(target->device).device.raw(), part.raw(), 0);
@@ -376,20 +295,20 @@ public:
           et::check(status);
         }
       }
-      return endOf({target}, target->stream, target->device);
+      return ledger_.endOf({target}, target->stream, target->device);
     });
   }
 
   EventId abortStream(StreamId id) override {
-    const auto stream = find(id);
-    std::vector<OperationPtr> pending = pendingOf(id, nullptr);
+    const auto stream = ledger_.find(id);
+    std::vector<OperationPtr> pending = ledger_.pendingOf(id);
     return call([&] {
       const et_status status = et_stream_abort(stream->stream.raw(), 0);
       // It was asked for; that is all that can be done without waiting.
       if (status != ET_TIMEOUT) {
         et::check(status);
       }
-      return endOf(std::move(pending), id, stream->device);
+      return ledger_.endOf(std::move(pending), id, stream->device);
     });
   }
 
@@ -408,15 +327,6 @@ private:
       throw Exception("there is no device " + std::to_string(number(id)));
     }
     return *devices_[index];
-  }
-
-  std::shared_ptr<StreamState> find(StreamId id) const {
-    const std::lock_guard lock(mutex_);
-    const auto stream = streams_.find(number(id));
-    if (stream == streams_.end()) {
-      throw Exception("there is no stream " + std::to_string(number(id)));
-    }
-    return stream->second;
   }
 
   KernelState find(KernelId id) const {
@@ -481,13 +391,14 @@ private:
   }
 
   EventId copyToDevice(StreamId id, const std::vector<MemcpyList::Op>& copies) {
-    const auto stream = find(id);
+    const auto stream = ledger_.find(id);
     std::vector<std::vector<Piece>> targets;
+    const What what{Kind::Copy, stream->device};
     for (const MemcpyList::Op& copy : copies) {
       targets.push_back(pieces(stream->device, copy.dst_, copy.size_));
     }
     return call([&] {
-      return submit(id, *stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+      return ledger_.submit(id, *stream, what, [&](std::vector<et::Event>& parts) {
         for (std::size_t index = 0; index < copies.size(); ++index) {
           const std::byte* from = copies[index].src_;
           for (const Piece& to : targets[index]) {
@@ -500,13 +411,14 @@ private:
   }
 
   EventId copyToHost(StreamId id, const std::vector<MemcpyList::Op>& copies) {
-    const auto stream = find(id);
+    const auto stream = ledger_.find(id);
     std::vector<std::vector<Piece>> sources;
+    const What what{Kind::Copy, stream->device};
     for (const MemcpyList::Op& copy : copies) {
       sources.push_back(pieces(stream->device, copy.src_, copy.size_));
     }
     return call([&] {
-      return submit(id, *stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+      return ledger_.submit(id, *stream, what, [&](std::vector<et::Event>& parts) {
         for (std::size_t index = 0; index < copies.size(); ++index) {
           std::byte* to = copies[index].dst_;
           for (const Piece& from : sources[index]) {
@@ -521,14 +433,31 @@ private:
 
   EventId copyWithin(StreamId id, StreamState& stream, const std::byte* src, std::byte* dst,
                      std::size_t size) {
-    std::vector<Piece> from = pieces(stream.device, src, size);
-    std::vector<Piece> to = pieces(stream.device, dst, size);
+    const auto copy = [&](const Piece& from, const Piece& to, std::uint64_t bytes) {
+      return stream.stream.copy_on_device(*from.memory, from.offset, *to.memory, to.offset, bytes);
+    };
+    return copyPieces(id, stream, stream.device, pieces(stream.device, src, size),
+                      pieces(stream.device, dst, size), copy);
+  }
+
+  EventId copyAcross(StreamId id, StreamState& stream, Side source, Side target,
+                     const std::byte* src, std::byte* dst, std::size_t size) {
+    const auto copy = [&](const Piece& from, const Piece& to, std::uint64_t bytes) {
+      return source.stream->copy_to_peer(*from.memory, from.offset, *target.stream, *to.memory,
+                                         to.offset, bytes);
+    };
+    return copyPieces(id, stream, target.device, pieces(source.device, src, size),
+                      pieces(target.device, dst, size), copy);
+  }
+
+  template <class Copy>
+  EventId copyPieces(StreamId id, StreamState& stream, DeviceId target, std::vector<Piece> from,
+                     std::vector<Piece> to, const Copy& copy) {
     return call([&] {
-      return submit(id, stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
+      return ledger_.submit(id, stream, {Kind::Copy, target}, [&](std::vector<et::Event>& parts) {
         for (std::size_t f = 0, t = 0; f < from.size() && t < to.size();) {
           const std::uint64_t bytes = std::min(from[f].bytes, to[t].bytes);
-          parts.push_back(stream.stream.copy_on_device(*from[f].memory, from[f].offset,
-                                                       *to[t].memory, to[t].offset, bytes));
+          parts.push_back(copy(from[f], to[t], bytes));
           f += take(from[f], bytes);
           t += take(to[t], bytes);
         }
@@ -541,218 +470,6 @@ private:
     piece.offset += bytes;
     piece.bytes -= bytes;
     return piece.bytes == 0 ? 1 : 0;
-  }
-
-  EventId copyAcross(StreamId id, StreamState& stream, Side source, Side target,
-                     const std::byte* src, std::byte* dst, std::size_t size) {
-    const std::vector<Piece> from = pieces(source.device, src, size);
-    const std::vector<Piece> to = pieces(target.device, dst, size);
-    return call([&] {
-      std::vector<std::byte> bytes(size);
-      std::size_t at = 0;
-      for (const Piece& piece : from) {
-        et::check(et_copy_to_host(source.stream->raw(), piece.memory->raw(), piece.offset,
-                                  bytes.data() + at, piece.bytes, ET_FOREVER));
-        at += piece.bytes;
-      }
-      return submit(id, stream, Kind::Copy, [&](std::vector<et::Event>& parts) {
-        at = 0;
-        for (const Piece& piece : to) {
-          parts.push_back(target.stream->copy_to_device(bytes.data() + at, piece.bytes,
-                                                        *piece.memory, piece.offset));
-          at += piece.bytes;
-        }
-      });
-    });
-  }
-
-  // Numbers and remembers an operation whose parts `work` submits. What was submitted before it
-  // threw is remembered too.
-  template <class Work>
-  EventId submit(StreamId id, StreamState& stream, Kind kind, Work work,
-                 const std::string& coreDumpFilePath = {}) {
-    harvest(id);
-    const auto operation = std::make_shared<Operation>();
-    operation->stream = id;
-    operation->device = stream.device;
-    operation->kind = kind;
-    operation->coreDumpFilePath = coreDumpFilePath;
-    const auto remember = [&] {
-      const std::lock_guard lock(mutex_);
-      operation->id = freeEvent();
-      events_[static_cast<std::size_t>(operation->id)] = operation;
-      stream.pending.push_back(operation);
-      if (dispatcher_ != nullptr) {
-        dispatcher_->watch(operation);
-      }
-      return operation->id;
-    };
-    const std::lock_guard lock(stream.submitting);
-    try {
-      work(operation->parts);
-    } catch (...) {
-      if (!operation->parts.empty()) {
-        remember();
-      }
-      throw;
-    }
-    return remember();
-  }
-
-  // An event for the end of others, which is in no order with anything.
-  EventId endOf(std::vector<OperationPtr> others, StreamId id, DeviceId device) {
-    const auto operation = std::make_shared<Operation>();
-    operation->stream = id;
-    operation->device = device;
-    operation->before = std::move(others);
-    const std::lock_guard lock(mutex_);
-    operation->id = freeEvent();
-    events_[static_cast<std::size_t>(operation->id)] = operation;
-    return operation->id;
-  }
-
-  // An abort whose operations have ended, and that was not waited for.
-  static bool isOver(const Operation& operation) {
-    const auto& others = operation.before;
-    return operation.parts.empty() && !others.empty() &&
-           std::all_of(others.begin(), others.end(),
-                       [](const OperationPtr& other) { return other->isEnding.load(); });
-  }
-
-  // A number that no operation has. Needs the lock.
-  EventId freeEvent() {
-    for (std::size_t tries = 0; tries < EVENTS; ++tries) {
-      const std::uint16_t id = nextEvent_++;
-      if (events_[id] == nullptr || isOver(*events_[id])) {
-        events_[id] = nullptr;
-        return static_cast<EventId>(id);
-      }
-    }
-    throw Exception("65536 operations are in flight, or were never waited for");
-  }
-
-  // Operations of a stream that were given before one of them, or all.
-  std::vector<OperationPtr> pendingOf(StreamId id, const OperationPtr& before) const {
-    const std::lock_guard lock(mutex_);
-    std::vector<OperationPtr> pending;
-    const auto stream = streams_.find(number(id));
-    if (stream == streams_.end()) {
-      return pending;
-    }
-    for (const OperationPtr& operation : stream->second->pending) {
-      if (operation == before) {
-        break;
-      }
-      pending.push_back(operation);
-    }
-    return pending;
-  }
-
-  std::vector<OperationPtr> everything() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<OperationPtr> all;
-    for (const auto& [id, stream] : streams_) {
-      all.insert(all.end(), stream->pending.begin(), stream->pending.end());
-    }
-    return all;
-  }
-
-  // Deals with what has ended at the front of a stream.
-  void harvest(StreamId id) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      const auto stream = streams_.find(number(id));
-      if (stream == streams_.end() || stream->second->pending.empty()) {
-        return;
-      }
-      const OperationPtr first = stream->second->pending.front();
-      lock.unlock();
-      if (first->isEnding || !waitUntilEnd(first, PAST)) {
-        return;
-      }
-    }
-  }
-
-  // Waits until a time for an operation, and deals with its end; false if that comes first.
-  bool waitUntilEnd(const OperationPtr& operation, Clock::time_point end) {
-    et_status status = ET_OK;
-    for (const OperationPtr& other : operation->before) {
-      if (!waitUntilEnd(other, end)) {
-        return false;
-      }
-    }
-    for (const et::Event& part : operation->parts) {
-      if (!waitUntil(part, end, status)) {
-        return false;
-      }
-    }
-    const std::lock_guard lock(operation->ending);
-    if (!operation->isEnding.exchange(true)) {
-      conclude(operation);
-    }
-    return true;
-  }
-
-  // The same where no caller could catch what a callback of the user throws.
-  void endQuietly(const OperationPtr& operation, Clock::time_point end) noexcept {
-    try {
-      waitUntilEnd(operation, end);
-    } catch (...) {
-    }
-  }
-
-  // Lists or reports what failed, and forgets the operation.
-  void conclude(const OperationPtr& operation) {
-    try {
-      for (const et::Event& part : operation->parts) {
-        if (const et_status status = et_event_status(part.raw()); status != ET_OK) {
-          report(*operation, describe(*operation, part, status));
-        }
-      }
-    } catch (...) {
-      forget(operation);
-      throw;
-    }
-    forget(operation);
-  }
-
-  void forget(const OperationPtr& operation) {
-    const std::lock_guard lock(mutex_);
-    if (OperationPtr& known = events_[static_cast<std::size_t>(operation->id)];
-        known == operation) {
-      known = nullptr;
-    }
-    const auto stream = streams_.find(number(operation->stream));
-    if (stream != streams_.end()) {
-      auto& pending = stream->second->pending;
-      const auto place = std::find(pending.begin(), pending.end(), operation);
-      if (place != pending.end()) {
-        pending.erase(place);
-      }
-    }
-  }
-
-  void report(const Operation& operation, const StreamError& error) {
-    std::unique_lock lock(mutex_);
-    const StreamErrorCallback onError = onError_;
-    const KernelAbortedCallback onAborted = onAborted_;
-    if (!onError) {
-      if (const auto stream = streams_.find(number(operation.stream)); stream != streams_.end()) {
-        auto& errors = stream->second->errors;
-        if (errors.size() < MOST_ERRORS) {
-          errors.push_back(error);
-        } else {
-          ++stream->second->dropped;
-        }
-      }
-    }
-    lock.unlock();
-    if (onAborted && error.errorCode_ == DeviceErrorCode::KernelLaunchHostAborted) {
-      tellAborted(operation, error, onAborted);
-    }
-    if (onError) {
-      onError(operation.id, error);
-    }
   }
 
   // Puts the contexts of an aborted kernel where its callback expects them.
@@ -774,36 +491,15 @@ private:
     }
   }
 
-  void startDispatcher() {
-    const std::lock_guard lock(mutex_);
-    if (dispatcher_ != nullptr) {
-      return;
-    }
-    dispatcher_ = std::make_unique<Dispatcher>([this](const OperationPtr& operation) {
-      endQuietly(operation, PAST);
-    });
-    for (const auto& [id, stream] : streams_) {
-      for (const OperationPtr& operation : stream->pending) {
-        dispatcher_->watch(operation);
-      }
-    }
-  }
-
   // Never changes after the constructor.
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::unique_ptr<Profiler> profiler_;
-  // Of everything below, and of the states of devices and streams.
+  // Of kernels, and of the memory of devices.
   mutable std::mutex mutex_;
-  std::unordered_map<int, std::shared_ptr<StreamState>> streams_;
   std::unordered_map<int, KernelState> kernels_;
-  // In flight, by their numbers.
-  std::vector<OperationPtr> events_;
-  StreamErrorCallback onError_;
-  KernelAbortedCallback onAborted_;
-  int nextStream_ = 0;
   int nextKernel_ = 0;
-  std::uint16_t nextEvent_ = 0;
-  std::unique_ptr<Dispatcher> dispatcher_;
+  // Its operations use the devices.
+  Ledger ledger_;
 };
 
 } // namespace
