@@ -195,3 +195,20 @@ def test_dlpack_with_pytorch(device):
     assert tensor.sum().item() == 30
     np.testing.assert_array_equal(device.from_dlpack(tensor + 1).to_numpy(), np.full((2, 3), 6.0))
     assert device.empty(3, torch.float16).dtype == "float16"
+
+
+def test_dlpack_with_jax(device):
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    host = device.host_empty((2, 3))
+    np.asarray(host)[:] = 5
+    array = jax.numpy.from_dlpack(host)
+    assert array.sum() == 30
+    # JAX keeps the memory as long as it may look at it.
+    address = np.asarray(host).ctypes.data
+    del host
+    gc.collect()
+    assert array.unsafe_buffer_pointer() == address and array[1, 2] == 5
+    result = jax.jit(lambda values: values * 2 + 1)(array)
+    np.testing.assert_array_equal(device.from_dlpack(result).to_numpy(), np.full((2, 3), 11.0))
+    half = jax.numpy.ones(3, "float16")
+    assert device.from_dlpack(half).dtype == "float16"

@@ -11,8 +11,11 @@ use crate::shell::{capture, cargo, execute, root};
 use crate::tools::Done;
 
 const PACKAGE: &str = "bindings/et-python";
-/// What the tests need; PyTorch is used where it is.
+/// What the tests need.
 const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "hypothesis", "mypy", "trio"];
+/// Libraries with which memory is exchanged, by tests that skip what is not there. PyTorch is
+/// used where it is: without its CUDA libraries, which are gigabytes, its package does not load.
+const PEERS: [&str; 1] = ["jax"];
 /// What the examples for many hosts need.
 const HOST_PACKAGES: [&str; 5] = ["numpy", "pytest", "ray", "mpi4py", "mpich"];
 /// Their tests, which have an environment of their own: Ray is large.
@@ -137,6 +140,9 @@ pub(crate) fn check() -> anyhow::Result<Done> {
             Ok(environment) => environment,
             Err(why) => return Ok(Done::Skipped(why)),
         };
+    if let Err(why) = self::environment(&folder.path().join("python"), &PEERS)? {
+        println!("exchange with {}: skipped, because {why}", PEERS.join(", "));
+    }
     let ignore = format!("--ignore={HOST_TESTS}");
     execute(environment.python()?.args(PYTEST).arg(ignore).arg("."))?;
     for example in EXAMPLES {
