@@ -115,12 +115,12 @@ impl OpenError {
     }
 }
 
-/// Opens the device of that name with default options.
+/// Opens the device of that name with default options. Errors call it by this name.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn open(locator: &str) -> Result<Device<AnyHal>, OpenError> {
-    open_with(locator.parse()?, Config::new())
+    open_with(locator.parse()?, Config::new().name(locator))
 }
 
 /// Opens a device. With the feature `share`, others may [look at it](crate::share) meanwhile.

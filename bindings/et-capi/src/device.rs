@@ -182,8 +182,8 @@ pub unsafe extern "C" fn et_device_open(
         let locator = unsafe { raw::text(locator, "locator") }?;
         // SAFETY: promised by the caller.
         let options = unsafe { raw::options(options, "options") }?;
-        let locator = locator.parse().map_err(et::OpenError::from)?;
-        let opened = et::open_with(locator, config(&options))?;
+        let parsed = locator.parse().map_err(et::OpenError::from)?;
+        let opened = et::open_with(parsed, config(&options).name(locator))?;
         out.write(table::insert(Arc::new(RwLock::new(Some(opened))))?);
         Ok(())
     })

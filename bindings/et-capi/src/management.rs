@@ -218,8 +218,9 @@ pub unsafe extern "C" fn et_management_open(
         let locator = unsafe { raw::text(locator, "locator") }?;
         // SAFETY: promised by the caller.
         let options = unsafe { raw::options(options, "options") }?;
-        let locator = locator.parse().map_err(et::OpenError::from)?;
-        out.write(table::insert(et::open_management(locator, config(&options))?)?);
+        let parsed = locator.parse().map_err(et::OpenError::from)?;
+        let config = config(&options).name(locator);
+        out.write(table::insert(et::open_management(parsed, config)?)?);
         Ok(())
     })
 }

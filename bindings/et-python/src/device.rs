@@ -126,7 +126,7 @@ fn opened<T: Send + 'static>(
 ) -> PyResult<T> {
     et::log::to_stderr_if_asked();
     let parsed: Locator = locator.parse().map_err(|error| et::OpenError::Locator(error).raise())?;
-    let config = config(options)?;
+    let config = config(options)?.name(locator);
     // A thread of its own: booting may take long, and Ctrl-C should not have to wait for it. What
     // it opens then is closed at once.
     let (done, result) = channel();
