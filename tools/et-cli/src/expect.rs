@@ -66,14 +66,14 @@ impl Element {
         }
     }
 
-    /// Returns `true` if it is another one as far as `tolerance` goes, which is that of floats
-    /// over the larger of both.
-    fn is(self, other: Self, tolerance: f64) -> bool {
+    /// Returns `true` if both are the same. Floats may differ by `tolerance` times the larger one.
+    fn is_near(self, other: Self, tolerance: f64) -> bool {
         match (self, other) {
             (Self::Float(a), Self::Float(b)) => {
+                let difference = (a - b).abs();
                 a == b
                     || a.is_nan() && b.is_nan()
-                    || (a - b).abs() <= tolerance * a.abs().max(b.abs())
+                    || difference.is_finite() && difference <= tolerance * a.abs().max(b.abs())
             }
             (a, b) => a == b,
         }
@@ -116,7 +116,7 @@ pub(crate) fn compare(
         }
         let (a, b) =
             (Element::read(found.ty, found_bytes), Element::read(found.ty, expected_bytes));
-        if !a.is(b, tolerance) {
+        if !a.is_near(b, tolerance) {
             elements += 1;
             first.get_or_insert((at, a, b));
         }
@@ -169,6 +169,9 @@ mod tests {
         assert!(compare(&found, &near, 0.0001).unwrap().is_some());
         let (zero, small) = (floats(&[0.0, -0.0]), floats(&[-0.0, 1e-30]));
         assert_eq!(compare(&zero, &small, 0.5).unwrap().unwrap().elements, 1);
+        // What is infinite is near nothing but itself.
+        let (infinite, other) = (floats(&[f32::INFINITY; 2]), floats(&[f32::INFINITY, 1.0]));
+        assert_eq!(compare(&infinite, &other, 0.5).unwrap().unwrap().elements, 1);
     }
 
     #[test]
