@@ -359,6 +359,21 @@ impl From<LoadError> for Error {
     }
 }
 
+/// Where a failure belongs, borrowed as the error is.
+macro_rules! site {
+    ($error:expr) => {
+        match $error {
+            Error::Hal { site, .. }
+            | Error::Timeout { site, .. }
+            | Error::Closed { site }
+            | Error::Stale { site }
+            | Error::Lost { site, .. }
+            | Error::NeedsReset { site, .. } => Some(site),
+            _ => None,
+        }
+    };
+}
+
 impl Error {
     /// [`Timeout`](Self::Timeout) of what was waited for.
     #[must_use]
@@ -390,33 +405,9 @@ impl Error {
         Self::Lost { site: Site::default(), why: why.into() }
     }
 
-    fn site(&self) -> Option<&Site> {
-        match self {
-            Self::Hal { site, .. }
-            | Self::Timeout { site, .. }
-            | Self::Closed { site }
-            | Self::Stale { site }
-            | Self::Lost { site, .. }
-            | Self::NeedsReset { site, .. } => Some(site),
-            _ => None,
-        }
-    }
-
-    fn site_mut(&mut self) -> Option<&mut Site> {
-        match self {
-            Self::Hal { site, .. }
-            | Self::Timeout { site, .. }
-            | Self::Closed { site }
-            | Self::Stale { site }
-            | Self::Lost { site, .. }
-            | Self::NeedsReset { site, .. } => Some(site),
-            _ => None,
-        }
-    }
-
     /// The same, as the failure of this operation if it does not know of one.
     pub(crate) fn during(mut self, operation: &'static str) -> Self {
-        if let Some(site) = self.site_mut() {
+        if let Some(site) = site!(&mut self) {
             site.operation.get_or_insert(operation);
         }
         self
@@ -424,7 +415,7 @@ impl Error {
 
     /// The same, on this device if it does not know of one.
     pub(crate) fn on(mut self, device: &Arc<str>) -> Self {
-        if let Some(site) = self.site_mut() {
+        if let Some(site) = site!(&mut self) {
             site.device.get_or_insert_with(|| Arc::clone(device));
         }
         self
@@ -442,7 +433,7 @@ impl Error {
             | Self::AbortedWith { op, .. }
             | Self::Unsupported { op, .. } => Some(op),
             Self::Source { source } => source.operation(),
-            error => error.site().and_then(Site::operation),
+            error => site!(error).and_then(Site::operation),
         }
     }
 
@@ -451,7 +442,7 @@ impl Error {
     pub fn device(&self) -> Option<&str> {
         match self {
             Self::Source { source } => source.device(),
-            error => error.site().and_then(Site::device),
+            error => site!(error).and_then(Site::device),
         }
     }
 

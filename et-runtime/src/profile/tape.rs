@@ -12,7 +12,7 @@ use crate::timeline::Timeline;
 /// Operations in one piece of memory.
 const PIECE: usize = 1 << 10;
 
-/// An operation in half the space that [`Record`] takes.
+/// An operation in two thirds of the space that [`Record`] takes.
 #[derive(Debug)]
 struct Kept {
     name: &'static str,
@@ -26,6 +26,8 @@ struct Kept {
     /// The place of its error, counted from 1, or 0.
     error: u32,
 }
+
+const _: () = assert!(3 * size_of::<Kept>() <= 2 * size_of::<Record>());
 
 /// Operations in the order in which they were recorded.
 ///
