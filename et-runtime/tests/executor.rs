@@ -276,7 +276,7 @@ fn a_task_that_never_ends_is_given_up_at_the_deadline_and_the_pool_goes_on() {
     gate.wait_entered();
     clock.advance(Duration::from_secs(6));
     let outcome = run.wait(Duration::from_secs(3)).unwrap();
-    let [(task, TaskFailure::Deadline { worker: 0, .. })] = outcome.failures() else {
+    let [(task, TaskFailure::Deadline { worker: Some(0), .. })] = outcome.failures() else {
         panic!("{:?}", outcome.failures());
     };
     assert_eq!(*task, stuck);

@@ -36,12 +36,12 @@ pub enum TaskFailure {
         failure: crate::LaunchFailure,
     },
     /// It was not complete at the deadline of its run.
-    #[error("not complete after {after:?} on worker {worker}")]
+    #[error("not complete after {after:?}{}", on(*worker))]
     Deadline {
         /// The limit.
         after: Duration,
-        /// The worker that had it, by its index.
-        worker: u32,
+        /// The worker that had it, by its index, if one had it and is known.
+        worker: Option<u32>,
     },
     /// One of its [parts](crate::graph::Task::parts) failed; of several, the first that was heard
     /// of.
@@ -188,6 +188,10 @@ pub enum RunError {
         /// What workers have at the moment.
         busy: String,
     },
+}
+
+fn on(worker: Option<u32>) -> String {
+    worker.map_or_else(String::new, |worker| format!(" on worker {worker}"))
 }
 
 fn depend(tasks: usize) -> &'static str {

@@ -133,7 +133,7 @@ impl<H: Hal> Streams<H> {
     }
 
     fn deadline(&self, late: &Late) -> Ended {
-        Ended::failed(TaskFailure::Deadline { after: late.after, worker: self.worker().0 })
+        Ended::failed(TaskFailure::Deadline { after: late.after, worker: Some(self.worker().0) })
     }
 
     fn has_late(&self) -> bool {

@@ -623,7 +623,7 @@ fn report(late: &mut Late, done: &mut Done) {
     let Late { held: (_, task), worker, after, report_at } = late;
     if *report_at != Duration::MAX {
         *report_at = Duration::MAX;
-        let failure = TaskFailure::Deadline { after: *after, worker: worker.0 };
+        let failure = TaskFailure::Deadline { after: *after, worker: Some(worker.0) };
         done.ended.push(failed(*task, failure));
     }
 }

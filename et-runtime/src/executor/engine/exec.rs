@@ -191,7 +191,7 @@ impl Exec {
             if is_open && !run.state(view.unit(unit).task).is_final() {
                 let how = match cut {
                     Cut::Deadline(after) => {
-                        Ended::failed(TaskFailure::Deadline { after, worker: 0 })
+                        Ended::failed(TaskFailure::Deadline { after, worker: None })
                     }
                     Cut::Cancelled => Ended::NotRun,
                 };

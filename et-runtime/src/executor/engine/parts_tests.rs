@@ -118,7 +118,9 @@ fn parts_that_have_not_begun_at_the_deadline_are_given_up() {
     end(&mut rig, 3, Ended::Complete);
     assert_eq!(states(&run), [Complete, Failed, Cancelled]);
     let outcome = run.result.get().unwrap();
-    assert!(matches!(outcome.failures()[0].1.cause(), TaskFailure::Deadline { .. }));
+    let cause = outcome.failures()[0].1.cause();
+    assert!(matches!(cause, TaskFailure::Deadline { worker: None, .. }));
+    assert_eq!(cause.to_string(), "not complete after 1s");
     assert_eq!(rig.first.has(), [0_u32; 0]);
 }
 

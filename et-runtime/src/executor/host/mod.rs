@@ -442,7 +442,7 @@ impl<D: Desk> Place for HostThreads<D> {
             tracing::warn!(%worker, "worker given up: its task is not complete at the deadline");
             for task in held {
                 let failure = if task.run == run {
-                    TaskFailure::Deadline { after, worker: worker.0 }
+                    TaskFailure::Deadline { after, worker: Some(worker.0) }
                 } else {
                     let why = "a task of another run before it did not end".to_owned();
                     TaskFailure::WorkerLost { worker: worker.0, why }

@@ -121,7 +121,9 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
     rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
     assert!(rig.host.poll(&mut done));
     let is_late = |ending: &Ending| match &ending.how {
-        Ended::Failed(failure) => matches!(**failure, TaskFailure::Deadline { worker: 0, .. }),
+        Ended::Failed(failure) => {
+            matches!(**failure, TaskFailure::Deadline { worker: Some(0), .. })
+        }
         _ => false,
     };
     assert!(done.ended.len() == 2 && done.ended.iter().all(is_late), "{:?}", done.ended);

@@ -340,7 +340,7 @@ impl<H: Hal> Active<H> {
 
     fn give_up(&mut self, done: &mut Done, unit: u32) {
         let after = self.late().unwrap_or_default();
-        self.end(done, unit, Ended::failed(TaskFailure::Deadline { after, worker: 0 }));
+        self.end(done, unit, Ended::failed(TaskFailure::Deadline { after, worker: None }));
     }
 
     /// Launches the kernels that are not final.

@@ -188,7 +188,10 @@ impl<H: Hal> Remaining<H> {
                 let Row::Unit(unit) = self.image.rows[here] else { return None };
                 Some((of.run.trapped(unit, worker, context), true))
             }
-            (_, Some(after), _) => Some((TaskFailure::Deadline { after, worker: worker.0 }, false)),
+            (_, Some(after), _) => {
+                let worker = Some(worker.0);
+                Some((TaskFailure::Deadline { after, worker }, false))
+            }
             (Some(_), None, _) => None,
             (None, None, Some(error)) => Some((TaskFailure::Device(error.clone()), false)),
             (None, None, None) => {
