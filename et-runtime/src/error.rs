@@ -413,10 +413,11 @@ impl Error {
         self
     }
 
-    /// The same, on this device if it does not know of one.
-    pub(crate) fn on(mut self, device: &Arc<str>) -> Self {
+    /// The same, on the device of this name if it does not know of one.
+    #[must_use]
+    pub fn on(mut self, device: impl Into<Arc<str>>) -> Self {
         if let Some(site) = site!(&mut self) {
-            site.device.get_or_insert_with(|| Arc::clone(device));
+            site.device.get_or_insert_with(|| device.into());
         }
         self
     }

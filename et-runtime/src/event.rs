@@ -89,7 +89,8 @@ impl Event {
     pub fn wait(&self, timeout: Duration) -> Result<Timeline> {
         let outcome = self.looked_at(self.driver.wait(self.operation(), timeout));
         outcome.unwrap_or_else(|| {
-            Err(Error::timeout(self.operation().name, timeout).on(self.driver.device_name()))
+            Err(Error::timeout(self.operation().name, timeout)
+                .on(Arc::clone(self.driver.device_name())))
         })
     }
 

@@ -21,6 +21,22 @@ fn endless(device: &Device<AnyHal>) -> Event {
 }
 
 #[test]
+fn errors_call_a_device_as_the_program_did() {
+    let locator = format!("sim:{SMALL}");
+    let device = et::open(&locator).unwrap();
+    let event = endless(&device);
+    let late = event.wait(MOMENT).unwrap_err();
+    assert_eq!((late.operation(), late.device()), (Some("launch"), Some(&*locator)));
+    device.abort(&event, LONG).unwrap();
+    // A locator by itself has no text of the program's.
+    let named = et::Config::new().name("left");
+    let device = et::open_with(locator.parse().unwrap(), named).unwrap();
+    let event = endless(&device);
+    assert_eq!(event.wait(MOMENT).unwrap_err().device(), Some("left"));
+    device.abort(&event, LONG).unwrap();
+}
+
+#[test]
 fn an_event_of_another_device_aborts_nothing() {
     let (one, other) = (open(SMALL), open(SMALL));
     // The same history on both, so the same numbers.

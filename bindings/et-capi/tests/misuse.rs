@@ -182,6 +182,8 @@ fn copies_of_nothing_and_of_too_much() {
     assert_eq!(et_upload(queue, pinned, buffer, 0, 64, None), ET_BUSY);
     assert_eq!(et_event_status(copied), ET_NOT_READY);
     assert_eq!(et_stream_synchronize(queue, 1_000_000), ET_TIMEOUT);
+    let said = last_error();
+    assert!(said.starts_with("synchronize on sim:compute=null,dram=1GiB did not"), "{said}");
     // SAFETY: no times wanted.
     assert_eq!(unsafe { et_event_wait(copied, 1_000_000, null_mut()) }, ET_TIMEOUT);
     ok(et_device_abort(other, never, LONG));

@@ -75,8 +75,12 @@ impl Card {
         });
         match result {
             Some(result) => result.map_err(Raise::raise),
-            None => Err(et::Error::closed("using the device").raise()),
+            None => Err(self.closed()),
         }
+    }
+
+    fn closed(&self) -> PyErr {
+        et::Error::closed("using the device").on(&*self.locator).raise()
     }
 
     /// As [`with`](Self::with), for what takes no time.
@@ -84,7 +88,7 @@ impl Card {
         self.born.check()?;
         // Held for writing only while a device is taken out or put back.
         let device = self.device.read().unwrap_or_else(PoisonError::into_inner);
-        device.as_ref().map(with).ok_or_else(|| et::Error::closed("using the device").raise())
+        device.as_ref().map(with).ok_or_else(|| self.closed())
     }
 
     /// Returns a stream: the one that is named, or the device's own.
@@ -148,7 +152,9 @@ impl Card {
             *self.device.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
             Some(result)
         });
-        result.unwrap_or_else(|| Err(et::Error::closed("reset"))).map_err(Raise::raise)
+        result
+            .unwrap_or_else(|| Err(et::Error::closed("reset").on(&*self.locator)))
+            .map_err(Raise::raise)
     }
 
     /// Makes an executor.

@@ -237,12 +237,12 @@ impl<H: Hal> Link<H> {
 
     /// The same error, with what it is a failure of unless it knows.
     pub(crate) fn during(&self, op: &'static str, error: Error) -> Error {
-        error.during(op).on(&self.name)
+        error.during(op).on(Arc::clone(&self.name))
     }
 
     /// What was waited for did not come in time.
     pub(crate) fn timeout(&self, op: &'static str, after: Duration) -> Error {
-        Error::timeout(op, after).on(&self.name)
+        Error::timeout(op, after).on(Arc::clone(&self.name))
     }
 
     /// Returns why nothing can be sent, if so.
@@ -441,7 +441,7 @@ impl<H: Hal> Link<H> {
 
     /// The device cannot be used any more: everything ends with `error`.
     pub(crate) fn lose(&self, error: &Error) {
-        let error = &error.clone().on(&self.name);
+        let error = &error.clone().on(Arc::clone(&self.name));
         if !self.enter(|core, now| core.lose(error, now)) {
             return;
         }

@@ -113,7 +113,7 @@ impl<H: Hal> ManagementLink<H> {
 
     /// The same error, with what was asked of which device.
     fn during(&self, op: &'static str, error: Error) -> Error {
-        error.during(op).on(&self.name)
+        error.during(op).on(Arc::clone(&self.name))
     }
 
     fn send(

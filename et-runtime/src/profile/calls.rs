@@ -139,7 +139,7 @@ pub(crate) trait Failure {
 
 impl Failure for Error {
     fn during(self, call: &'static str, device: &Arc<str>) -> Self {
-        Self::during(self, call).on(device)
+        Self::during(self, call).on(Arc::clone(device))
     }
 }
 
