@@ -45,6 +45,17 @@ impl Event {
         self.host.as_ref().map_or(Ok(()), |host| host.get().settle())
     }
 
+    /// Waits for the end; returns what the operation has come to, and raises what else keeps it
+    /// from being known.
+    fn end(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<et::Result<()>> {
+        let event = self.get()?;
+        let limit = wait::timeout(timeout)?;
+        // A kernel may have failed with a time-out of its own.
+        let outcome = wait::end(py, limit, |slice| event.wait(slice), || event.is_done())?;
+        self.settle()?;
+        Ok(outcome.map(drop))
+    }
+
     fn name(state: EventState) -> &'static str {
         match state {
             EventState::Queued => "queued",
@@ -89,14 +100,7 @@ impl Event {
     /// Waits for the end, for at most `timeout` seconds. Raises what the operation failed with.
     #[pyo3(signature = (timeout = None))]
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let event = self.get()?;
-        let limit = wait::timeout(timeout)?;
-        // A kernel may have failed with a time-out of its own.
-        let outcome = wait::end(py, limit, |slice| event.wait(slice), || event.is_done())?;
-        if event.is_done() {
-            self.settle()?;
-        }
-        outcome.map(drop).map_err(Raise::raise)
+        self.end(py, timeout)?.map_err(Raise::raise)
     }
 
     /// What the operation failed with, `None` if it went well; waits as `wait`.
@@ -106,12 +110,8 @@ impl Event {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.wait(py, timeout) {
-            Ok(()) => Ok(None),
-            // Not an outcome: time ran out, or a signal came.
-            Err(error) if !self.get()?.is_done() => Err(error),
-            Err(error) => Ok(Some(error.into_value(py).into_bound(py).into_any())),
-        }
+        let failure = self.end(py, timeout)?.err();
+        Ok(failure.map(|failure| failure.raise().into_value(py).into_bound(py).into_any()))
     }
 
     /// Has a function called with the event when the operation has ended, soon if it has. A thread
@@ -151,10 +151,8 @@ impl Event {
         let event = self.get()?;
         let limit = wait::timeout(timeout)?;
         self.card.look(|device| device.request_abort(event))?.map_err(Raise::raise)?;
-        match wait::end(py, limit, |slice| event.wait(slice), || event.is_done())? {
-            Err(late) if !event.is_done() => Err(late.raise()),
-            _ => Ok(()),
-        }
+        let (Ok(_) | Err(_)) = wait::end(py, limit, |slice| event.wait(slice), || event.is_done())?;
+        Ok(())
     }
 
     fn __await__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use et::executor::RunError;
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::error::{self, Raise};
 
 /// The longest time between two looks at signals.
 const TICK: Duration = Duration::from_millis(50);
@@ -42,7 +42,7 @@ pub(crate) fn wait<T: Send>(
 }
 
 /// A failure that may be that of a wait, and not of what was waited for.
-pub(crate) trait Late: Sized {
+pub(crate) trait Late: Raise + Sized {
     /// The same of a wait of this time; what is no failure of a wait comes back as it is.
     fn after(self, time: Option<Duration>) -> Result<Self, Self>;
 }
@@ -65,8 +65,8 @@ late!(et::Error);
 late!(RunError);
 
 /// Waits, as [`wait`] does, for what has ended when `step` does not time out any more, or when
-/// `ended` says so. The failure after the whole time is that of the last step, with the time that
-/// was asked for.
+/// `ended` says so; returns how. Raises what the last step failed with, and the time that was asked
+/// for, if the end does not come in time.
 pub(crate) fn end<T: Send, E: Late + Send>(
     py: Python<'_>,
     timeout: Option<Duration>,
@@ -89,5 +89,5 @@ pub(crate) fn end<T: Send, E: Late + Send>(
             Err(other) => Some(Err(other)),
         }
     })?;
-    Ok(outcome.unwrap_or_else(|| Err(last.expect("no wait ends before its first step"))))
+    outcome.ok_or_else(|| last.expect("no wait ends before its first step").raise())
 }
