@@ -84,6 +84,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("layers", layers::check);
     counts.check("wording", wording::check);
     counts.check("book", book::check);
+    counts.try_check("mdbook", tools::book);
     counts.check("requirements", requirements::check);
     counts.check("interface", interface::check);
     counts.try_check("spelling", tools::spelling);

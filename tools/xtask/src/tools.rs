@@ -42,6 +42,11 @@ pub(crate) fn spelling() -> Check {
     run("typos", &["--format", "brief"])
 }
 
+/// The book, as mdBook makes it.
+pub(crate) fn book() -> Check {
+    run("mdbook", &["build", "docs", "--dest-dir", "target/book"])
+}
+
 /// Licences, duplicates and sources of dependencies, by `deny.toml`.
 pub(crate) fn dependencies() -> Check {
     run("cargo-deny", &["--locked", "check", "--show-stats", "licenses", "bans", "sources"])
