@@ -1,16 +1,15 @@
 //! Code of loads and stores.
 
 use et_isa::Id;
-use et_isa::csr::PREFETCH_VA;
+use et_isa::csr::{EVICT_VA, FLUSH_VA, PREFETCH_VA};
 
-use super::emit::{Alu, Cond, Lanes, RAX, RCX, RDX, Rm, Shift, Vex, Width};
+use super::emit::{Alu, Cond, Lanes, RAX, RCX, Rm, Shift, Vex, Width};
 use super::integer::immediate;
 use super::page::Translator;
 use super::registers::float;
 use super::thunks::{ANY_EIGHT, REGISTER, of_context, of_hart};
 use crate::decode::op::{Op, SINK, kind};
 use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
-use crate::exec::cache::LINE_MASK;
 
 /// Packed indices 0 to 7, 5 bits each, moved to the top.
 const IN_ORDER: u64 = 0x39_8A41_8820 << 24;
@@ -43,15 +42,17 @@ pub(super) fn is_store(op: Op) -> bool {
 
 /// The register with the distance between lines.
 const STRIDE: usize = 31;
-/// The bit of the operand that has lines chosen by a mask.
-const MASKED: u8 = 63;
+/// Returns the register that an operation on lines of the cache writes, if it is one that mostly
+/// does nothing.
+fn line_operation(op: Op) -> Option<u32> {
+    let is_plain = op.kind() == kind::CSR && op.id() == Some(Id::Csrrw) && op.rd() == SINK as usize;
+    let register = op.raw() >> 16;
+    (is_plain && matches!(register, PREFETCH_VA | EVICT_VA | FLUSH_VA)).then_some(register)
+}
 
-/// Returns `true` if an operation has lines prefetched.
-pub(super) fn is_prefetch(op: Op) -> bool {
-    op.kind() == kind::CSR
-        && op.id() == Some(Id::Csrrw)
-        && op.raw() >> 16 == PREFETCH_VA
-        && op.rd() == SINK as usize
+/// Returns `true` if an operation is one on lines of the cache.
+pub(super) fn is_line_operation(op: Op) -> bool {
+    line_operation(op).is_some()
 }
 
 /// Where the bytes of an access are, once it was found out.
@@ -223,30 +224,16 @@ impl Translator<'_> {
         self.put_float(rd(raw) as usize);
     }
 
-    /// Has lines prefetched, which does nothing if they are memory; `false` if the instruction is
-    /// another one. Real kernels do that in their innermost loops.
-    pub(super) fn prefetch(&mut self, op: Op) -> bool {
-        if !is_prefetch(op) {
-            return false;
-        }
-        let slow = self.slow();
+    /// An operation on lines of the cache, which mostly does nothing; `false` if the instruction is
+    /// another one. Real kernels have them in their innermost loops.
+    pub(super) fn lines(&mut self, op: Op) -> bool {
+        let Some(register) = line_operation(op) else { return false };
         self.read_into(RAX, op.rs1());
-        self.e.load(RCX, Rm::Reg(RAX));
-        self.e.shift(Width::Double, Shift::Right, RCX, MASKED);
-        self.e.jump_if(Cond::NotEqual, slow);
-        self.e.load_word(RDX, Rm::Reg(RAX));
-        self.e.alu_constant(Width::Word, Alu::And, Rm::Reg(RDX), 15);
-        self.e.constant(RCX, LINE_MASK);
-        self.e.alu(Width::Double, Alu::And, RAX, Rm::Reg(RCX));
-        self.e.alu(Width::Double, Alu::And, RCX, self.registers.place(STRIDE));
-        self.e.multiply(Width::Double, RDX, Rm::Reg(RCX));
-        self.e.alu(Width::Double, Alu::Add, RDX, Rm::Reg(RAX));
-        // The first line and the last one: strides are not negative, and far from wrapping around.
-        for line in [RAX, RDX] {
-            self.e.alu(Width::Double, Alu::Sub, line, of_context!(memory_base));
-            self.e.alu(Width::Double, Alu::Cmp, line, of_context!(memory_bytes));
-            self.e.jump_if(Cond::NotBelow, slow);
-        }
+        self.read_into(RCX, STRIDE);
+        self.found_by(match register {
+            PREFETCH_VA => self.thunks.prefetch,
+            _ => self.thunks.write_back,
+        });
         true
     }
 

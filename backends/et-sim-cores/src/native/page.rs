@@ -57,7 +57,7 @@ fn class(at: usize, op: Op) -> Class {
         | kind::COUNTED => Class::Left,
         // What counts instructions is exact where code is left.
         kind::CSR if op.raw() >> 24 == COUNTERS => Class::Left,
-        kind::CSR if !super::memory::is_prefetch(op) => Class::Last,
+        kind::CSR if !super::memory::is_line_operation(op) => Class::Last,
         kind::PACKED => {
             if super::float::has_code(op) {
                 Class::Plain
@@ -537,7 +537,7 @@ impl Translator<'_> {
     }
 
     fn instruction(&mut self, op: Op) {
-        let done = self.integer(op) || self.access(op) || self.float(op) || self.prefetch(op);
+        let done = self.integer(op) || self.access(op) || self.float(op) || self.lines(op);
         if !done {
             self.interpret();
         }

@@ -23,12 +23,13 @@ const DATA: u64 = 0x80_0700_0000;
 /// The first memory that is open to kernels.
 const FIRST: u64 = 0x80_0400_0000;
 const DATA_BYTES: usize = 1 << 14;
-const STACK_TOP: u64 = 0x80_0780_0000;
+/// The stacks of all harts are below, and nothing else: they are not cached.
+const STACK_TOP: u64 = 0x80_0580_0000;
 
 /// Instructions: `D`, `A` and `B` are integer registers, `d`, `a`, `b` and `c` floating-point ones,
-/// `M` an address in memory, `N` one of packed ones, `I` an immediate, `S` and `W` shift counts,
+/// `L` one with lines of the cache, `M` an address in memory, `N` one of packed ones, `I` an immediate, `S` and `W` shift counts,
 /// `R` a rounding mode, `T` a distance to an instruction.
-const TEXTS: [&str; 141] = [
+const TEXTS: [&str; 148] = [
     "add D, A, B",
     "sub D, A, B",
     "sll D, A, B",
@@ -169,6 +170,13 @@ const TEXTS: [&str; 141] = [
     "csrrw D, 0x1, A",
     "csrrw x0, 0x81F, x10",
     "csrrw x0, 0x81F, A",
+    "csrrw x0, 0x81F, L",
+    "csrrw x0, 0x89F, L",
+    "csrrw x0, 0x89F, L",
+    "csrrw D, 0x89F, L",
+    "csrrw x0, 2239, L",
+    "csrrw x0, 2239, A",
+    "amoaddg.w D, A, (x10)",
     "fence",
 ];
 
@@ -189,6 +197,7 @@ fn fill(text: &str, mut random: u64, at: usize, length: usize) -> String {
         let part = match letter {
             'D' => format!("x{}", WRITABLE[draw(14)]),
             'A' | 'B' => format!("x{}", READABLE[draw(16)]),
+            'L' => format!("x{}", 18 + draw(6)),
             'd' => format!("f{}", draw(8)),
             'a' | 'b' | 'c' => format!("f{}", draw(8)),
             'I' => format!("{}", draw(4096).cast_signed() - 2048),
@@ -255,6 +264,34 @@ fn special(random: u64) -> u32 {
         2 => 0x1F80_0000 + (u32::from(a) << 20) % (1 << 26) + fraction % (1 << 20),
         _ => (0x3E80_0000 + (u32::from(b & 3) << 23) + fraction) | u32::from(a & 1) << 31,
     }
+}
+
+/// Lines of the cache, as operations on them take them.
+fn lines(random: u64) -> u64 {
+    // Memory and what it ends at, then scratchpads: the own one in two forms, and others, of which
+    // some are too large or not there.
+    const LINES: [u64; 16] = [
+        DATA - 0x800,
+        DATA + 0xFC0,
+        DATA + 0x400,
+        DATA + 0x400,
+        DATA + 0x600,
+        DATA + 0xFC0,
+        DATA + 0x3000,
+        STACK_TOP - 4160,
+        FIRST - 64,
+        FIRST,
+        0xBF80_0040,
+        0xFFC0_0840,
+        0x8000_1000,
+        0x8027_FFC0,
+        0x8028_0000,
+        0x9080_0000,
+    ];
+    let [line, level, count, masked, ..] = random.to_le_bytes();
+    let count = if count & 1 == 0 { 0 } else { u64::from(count >> 4) };
+    let masked = u64::from(masked.is_multiple_of(16)) << 63;
+    LINES[usize::from(line) % LINES.len()] | u64::from(level & 3) << 58 | count | masked
 }
 
 /// Everything that can be seen of a hart, and the memory it can write.
@@ -334,6 +371,12 @@ fn run(case: &Case, dram: &Arc<Dram>, translated: bool) -> (Seen, u32) {
     hart.x[3] = if case.seed & 1 == 0 { FIRST + 16 } else { CODE };
     hart.x[8] = 0x39_8A41_8820;
     hart.x[4] = CODE + 4 * (case.seed >> 8 & 7);
+    for x in 18..24 {
+        hart.x[x] = lines(mix(case.seed, 0x3_0000 + x as u64));
+    }
+    if case.seed & 2 == 0 {
+        hart.x[31] = [64, 64, 0x800, 0x7C0][usize::try_from(case.seed >> 2 & 3).unwrap()];
+    }
     for f in 0..32 {
         hart.f[f] = Vector(std::array::from_fn(|lane| {
             special(mix(case.seed, 0x2_0000 + (8 * f + lane) as u64))
@@ -346,6 +389,9 @@ fn run(case: &Case, dram: &Arc<Dram>, translated: bool) -> (Seen, u32) {
     for &fuel in &case.turns {
         let event = exec::run(&mut hart, &core, fuel);
         turns.push((event, hart.pc, hart.retired));
+        // As another shire does: the cache is to hide it until lines are evicted.
+        dram.fill(DATA, 0x1400, u8::try_from(turns.len() % 251).unwrap()).unwrap();
+        code.start_epoch();
         match event {
             Event::Trap { .. } => hart.pc = hart.pc.wrapping_add(4),
             Event::OutOfFuel => {}
@@ -432,4 +478,43 @@ fn translated_programs_do_what_interpreted_ones_do() {
         })
         .unwrap();
     assert!(entered.get() > u64::from(cases()), "translated code was executed");
+}
+
+/// Random programs seldom load what they have evicted.
+#[test]
+fn lines_leave_the_cache_as_they_do_interpreted() {
+    if !is_available() {
+        eprintln!("skipped, because the processor has no AVX2, FMA and BMI2");
+        return;
+    }
+    let dram = Arc::new(Dram::new(128 << 20).unwrap());
+    // On one page, on the next one, or on both.
+    const PLACES: [[&str; 4]; 3] = [
+        ["ld x5, 0(x11)", "ld x6, -1024(x10)", "add x14, x5, x14", "sd x14, 640(x10)"],
+        ["ld x5, 64(x11)", "ld x6, 512(x11)", "add x14, x5, x14", "sd x14, 640(x11)"],
+        ["ld x5, 64(x11)", "ld x6, 0(x10)", "add x14, x5, x14", "sd x14, 640(x10)"],
+    ];
+    let mut survived = 0;
+    for (register, seed) in
+        [0x81F, 0x89F, 0x8BF].into_iter().flat_map(|r| (0..2000).map(move |s| (r, s)))
+    {
+        let mut texts = vec![format!("csrrw x0, {register}, x18")];
+        texts.extend(PLACES[seed % 3].iter().map(|text| (*text).to_owned()));
+        texts.push(format!("jal x0, .-{}", 4 * texts.len()));
+        let words = texts.iter().flat_map(|text| et_isa::assemble(text).unwrap().to_le_bytes());
+        let case = Case {
+            code: words.collect(),
+            memory: MemoryModel::Private,
+            seed: seed as u64,
+            fcsr: 0,
+            masks: 0xFF,
+            guard_bytes: 0,
+            turns: (1..120).map(|turn| turn % 13 + 1).collect(),
+        };
+        let (expected, _) = run(&case, &dram, false);
+        let (actual, entered) = run(&case, &dram, true);
+        assert!(actual == expected, "{register:#x}, {case:?}");
+        survived += u32::from(entered > 50);
+    }
+    assert!(survived > 2000, "translated code was executed in {survived}");
 }

@@ -11,7 +11,9 @@ use super::emit::{
     Alu, Cond, Emitter, Label, R8, R9, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP,
     Reg, Rm, Shift, Width,
 };
+use crate::exec::cache::LINE_MASK;
 use crate::machine::hart::Hart;
+use crate::memory::map::{SCRATCHPAD_BASE, SCRATCHPAD_BYTES, SHIRES};
 use crate::memory::private::{self, Frame};
 
 pub(super) const HART: Reg = RDI;
@@ -74,6 +76,10 @@ pub(super) struct Thunks {
     pub(super) execute_one: usize,
     pub(super) loads: [usize; SIZES],
     pub(super) stores: [usize; SIZES],
+    /// Operations on lines, with the operand in `rax` and the stride in `rcx`: with the carry flag
+    /// set if they have nothing to do.
+    pub(super) prefetch: usize,
+    pub(super) write_back: usize,
 }
 
 const SAVED: [Reg; 6] = [RBX, RBP, R12, R13, R14, R15];
@@ -100,6 +106,10 @@ pub(super) fn make(is_private: bool) -> Option<(Vec<u8>, Thunks)> {
             store(e, size, is_private);
         }
     }
+    thunks.prefetch = e.here();
+    prefetch(e);
+    thunks.write_back = e.here();
+    write_back(e, is_private);
     Some((emitter.finish()?, thunks))
 }
 
@@ -453,3 +463,96 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
 
 const _: () = assert!(size_of::<Hart>() < 1 << 16 && size_of::<Context>() < 1 << 12);
 const _: () = assert!(offset_of!(Constants, ones) == 0);
+
+/// Makes operations fail whose lines a mask chooses.
+fn unmasked(e: &mut Emitter, fail: Label) {
+    e.load(RDX, Rm::Reg(RAX));
+    e.shift(Width::Double, Shift::Right, RDX, 63);
+    e.jump_if(Cond::NotEqual, fail);
+}
+
+/// Leads an operand in `rax` to its first line, and to its last one in `rdx`; the distance between
+/// lines stays in `rcx`. Makes those fail that are not all memory.
+fn lines(e: &mut Emitter, fail: Label) {
+    e.load_word(RDX, Rm::Reg(RAX));
+    e.alu_constant(Width::Word, Alu::And, Rm::Reg(RDX), 15);
+    e.constant(R8, LINE_MASK);
+    e.alu(Width::Double, Alu::And, RAX, Rm::Reg(R8));
+    e.alu(Width::Double, Alu::And, RCX, Rm::Reg(R8));
+    e.multiply(Width::Double, RDX, Rm::Reg(RCX));
+    e.alu(Width::Double, Alu::Add, RDX, Rm::Reg(RAX));
+    // Strides are not negative, and far from wrapping around.
+    for line in [RAX, RDX] {
+        e.load(R8, Rm::Reg(line));
+        e.alu(Width::Double, Alu::Sub, R8, of_context!(memory_base));
+        e.alu(Width::Double, Alu::Cmp, R8, of_context!(memory_bytes));
+        e.jump_if(Cond::NotBelow, fail);
+    }
+}
+
+/// To fetch memory early does nothing.
+fn prefetch(e: &mut Emitter) {
+    let fail = e.label();
+    unmasked(e, fail);
+    lines(e, fail);
+    e.set_carry();
+    e.ret();
+    failing(e, fail);
+}
+
+/// To write back or evict does nothing if it is from the first level to the second, which all harts
+/// of a shire share; and if none of the pages is in the cache.
+fn write_back(e: &mut Emitter, is_private: bool) {
+    const LEVEL: u8 = 58;
+    const ONE_SHIRE: u8 = 23;
+    const OWN_SHIRE: i32 = 0x7F;
+    let (fail, deep, memory, inside) = (e.label(), e.label(), e.label(), e.label());
+    unmasked(e, fail);
+    e.load(RDX, Rm::Reg(RAX));
+    e.shift(Width::Double, Shift::Right, RDX, LEVEL);
+    e.alu_constant(Width::Word, Alu::And, Rm::Reg(RDX), 3);
+    e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RDX), 1);
+    e.jump_if(Cond::Above, deep);
+    // Mostly it is one line of a scratchpad.
+    e.test_byte(Rm::Reg(RAX), 15);
+    e.jump_if(Cond::NotEqual, memory);
+    e.constant(R8, LINE_MASK);
+    e.alu(Width::Double, Alu::And, R8, Rm::Reg(RAX));
+    e.constant(RDX, SCRATCHPAD_BASE);
+    e.alu(Width::Double, Alu::Sub, R8, Rm::Reg(RDX));
+    e.load(RDX, Rm::Reg(R8));
+    e.shift(Width::Double, Shift::Right, RDX, ONE_SHIRE);
+    e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(RDX), OWN_SHIRE);
+    e.jump_if(Cond::Equal, inside);
+    e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(RDX), SHIRES.cast_signed());
+    e.jump_if(Cond::NotBelow, memory);
+    e.bind(inside);
+    e.alu_constant(Width::Word, Alu::And, Rm::Reg(R8), (1 << ONE_SHIRE) - 1);
+    e.constant(RDX, SCRATCHPAD_BYTES);
+    e.alu(Width::Double, Alu::Cmp, R8, Rm::Reg(RDX));
+    e.jump_if(Cond::NotBelow, fail);
+    e.set_carry();
+    e.ret();
+    e.bind(memory);
+    lines(e, fail);
+    e.set_carry();
+    e.ret();
+    e.bind(deep);
+    lines(e, fail);
+    if is_private {
+        // What lies between the first and the last line must not be a third page.
+        e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(RCX), 64);
+        e.jump_if(Cond::NotEqual, fail);
+        e.load(R8, of_context!(pages));
+        for line in [RAX, RDX] {
+            e.alu(Width::Double, Alu::Sub, line, of_context!(dram_base));
+            e.shift(Width::Double, Shift::Right, line, 12);
+            e.load_half(line, Rm::Indexed(R8, line, 1, 0));
+            e.test(Width::Word, line, line);
+            e.jump_if(Cond::NotEqual, fail);
+        }
+    }
+    e.set_carry();
+    e.ret();
+    failing(e, fail);
+}
