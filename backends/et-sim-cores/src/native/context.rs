@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "translated code passes pointers")]
 
+use std::arch::asm;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -234,6 +235,26 @@ impl Context {
         self.frames.set(frames.as_mut_ptr());
     }
 
+    /// Sets the control word to that outside of translated code, whose own is kept.
+    fn leave_control(&self) {
+        // SAFETY: both are words of this context, and the second is what Rust code has it set to.
+        unsafe {
+            asm!(
+                "stmxcsr [{after}]",
+                "ldmxcsr [{outside}]",
+                after = in(reg) self.control_after.as_ptr(),
+                outside = in(reg) self.control_outside.as_ptr(),
+                options(nostack)
+            );
+        }
+    }
+
+    /// Sets the control word to that of translated code, without flags.
+    fn return_to_control(&self) {
+        // SAFETY: a word of this context. Only translated code computes until it is set again.
+        unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const self.control, options(nostack)) }
+    }
+
     /// Takes over the flags that translated code has raised.
     #[inline]
     pub(super) fn settle(&self, hart: &mut Hart) {
@@ -280,13 +301,16 @@ unsafe extern "sysv64" fn execute_one(hart: *mut Hart, context: *const Context, 
     // page, and never drops it.
     let page = unsafe { &*context.page.get() };
     let env = &Env::new(core, page, context.base.get());
-    if context.computes.get() != 0 {
-        context.note_flags(hart);
-    }
     #[expect(clippy::cast_possible_truncation, reason = "a position in a page")]
     let at = at as usize;
     let ops = env.ops();
     let op = ops.get(at).map_or(Op::UNDECODED, |slot| Op(slot.load(Ordering::Relaxed)));
+    // To change the control word takes longer than many an instruction.
+    let stays = context.computes.get() == 0 || super::memory::is_indifferent(op);
+    if !stays {
+        context.leave_control();
+        context.note_flags(hart);
+    }
     hart.pc = env.address(at);
     if op.kind() == kind::UNDECODED {
         return LEAVE_BEFORE;
@@ -294,6 +318,9 @@ unsafe extern "sysv64" fn execute_one(hart: *mut Hart, context: *const Context, 
     hart.event = None;
     let behind = env.address(at + op.halfwords());
     HANDLERS[usize::from(op.kind())](hart, env, ops, at, 1, op);
+    if !stays {
+        context.return_to_control();
+    }
     if let Some(cache) = &mut hart.cache {
         context.look_at(cache);
     }

@@ -40,6 +40,25 @@ pub(super) fn is_store(op: Op) -> bool {
     )
 }
 
+/// Returns `true` if the interpreter neither computes with floats for an operation nor looks at
+/// their flags, whatever becomes of it.
+#[inline]
+pub(super) fn is_indifferent(op: Op) -> bool {
+    match op.kind() {
+        kind::FLW
+        | kind::FSW
+        | kind::PRIVATE_FLW
+        | kind::PRIVATE_FSW
+        | kind::PACKED_LOAD..=kind::PACKED_GATHER_BLOCK
+        | kind::PRIVATE_PACKED_LOAD..=kind::PRIVATE_PACKED_GATHER_BLOCK
+        | kind::MOVA_M_X => true,
+        kind::PACKED => {
+            [Id::FghPs, Id::FgwPs, Id::FschPs].iter().any(|id| *id as usize == op.packed_number())
+        }
+        _ => is_load(op) || is_store(op) || is_line_operation(op),
+    }
+}
+
 /// The register with the distance between lines.
 const STRIDE: usize = 31;
 /// Returns the register that an operation on lines of the cache writes, if it is one that mostly

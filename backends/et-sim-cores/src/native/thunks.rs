@@ -207,12 +207,6 @@ fn execute_one(e: &mut Emitter) {
     for register in [HART, CONTEXT, LEFT, RAX] {
         e.push(register);
     }
-    let (before, after) = (e.label(), e.label());
-    e.alu_constant(Width::Word, Alu::Cmp, of_context!(computes), 0);
-    e.jump_if(Cond::Equal, before);
-    e.store_control(of_context!(control_after));
-    e.load_control(of_context!(control_outside));
-    e.bind(before);
     e.zero_upper();
     e.load(RDX, Rm::Reg(RCX));
     e.call_at(of_context!(execute_one));
@@ -220,10 +214,6 @@ fn execute_one(e: &mut Emitter) {
     for register in [LEFT, CONTEXT, HART] {
         e.pop(register);
     }
-    e.alu_constant(Width::Word, Alu::Cmp, of_context!(computes), 0);
-    e.jump_if(Cond::Equal, after);
-    e.load_control(of_context!(control));
-    e.bind(after);
     e.ret();
 }
 
