@@ -14,7 +14,7 @@ use crate::exec::tensor::SCRATCHPAD_ON;
 use crate::exec::tensor::reduce::Message;
 use crate::histogram::Counters;
 use crate::machine::clock::Clock;
-use crate::machine::hart::{Hart, UCACHE_CONTROL_AT_START, hart_of};
+use crate::machine::hart::{UCACHE_CONTROL_AT_START, hart_of};
 use crate::memory::check::Check;
 use crate::memory::guards::Guards;
 use crate::memory::map::{DRAM_BASE, HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
@@ -41,6 +41,8 @@ pub(crate) struct Port {
     /// What others sent to the hart for reductions.
     inbox: Mutex<Vec<Message>>,
     parked: Mutex<Option<Wait>>,
+    /// Something was put into these since the start of the kernel.
+    has_met: AtomicBool,
 }
 
 /// What a parked hart waits for.
@@ -83,10 +85,6 @@ pub(crate) struct Chip {
     shire_mask: u64,
     shires: Box<[Shire]>,
     ports: Box<[Port]>,
-    /// Those of harts that have left their kernel, for others: most kernels are short, and to give
-    /// back and get the memory of thousands takes longer than to start them.
-    #[expect(clippy::vec_box, reason = "they are used where they are")]
-    spare_harts: Mutex<Vec<Box<Hart>>>,
 }
 
 impl Port {
@@ -99,10 +97,27 @@ impl Port {
             is_sending: AtomicBool::new(false),
             inbox: Mutex::default(),
             parked: Mutex::new(None),
+            has_met: AtomicBool::new(false),
         }
     }
 
+    /// Returns `true` if nothing has happened since the start of the kernel.
+    fn is_fresh(&self) -> bool {
+        let Self { credits, tensor_error, ucache_control, turned_on, is_sending, has_met, .. } =
+            self;
+        credits.iter().chain([tensor_error]).all(|field| field.load(Ordering::Relaxed) == 0)
+            && ucache_control.load(Ordering::Relaxed) == UCACHE_CONTROL_AT_START
+            && turned_on.load(Ordering::Relaxed) == 0
+            && !(is_sending.load(Ordering::Relaxed) || has_met.load(Ordering::Relaxed))
+    }
+
     fn reset(&self) {
+        // There are thousands, most kernels need none, and what is written the other threads have
+        // to fetch.
+        if self.is_fresh() {
+            return;
+        }
+        self.has_met.store(false, Ordering::Relaxed);
         for credits in &self.credits {
             credits.store(0, Ordering::Relaxed);
         }
@@ -116,6 +131,11 @@ impl Port {
 
     fn inbox(&self) -> MutexGuard<'_, Vec<Message>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, message: Message) {
+        self.inbox().push(message);
+        self.has_met.store(true, Ordering::Relaxed);
     }
 
     fn has_message(&self, from: u32) -> bool {
@@ -176,6 +196,7 @@ impl Port {
             return false;
         }
         *parked = Some(wait);
+        self.has_met.store(true, Ordering::Relaxed);
         true
     }
 
@@ -228,25 +249,7 @@ impl Chip {
             shire_mask: config.shires,
             shires: (0..SHIRES).map(|_| Shire::new()).collect(),
             ports: (0..HART_SLOTS).map(|_| Port::new()).collect(),
-            spare_harts: Mutex::default(),
         })
-    }
-
-    /// Returns a hart at the start of a kernel.
-    pub(crate) fn new_hart(&self, id: u32) -> Box<Hart> {
-        let spare = self.spare_harts.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match spare {
-            Some(mut hart) => {
-                *hart = Hart::new(id);
-                hart
-            }
-            None => Box::new(Hart::new(id)),
-        }
-    }
-
-    /// Takes a hart that has left its kernel.
-    pub(crate) fn spare_hart(&self, hart: Box<Hart>) {
-        self.spare_harts.lock().unwrap_or_else(PoisonError::into_inner).push(hart);
     }
 
     /// Takes the cache of a shire, if caches are private. It must be given back.
@@ -361,7 +364,7 @@ impl Core<'_> {
         let from = message.from;
         let port = self.chip.port(to);
         // As with credits: it is there before the lock of the wait is taken.
-        port.inbox().push(message);
+        port.put(message);
         if port.unpark(|wait| wait == Wait::Message(from)) {
             (self.wake)(to);
         }
@@ -424,6 +427,25 @@ mod tests {
         assert!(port.park(Wait::Abort, || false) && port.is_parked());
         assert!(!port.unpark(|wait| wait != Wait::Abort) && port.unpark(|_| true));
         assert!(!port.is_parked());
+    }
+
+    #[test]
+    fn a_kernel_finds_nothing_of_the_one_before() {
+        let changes: [fn(&Port); 7] = [
+            |port| assert!(!port.add_credit(0)),
+            |port| assert!(!port.add_credit(1)),
+            |port| port.tensor_error.store(1, Ordering::Relaxed),
+            |port| port.set_cache_control(0),
+            |port| port.is_sending.store(true, Ordering::Relaxed),
+            |port| port.put(Message::of_zeros(3)),
+            |port| assert!(port.park(Wait::Abort, || false)),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let port = Port::new();
+            change(&port);
+            port.reset();
+            assert_eq!(format!("{port:?}"), format!("{:?}", Port::new()), "change {number}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::machine::hart::Hart;
 use crate::machine::launch::HartExit;
-use crate::machine::turn::{After, Run, Worker, lock, start};
+use crate::machine::turn::{After, Run, Worker, lock};
 use crate::memory::map::HARTS_PER_SHIRE;
 use crate::near;
 
@@ -83,7 +83,7 @@ impl Worker<'_> {
                 }
                 let slot = &mut state.harts[index as usize];
                 let id = shire * HARTS_PER_SHIRE + index;
-                let hart = slot.get_or_insert_with(|| start(run, &core, id, &mut cache));
+                let hart = slot.get_or_insert_with(|| self.start(run, &core, id, &mut cache));
                 std::mem::swap(&mut hart.cache, &mut cache);
                 let before = hart.retired;
                 let after = self.execute(run, &core, hart);

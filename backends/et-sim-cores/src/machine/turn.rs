@@ -1,11 +1,11 @@
 //! One launch, and the turns that its harts take on a host thread.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::config::CreditAbort;
+use crate::config::{CreditAbort, MemoryModel};
 use crate::decode::code::CodeCache;
 use crate::exec;
 use crate::exec::event::{self, Event};
@@ -20,7 +20,7 @@ use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
 use crate::memory::check::{Buffers, Check};
 use crate::memory::guards::Guards;
-use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_index};
+use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_harts, compute_index};
 use crate::memory::private::Private;
 use crate::native::Context;
 
@@ -38,7 +38,8 @@ pub(crate) struct Run {
     buffers: Option<Arc<Buffers>>,
     code: Arc<CodeCache>,
     harts: Box<[u32]>,
-    /// State of each hart by its number; made by the worker that runs it first.
+    /// State of each hart by its number, unless caches are private; made by the worker that runs
+    /// it first.
     states: Box<[Mutex<Option<Box<Hart>>>]>,
     /// By shire, if caches are private: its harts.
     groups: Box<[Group]>,
@@ -72,10 +73,14 @@ impl Run {
         (watch, done): (Watch, Done),
     ) -> Self {
         let stacks = Guards::new(&launch.stack);
+        let is_private = code.memory() == MemoryModel::Private;
+        let (shires, slots) = if is_private { (SHIRES, 0) } else { (0, HART_SLOTS) };
         let of_shire =
-            |shire: u32| harts.iter().copied().filter(move |hart| hart / HARTS_PER_SHIRE == shire);
+            |shire: u32| Some(compute_harts(shire)).filter(|_| launch.shire_mask >> shire & 1 != 0);
         Self {
-            groups: (0..SHIRES).map(|shire| Group::new(of_shire(shire))).collect(),
+            groups: (0..shires)
+                .map(|shire| Group::new(of_shire(shire).into_iter().flatten()))
+                .collect(),
             number,
             launch,
             guards: if buffers.is_some() { Guards::EVERYWHERE } else { stacks },
@@ -83,7 +88,7 @@ impl Run {
             buffers,
             code,
             harts: harts.into(),
-            states: (0..HART_SLOTS).map(|_| Mutex::new(None)).collect(),
+            states: (0..slots).map(|_| Mutex::new(None)).collect(),
             aborted: AtomicBool::new(false),
             ends_credit_waits: AtomicBool::new(false),
             remaining: AtomicUsize::new(harts.len()),
@@ -167,6 +172,10 @@ impl Run {
 pub(crate) struct Worker<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) number: usize,
+    /// Those of harts that have left their kernel, for others: most kernels are short, and to give
+    /// back and get the memory of thousands takes longer than to start them.
+    #[expect(clippy::vec_box, reason = "they are used where they are")]
+    spare: RefCell<Vec<Box<Hart>>>,
 }
 
 /// What becomes of a hart after its turn.
@@ -181,7 +190,7 @@ pub(crate) enum After {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(inner: &'a Inner, number: usize) -> Self {
-        Self { inner, number }
+        Self { inner, number, spare: RefCell::default() }
     }
 
     /// Runs harts until the machine is dropped.
@@ -244,7 +253,7 @@ impl<'a> Worker<'a> {
         let mut state = lock(&run.states[id as usize]);
         let wake = |hart| self.inner.wake(run, hart);
         let core = self.core(run, &wake);
-        let hart = state.get_or_insert_with(|| start(run, &core, id, &mut None));
+        let hart = state.get_or_insert_with(|| self.start(run, &core, id, &mut None));
         let before = hart.retired;
         let after = self.execute(run, &core, hart);
         self.inner.chip.clock.add_retired(hart.retired - before);
@@ -357,7 +366,7 @@ impl<'a> Worker<'a> {
                 lock(&run.failures).push(failure);
             }
             run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
-            self.inner.chip.spare_hart(hart);
+            self.spare.borrow_mut().push(hart);
         }
         // Acquire and release: the last one sees what all others have noted.
         if run.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -365,32 +374,39 @@ impl<'a> Worker<'a> {
             self.inner.complete(run);
         }
     }
-}
 
-/// Creates a hart as the firmware starts it. Spec: device interface §14
-///
-/// The shire's cache, if it has one, is lent for that.
-pub(crate) fn start(
-    run: &Run,
-    core: &Core<'_>,
-    id: u32,
-    cache: &mut Option<Box<Private>>,
-) -> Box<Hart> {
-    let Launch { entry, args, env, stack, .. } = run.launch;
-    let below = u64::from(compute_index(id)).wrapping_mul(stack.bytes_per_hart);
-    let top = stack.top.wrapping_sub(below);
-    let mut hart = core.chip.new_hart(id);
-    hart.pc = entry & !1;
-    hart.x[2] = top.wrapping_sub(FRAME_BYTES);
-    hart.x[10] = args;
-    hart.x[11] = env;
-    std::mem::swap(&mut hart.cache, cache);
-    for (offset, value) in [(16, top), (8, 0)] {
-        // A stack outside of memory traps when the kernel uses it.
-        if let Err(event) = bus::store(core, &mut hart, top.wrapping_sub(offset), 8, value) {
-            tracing::trace!(hart = id, top, ?event, "stack outside of memory");
+    /// Creates a hart as the firmware starts it. Spec: device interface §14
+    ///
+    /// The shire's cache, if it has one, is lent for that.
+    pub(crate) fn start(
+        &self,
+        run: &Run,
+        core: &Core<'_>,
+        id: u32,
+        cache: &mut Option<Box<Private>>,
+    ) -> Box<Hart> {
+        let Launch { entry, args, env, stack, .. } = run.launch;
+        let below = u64::from(compute_index(id)).wrapping_mul(stack.bytes_per_hart);
+        let top = stack.top.wrapping_sub(below);
+        let mut hart = match self.spare.borrow_mut().pop() {
+            Some(mut spare) => {
+                *spare = Hart::new(id);
+                spare
+            }
+            None => Box::new(Hart::new(id)),
+        };
+        hart.pc = entry & !1;
+        hart.x[2] = top.wrapping_sub(FRAME_BYTES);
+        hart.x[10] = args;
+        hart.x[11] = env;
+        std::mem::swap(&mut hart.cache, cache);
+        for (offset, value) in [(16, top), (8, 0)] {
+            // A stack outside of memory traps when the kernel uses it.
+            if let Err(event) = bus::store(core, &mut hart, top.wrapping_sub(offset), 8, value) {
+                tracing::trace!(hart = id, top, ?event, "stack outside of memory");
+            }
         }
+        std::mem::swap(&mut hart.cache, cache);
+        hart
     }
-    std::mem::swap(&mut hart.cache, cache);
-    hart
 }

@@ -24,6 +24,13 @@ pub(crate) struct Message {
     registers: Box<[Vector; 32]>,
 }
 
+#[cfg(test)]
+impl Message {
+    pub(crate) fn of_zeros(from: u32) -> Self {
+        Self { from, registers: Box::new([Vector::default(); 32]) }
+    }
+}
+
 /// What the receiver does with two lanes.
 #[derive(Clone, Copy, Debug)]
 enum Function {
