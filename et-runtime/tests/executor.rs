@@ -198,7 +198,10 @@ fn cancelling_stops_what_has_not_started() {
     let outcome = run.wait(LONG).unwrap();
     assert_eq!(outcome.state(first), TaskState::Complete);
     assert!(rest.iter().all(|task| outcome.state(*task) == TaskState::Cancelled));
-    assert!(matches!(outcome.check(), Err(RunError::Cancelled { unfinished: 50, tasks: 51 })));
+    assert!(matches!(
+        outcome.check(),
+        Err(RunError::Cancelled { unfinished: 50, tasks: 51, device: None })
+    ));
     // Cancelling what is over changes nothing.
     run.cancel();
     assert_eq!(run.wait(LONG).unwrap().count(TaskState::Cancelled), 50);

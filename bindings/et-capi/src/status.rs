@@ -329,7 +329,7 @@ impl From<RunError> for Failure {
             RunError::NoCpuAccess | RunError::Unsupported { .. } => ET_UNSUPPORTED,
             RunError::DeviceFull { .. } => ET_NO_DEVICE_MEMORY,
             RunError::Device(error) => status_of(error),
-            RunError::Closed => ET_CLOSED,
+            RunError::Closed { .. } => ET_CLOSED,
             RunError::Timeout { .. } => ET_TIMEOUT,
             _ => ET_OTHER,
         };

@@ -146,7 +146,7 @@ impl Raise for RunError {
             Self::Cancelled { .. } => raise("CancelledError", message(&self)),
             Self::Deadline { .. } => raise("DeadlineError", message(&self)),
             Self::Timeout { .. } => raise("TimeoutError", message(&self)),
-            Self::Closed => raise("ClosedError", message(&self)),
+            Self::Closed { .. } => raise("ClosedError", message(&self)),
             Self::Unsupported { .. } | Self::NoCpuAccess => {
                 raise("UnsupportedError", message(&self))
             }

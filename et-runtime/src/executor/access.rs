@@ -48,6 +48,10 @@ impl<H: Hal> Access<H> {
         self.link.now()
     }
 
+    pub(super) fn device(&self) -> Arc<str> {
+        Arc::clone(&self.link.name)
+    }
+
     pub(super) fn memory(&self) -> &Arc<DeviceMemory> {
         &self.link.memory
     }

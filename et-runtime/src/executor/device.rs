@@ -226,6 +226,10 @@ struct Checker<H: Hal> {
 }
 
 impl<H: Hal> Check for Checker<H> {
+    fn device(&self) -> Arc<str> {
+        self.access.device()
+    }
+
     fn check(&self, graph: &Graph) -> Result<Route, RunError> {
         let view = graph.view();
         if view.device_memory().is_some_and(|memory| !Arc::ptr_eq(memory, &self.memory)) {

@@ -130,6 +130,11 @@ impl Pool {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    /// The name of the device, if there is one.
+    fn device(&self) -> Option<Arc<str>> {
+        self.check.as_ref().map(|check| check.device())
+    }
+
     /// Checks that the graph can run here and launches it.
     pub(super) fn launch(
         &self,
@@ -137,11 +142,12 @@ impl Pool {
         options: RunOptions,
     ) -> Result<Arc<RunShared>, RunError> {
         if self.is_closed() {
-            return Err(RunError::Closed);
+            return Err(RunError::Closed { device: self.device() });
         }
         let route = self.check(graph)?;
         let number = RunId(self.next_number.fetch_add(1, Ordering::Relaxed));
-        let shared = RunShared::new(number, route, graph.clone(), options, self.clock.now());
+        let place = (route, self.device());
+        let shared = RunShared::new(number, place, graph.clone(), options, self.clock.now());
         self.request(Request::Launch(Arc::clone(&shared)));
         Ok(shared)
     }
@@ -435,7 +441,15 @@ impl Pool {
             None => "another thread schedules".into(),
         };
         let (finished, tasks) = (run.finished.load(Ordering::Relaxed), run.graph.len());
-        RunError::Timeout { after, finished, tasks, stall: run.stall(is_behind), busy }
+        let device = run.device.clone();
+        RunError::Timeout {
+            device,
+            after,
+            finished,
+            tasks,
+            stall: run.stall(is_behind),
+            busy: busy.into(),
+        }
     }
 
     /// The background thread: schedules where no thread waits and there is something that does not
@@ -548,6 +562,9 @@ struct Left {
 
 /// What a device can tell of a graph before it is launched.
 pub(super) trait Check: Send + Sync {
+    /// What errors call the device.
+    fn device(&self) -> Arc<str>;
+
     /// Checks that the device can run it, and says where.
     fn check(&self, graph: &Graph) -> Result<Route, RunError>;
 }

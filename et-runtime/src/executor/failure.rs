@@ -1,5 +1,6 @@
 //! Why tasks fail and launches are refused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Stall;
@@ -33,7 +34,7 @@ pub enum TaskFailure {
         /// The worker, by its index.
         worker: u32,
         /// What the device reports: hart, cause, place.
-        failure: crate::LaunchFailure,
+        failure: Arc<crate::LaunchFailure>,
     },
     /// It was not complete at the deadline of its run.
     #[error("not complete after {after:?}{}", on(*worker))]
@@ -82,12 +83,14 @@ debug_as_report!(TaskFailure, RunError);
 #[non_exhaustive]
 pub enum RunError {
     /// A task failed; the others that failed by themselves are in the outcome.
-    #[error("{task}{name} failed; {dependents} {} on it", depend(*.dependents))]
+    #[error("{task}{name} failed{}; {dependents} {} on it", of(.device), depend(*.dependents))]
     TaskFailed {
+        /// The device, if the executor has one.
+        device: Option<Arc<str>>,
         /// The first one that failed.
         task: TaskId,
         /// Its name in quotes behind a blank, empty if it has none.
-        name: String,
+        name: Box<str>,
         /// Why.
         #[source]
         failure: TaskFailure,
@@ -95,16 +98,20 @@ pub enum RunError {
         dependents: usize,
     },
     /// It was cancelled.
-    #[error("cancelled with {unfinished} of {tasks} tasks not run")]
+    #[error("cancelled{} with {unfinished} of {tasks} tasks not run", of(.device))]
     Cancelled {
+        /// The device, if the executor has one.
+        device: Option<Arc<str>>,
         /// Tasks that did not run.
         unfinished: usize,
         /// All tasks.
         tasks: usize,
     },
     /// Its deadline passed.
-    #[error("{unfinished} of {tasks} tasks were not complete after {after:?}")]
+    #[error("{unfinished} of {tasks} tasks were not complete{} after {after:?}", of(.device))]
     Deadline {
+        /// The device, if the executor has one.
+        device: Option<Arc<str>>,
         /// The limit.
         after: Duration,
         /// Tasks that were not complete.
@@ -172,11 +179,16 @@ pub enum RunError {
     #[error(transparent)]
     Device(crate::Error),
     /// The executor is closed.
-    #[error("the executor is closed")]
-    Closed,
+    #[error("the executor{} is closed", of(.device))]
+    Closed {
+        /// The device, if the executor has one.
+        device: Option<Arc<str>>,
+    },
     /// A wait ended before the run did; the run goes on.
-    #[error("not done after {after:?}: {finished} of {tasks} tasks are; {stall}; {busy}")]
+    #[error("not done{} after {after:?}: {finished} of {tasks} tasks are; {stall}; {busy}", of(.device))]
     Timeout {
+        /// The device, if the executor has one.
+        device: Option<Arc<str>>,
         /// The limit of the wait.
         after: Duration,
         /// Tasks that have ended.
@@ -186,8 +198,29 @@ pub enum RunError {
         /// What the run waits for.
         stall: Stall,
         /// What workers have at the moment.
-        busy: String,
+        busy: Box<str>,
     },
+}
+
+impl RunError {
+    /// Returns the name of the device, if the error knows; see
+    /// [`Config::name`](crate::Config::name).
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Self::TaskFailed { device, .. }
+            | Self::Cancelled { device, .. }
+            | Self::Deadline { device, .. }
+            | Self::Timeout { device, .. }
+            | Self::Closed { device } => device.as_deref(),
+            Self::Device(error) => error.device(),
+            _ => None,
+        }
+    }
+}
+
+fn of(device: &Option<Arc<str>>) -> String {
+    device.as_ref().map_or_else(String::new, |device| format!(" on {device}"))
 }
 
 fn on(worker: Option<u32>) -> String {

@@ -1,6 +1,7 @@
 //! What became of a run.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{RunError, RunTrace, TaskFailure, TaskRecord, TaskState};
@@ -17,6 +18,8 @@ pub(super) enum Cut {
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub(super) graph: Graph,
+    /// The name of the device, if the executor has one.
+    pub(super) device: Option<Arc<str>>,
     pub(super) states: Vec<TaskState>,
     /// In the order in which they failed.
     pub(super) failures: Vec<(TaskId, TaskFailure)>,
@@ -106,19 +109,24 @@ impl Outcome {
     pub fn check(&self) -> Result<(), RunError> {
         let tasks = self.states.len();
         let unfinished = self.states.iter().filter(|state| !state.is_success()).count();
+        let device = self.device.clone();
         if let Some(Cut::Deadline(after)) = self.cut {
-            return Err(RunError::Deadline { after, unfinished, tasks });
+            return Err(RunError::Deadline { device, after, unfinished, tasks });
         }
         if let Some((task, failure)) = self.failures.first() {
             return Err(RunError::TaskFailed {
+                device,
                 task: *task,
-                name: self.graph.name(*task).map_or(String::new(), |name| format!(" \"{name}\"")),
+                name: self
+                    .graph
+                    .name(*task)
+                    .map_or_else(Box::default, |name| format!(" \"{name}\"").into()),
                 failure: failure.clone(),
                 dependents: self.roots.len(),
             });
         }
         if unfinished != 0 {
-            return Err(RunError::Cancelled { unfinished, tasks });
+            return Err(RunError::Cancelled { device, unfinished, tasks });
         }
         Ok(())
     }

@@ -133,6 +133,8 @@ impl Runs {
 pub(super) struct RunShared {
     pub(super) number: RunId,
     pub(super) route: Route,
+    /// The name of the device, if the executor has one.
+    pub(super) device: Option<Arc<str>>,
     pub(super) graph: Graph,
     pub(super) options: RunOptions,
     pub(super) launched: Duration,
@@ -150,7 +152,7 @@ pub(super) struct RunShared {
 impl RunShared {
     pub(super) fn new(
         number: RunId,
-        route: Route,
+        (route, device): (Route, Option<Arc<str>>),
         graph: Graph,
         options: RunOptions,
         launched: Duration,
@@ -160,6 +162,7 @@ impl RunShared {
         Arc::new(Self {
             number,
             route,
+            device,
             graph,
             options,
             launched,
@@ -241,7 +244,7 @@ impl RunShared {
                 let mut failure =
                     LaunchFailure::new(&kernel.inner.program, LaunchStatus::Exception, None);
                 failure.contexts = vec![context.clone()];
-                TaskFailure::Trapped { worker, failure }
+                TaskFailure::Trapped { worker, failure: Arc::new(failure) }
             }
             _ => TaskFailure::WorkerLost { worker, why: context.to_string() },
         }

@@ -624,6 +624,7 @@ fn a_deadline_ends_a_graph() {
     let report = json(&output);
     assert_eq!(report["tasks"][0]["state"], "failed", "{report}");
     assert_ne!(report["tasks"][1]["state"], "complete", "{report}");
-    assert!(report["error"].as_str().unwrap().contains("not complete after 200ms"), "{report}");
+    let error = report["error"].as_str().unwrap();
+    assert!(error.ends_with(&format!("not complete on {DEVICE} after 200ms")), "{report}");
     assert_eq!(report["causes"][0], "task 0 \"forever\"");
 }

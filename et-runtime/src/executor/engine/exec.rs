@@ -275,6 +275,7 @@ impl Exec {
         let Self { run, cut, failures, roots, recorder, .. } = self;
         Outcome {
             graph: run.graph.clone(),
+            device: run.device.clone(),
             states: (0..count(run.graph.len())).map(|task| run.state(task)).collect(),
             failures,
             roots,

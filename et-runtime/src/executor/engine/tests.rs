@@ -183,7 +183,7 @@ impl Rig {
     ) -> Arc<RunShared> {
         let number = RunId(self.next);
         self.next += 1;
-        let run = RunShared::new(number, route, graph.clone(), options, self.clock.now());
+        let run = RunShared::new(number, (route, None), graph.clone(), options, self.clock.now());
         self.turn([Request::Launch(Arc::clone(&run))]);
         run
     }

@@ -52,6 +52,15 @@ impl Bad {
     }
 }
 
+/// What a run ended with says on which device that was.
+fn names_its_device(outcome: Result<(), RunError>) -> Result<(), Failure> {
+    let Err(error) = outcome else { return Err(Failure::new("the run succeeded")) };
+    let text = error.to_string();
+    let is_named = error.device().is_some_and(|name| !name.is_empty() && text.contains(name));
+    check!(is_named, "no device in \"{text}\"");
+    Ok(())
+}
+
 fn a_kernel_that_traps_fails_its_dependents_only<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     for place in places(rig)? {
@@ -65,6 +74,7 @@ fn a_kernel_that_traps_fails_its_dependents_only<H: Hal>(rig: &Rig<H>) -> Result
             return Err(Failure::new(format!("{place}: {:?}", outcome.failures())));
         };
         check_eq!(*task, bad.tasks[1], "the task that failed");
+        names_its_device(outcome.check())?;
         let text = failure.to_string();
         check!(text.contains("hart ") && text.contains("task_trap.c:"), "{place}: {text}");
         if place != Place::Streams {
@@ -152,6 +162,7 @@ fn a_kernel_that_never_ends_is_given_up_at_the_deadline<H: Hal>(
         check_eq!(outcome.state(bad.tasks[1]), Failed, "the endless task in {place}");
         check!(outcome.state(bad.tasks[2]).is_final(), "the task behind it in {place} is open");
         check_matches!(outcome.check(), Err(RunError::Deadline { .. }), "the run in {place}");
+        names_its_device(outcome.check())?;
         works(&bench, &executor)?;
     }
     Ok(())
@@ -172,7 +183,8 @@ fn a_wait_that_runs_out_says_what_it_waits_for<H: Hal>(rig: &Rig<H>) -> Result<(
         };
         check_eq!((*after, *tasks), (short, bad.graph.len()), "what the error says in {place}");
         check!(finished < tasks, "{finished} of {tasks} tasks are done");
-        let text = outcome.err().map(|error| error.to_string()).unwrap_or_default();
+        let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        names_its_device(outcome.map(drop))?;
         // Where the device schedules, the host knows only how many tasks it has, on a slow machine
         // other ones too, or that it has not got them yet; and whoever finds another thread at work
         // says that.
@@ -206,6 +218,7 @@ fn cancelling_a_graph_ends_it<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
         check_eq!(complete + cancelled, count + 1, "the tasks that ended in {place}");
         check!(cancelled > 0 && outcome.state(last) != Complete, "{place}: nothing was cancelled");
         check_matches!(outcome.check(), Err(RunError::Cancelled { .. }), "the run in {place}");
+        names_its_device(outcome.check())?;
         works(&bench, &executor)?;
     }
     Ok(())

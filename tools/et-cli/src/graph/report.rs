@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -205,8 +204,7 @@ pub(super) fn explain(failure: &TaskFailure) -> anyhow::Error {
     match failure {
         TaskFailure::Device(error) => run::report(error),
         TaskFailure::Trapped { worker, failure } => {
-            run::report_launch(&Arc::new(failure.clone()), Exit::Kernel)
-                .context(format!("worker {worker} trapped"))
+            run::report_launch(failure, Exit::Kernel).context(format!("worker {worker} trapped"))
         }
         TaskFailure::Part { part, parts, failure } => {
             explain(failure).context(format!("part {part} of {parts} failed"))
