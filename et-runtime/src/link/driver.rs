@@ -290,10 +290,11 @@ impl<H: Hal> Link<H> {
     /// Runs callbacks of an operation; those that panic are counted and listed.
     fn run_listed<R>(&self, of: OpName, errand: Continuations<R>) {
         for message in errand.run() {
-            self.counts.panics.fetch_add(1, Ordering::Relaxed);
             let OpName { id: operation, name, stream } = of;
             let error = StreamError::Panicked { operation, name, message };
             self.report(DeviceError::Stream { stream, error });
+            // Last: whoever sees it counted finds it listed.
+            self.counts.panics.fetch_add(1, Ordering::Relaxed);
         }
     }
 

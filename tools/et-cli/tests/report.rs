@@ -154,27 +154,32 @@ struct Browser(&'static str);
 
 impl Browser {
     fn find() -> Option<Self> {
-        let works = |name: &&str| {
-            Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success())
+        let works = |name: &Self| {
+            name.start(&["--dump-dom", "about:blank"]).is_ok_and(|output| output.status.success())
         };
-        let found = BROWSERS.into_iter().find(works).map(Self);
+        let found = BROWSERS.into_iter().map(Self).find(works);
         if found.is_none() {
-            eprintln!("skipped, because no Chromium is installed");
+            eprintln!("skipped, because no Chromium is installed that works here");
         }
         found
     }
 
     fn run(&self, args: &[&str]) -> String {
-        let home = tempfile::tempdir().unwrap();
-        let output = Command::new(self.0)
+        let output = self.start(args).unwrap();
+        assert!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Runs it to its end, two minutes at most.
+    fn start(&self, args: &[&str]) -> std::io::Result<Output> {
+        let home = tempfile::tempdir()?;
+        Command::new("timeout")
+            .args(["--kill-after=5", "120", self.0])
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .arg(format!("--user-data-dir={}", home.path().display()))
             .arg("--hide-scrollbars")
             .args(args)
             .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout)
     }
 
     /// What the script says of a page, in attributes of its root.

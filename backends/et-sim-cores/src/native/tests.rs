@@ -27,8 +27,8 @@ const DATA_BYTES: usize = 1 << 14;
 const STACK_TOP: u64 = 0x80_0580_0000;
 
 /// Instructions: `D`, `A` and `B` are integer registers, `d`, `a`, `b` and `c` floating-point ones,
-/// `L` one with lines of the cache, `M` an address in memory, `N` one of packed ones, `I` an immediate, `S` and `W` shift counts,
-/// `R` a rounding mode, `T` a distance to an instruction.
+/// `L` one with lines of the cache, `M` an address in memory, `N` one of packed ones, `I` an
+/// immediate, `S` and `W` shift counts, `R` a rounding mode, `T` a distance to an instruction.
 const TEXTS: [&str; 148] = [
     "add D, A, B",
     "sub D, A, B",
