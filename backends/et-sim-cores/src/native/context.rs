@@ -305,15 +305,15 @@ unsafe extern "sysv64" fn execute_one(hart: *mut Hart, context: *const Context, 
     let at = at as usize;
     let ops = env.ops();
     let op = ops.get(at).map_or(Op::UNDECODED, |slot| Op(slot.load(Ordering::Relaxed)));
+    hart.pc = env.address(at);
+    if op.kind() == kind::UNDECODED {
+        return LEAVE_BEFORE;
+    }
     // To change the control word takes longer than many an instruction.
     let stays = context.computes.get() == 0 || super::memory::is_indifferent(op);
     if !stays {
         context.leave_control();
         context.note_flags(hart);
-    }
-    hart.pc = env.address(at);
-    if op.kind() == kind::UNDECODED {
-        return LEAVE_BEFORE;
     }
     hart.event = None;
     let behind = env.address(at + op.halfwords());
@@ -337,5 +337,67 @@ unsafe extern "sysv64" fn execute_one(hart: *mut Hart, context: *const Context, 
         LEAVE
     } else {
         LEAVE_BEFORE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::{MachineConfig, MemoryModel};
+    use crate::machine::chip::Chip;
+    use crate::memory::map::USER_BASE;
+
+    /// The control word as it is.
+    fn control() -> u32 {
+        let mut control = 0_u32;
+        // SAFETY: a word of this function.
+        unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut control, options(nostack)) }
+        control
+    }
+
+    #[test]
+    fn translated_code_finds_its_control_word_whatever_becomes_of_an_instruction() {
+        let dram = Arc::new(Dram::new(128 << 20).unwrap());
+        let chip = Chip::new(&MachineConfig::default(), Arc::clone(&dram)).unwrap();
+        let code = CodeCache::new(&dram, MemoryModel::Flat, false);
+        let guards = Guards::default();
+        let core = Core {
+            chip: &chip,
+            code: &code,
+            guards,
+            stacks: guards,
+            check: None,
+            wake: &|_| {},
+            recent: Cell::new(None),
+            counters: None,
+            context: Context::new(&dram, &guards, &code),
+        };
+        let mut hart = Hart::new(0);
+        let texts = ["fdiv.s f1, f2, f3", "lw x5, 0(x0)", "ecall", "csrrw x5, 0x1, x0"];
+        for (at, text) in (0..).step_by(4).zip(texts) {
+            let word = et_isa::assemble(text).unwrap();
+            dram.write(USER_BASE + at, &word.to_le_bytes()).unwrap();
+        }
+        let page = core.page(USER_BASE).unwrap();
+        let context = &core.context;
+        context.base.set(USER_BASE);
+        context.page.set(page);
+        context.core.set(ptr::from_ref(&core).cast());
+        // What is behind is not decoded, as if another hart had just changed it.
+        for number in 0..texts.len() {
+            page.decode(2 * number, &dram);
+        }
+        context.control_outside.set(control());
+        for at in [0, 2, 4, 6, 8] {
+            context.computes.set(1);
+            context.return_to_control();
+            // SAFETY: everything that it reaches has been set above.
+            unsafe { execute_one(&raw mut hart, context, at) };
+            let found = control();
+            context.leave_control();
+            assert_eq!(found & !0x3F, CONTROL, "the instruction at {at}");
+        }
     }
 }
