@@ -61,6 +61,7 @@ pub(super) fn is_indifferent(op: Op) -> bool {
 
 /// The register with the distance between lines.
 const STRIDE: usize = 31;
+
 /// Returns the register that an operation on lines of the cache writes, if it is one that mostly
 /// does nothing.
 fn line_operation(op: Op) -> Option<u32> {
