@@ -20,7 +20,9 @@ use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
 use crate::memory::check::{Buffers, Check};
 use crate::memory::guards::Guards;
-use crate::memory::map::{HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_harts, compute_index};
+use crate::memory::map::{
+    COMPUTE_HARTS, HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_harts, compute_index,
+};
 use crate::memory::private::Private;
 use crate::native::Context;
 
@@ -366,7 +368,11 @@ impl<'a> Worker<'a> {
                 lock(&run.failures).push(failure);
             }
             run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
-            self.spare.borrow_mut().push(hart);
+            // Harts go from thread to thread: not every one needs to keep enough for all.
+            let mut spare = self.spare.borrow_mut();
+            if spare.len() < 2 * COMPUTE_HARTS as usize / self.inner.config.workers() {
+                spare.push(hart);
+            }
         }
         // Acquire and release: the last one sees what all others have noted.
         if run.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
