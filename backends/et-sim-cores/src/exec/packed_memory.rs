@@ -427,6 +427,10 @@ fn load_in_turn(
     mask: u64,
     from: u64,
 ) -> Result<(), Event> {
+    if let Some(lanes) = bus::load_past_caches(core, hart, from, scope) {
+        wide::run(|| put(hart, fd, mask, &lanes));
+        return Ok(());
+    }
     let mut result = hart.f[fd].0;
     for lane in (0..LANES).filter(|&lane| mask >> lane & 1 != 0) {
         let from = from.wrapping_add(4 * lane as u64);
@@ -471,6 +475,9 @@ fn store(
             || fetch(hart, core, to, REGISTER_BYTES)
                 && store_direct_lanes(hart, core, to, lanes).is_some())
     {
+        return Ok(());
+    }
+    if mask == ALL && bus::store_past_caches(core, hart, to, scope, lanes).is_some() {
         return Ok(());
     }
     for (lane, bits) in lanes.into_iter().enumerate().filter(|(lane, _)| mask >> lane & 1 != 0) {

@@ -1,7 +1,7 @@
 //! Loads, stores and atomics that the fast path in [`exec`](crate::exec) does not cover: L2
 //! scratchpad, device registers, misaligned accesses and faults. Spec: ISA §1.2, §3.1, §4.3
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use et_isa::Access;
 
@@ -9,6 +9,7 @@ use crate::exec::event::Event;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::Region;
+use crate::memory::dram::{lanes_of, store_lanes};
 use crate::memory::esr::{self, EsrFault};
 use crate::memory::map::{self, DRAM_BASE, Place};
 use crate::memory::weak::{Bank, Change, Target};
@@ -166,6 +167,13 @@ pub(crate) fn load_line(
     hart: &mut Hart,
     address: u64,
 ) -> Result<[u8; 64], Missing> {
+    // Most lines are there: several minions of a shire read the same ones.
+    if !(core.guards.touch(address, 64) || core.stacks.are_at(address))
+        && let Some(line) = hart.cache.as_ref().and_then(|cache| cache.near(address, 64))
+        && let Ok(line) = line.try_into()
+    {
+        return Ok(line);
+    }
     let (bank, offset) = in_line(core, hart, address, 64, Access::Line)?;
     let mut line = [0; 64];
     let (words, _) = line.as_chunks_mut::<8>();
@@ -182,9 +190,9 @@ pub(crate) fn load_line(
     {
         return Ok(cache.load_line(core, offset));
     }
-    let region = bank.region(core.chip);
-    for (at, word) in (offset..).step_by(8).zip(words) {
-        *word = read(region, at, 8).ok_or(Missing::Fault)?.to_le_bytes();
+    let doubles = bank.region(core.chip).doubles::<8>(offset).ok_or(Missing::Fault)?;
+    for (word, double) in words.iter_mut().zip(doubles) {
+        *word = double.load(Ordering::Relaxed).to_le_bytes();
     }
     Ok(line)
 }
@@ -205,21 +213,23 @@ pub(crate) fn store_public(
     effect: Effect,
 ) -> Result<(), Missing> {
     let (bank, offset) = in_line(core, hart, address, bytes.len() as u64, Access::Store)?;
-    let region = bank.region(core.chip);
     let (words, _) = bytes.as_chunks::<8>();
-    for (at, word) in (offset..).step_by(8).zip(words) {
-        let value = u64::from_le_bytes(*word);
-        if let Some(mut weak) = core.chip.weak() {
+    let words = (offset..).step_by(8).zip(words.iter().map(|word| u64::from_le_bytes(*word)));
+    if let Some(mut weak) = core.chip.weak() {
+        for (at, value) in words {
             let target = Target { scope: Scope::Global, bank, offset: at, size: 8 };
             match effect {
                 Effect::Now => drop(weak.change(core, hart.id, target, Change::Store(value))),
                 Effect::Later => weak.post(core, hart.id, target, Change::Store(value)),
             }
-        } else {
-            write(region, at, 8, value).ok_or(Missing::Fault)?;
-            note_coherent(core, region, at, 8);
         }
+        return Ok(());
     }
+    let region = bank.region(core.chip);
+    for (at, value) in words {
+        write(region, at, 8, value).ok_or(Missing::Fault)?;
+    }
+    note_coherent(core, region, offset, bytes.len() as u64);
     if let (Some(cache), Bank::Dram) = (&mut hart.cache, bank) {
         cache.update(offset, bytes);
     }
@@ -282,6 +292,71 @@ pub(crate) fn store_scoped(
         }
         None => store(core, hart, effective, size, value),
     }
+}
+
+/// Finds the 32 bytes of a packed register, whole words within a line, where no cache is between
+/// them and the hart: in a scratchpad, and in DRAM if the scope is global. None is for those who
+/// look at lanes one by one.
+fn past_caches<'a>(
+    core: &Core<'a>,
+    hart: &Hart,
+    effective: u64,
+    scope: Option<Scope>,
+    access: Access,
+) -> Option<(Bank, &'a [AtomicU64; 4], u64)> {
+    const BYTES: u64 = 32;
+    if core.chip.weak.is_some() || effective % 64 > 64 - BYTES {
+        return None;
+    }
+    let (bank, offset) = match map::place(map::canonical(effective), hart.shire()) {
+        Place::Scratchpad(offset) => (Bank::Scratchpads, offset),
+        Place::Dram(offset)
+            if scope == Some(Scope::Global) && !core.is_closed(offset, BYTES, access) =>
+        {
+            (Bank::Dram, offset)
+        }
+        _ => return None,
+    };
+    Some((bank, bank.region(core.chip).doubles(offset)?, offset))
+}
+
+/// Loads eight words from where there are no caches; none if they are elsewhere.
+pub(crate) fn load_past_caches(
+    core: &Core<'_>,
+    hart: &Hart,
+    effective: u64,
+    scope: Option<Scope>,
+) -> Option<[u32; 8]> {
+    let (_, doubles, _) = past_caches(core, hart, effective, scope, Access::Load)?;
+    Some(lanes_of(doubles))
+}
+
+/// Stores eight words to where there are no caches; none, and nothing stored, if they are
+/// elsewhere.
+pub(crate) fn store_past_caches(
+    core: &Core<'_>,
+    hart: &mut Hart,
+    effective: u64,
+    scope: Option<Scope>,
+    lanes: [u32; 8],
+) -> Option<()> {
+    let (bank, doubles, offset) = past_caches(core, hart, effective, scope, Access::Store)?;
+    if scope.is_some() {
+        // What the hart stored before is visible to who sees this.
+        fence(Ordering::Release);
+    }
+    store_lanes(doubles, lanes);
+    if bank == Bank::Dram {
+        note_store(core, offset, 32);
+        if let Some(cache) = &mut hart.cache {
+            let mut bytes = [0; 32];
+            for (bytes, lane) in bytes.chunks_exact_mut(4).zip(lanes) {
+                bytes.copy_from_slice(&lane.to_le_bytes());
+            }
+            cache.update(offset, &bytes);
+        }
+    }
+    Some(())
 }
 
 /// Changes an aligned word at once; returns what was there before.

@@ -341,17 +341,10 @@ impl Dram {
         if effective < USER_BASE {
             return None;
         }
-        let mut lanes = [0; 8];
-        if let Some(doubles) = self.region.doubles::<4>(offset) {
-            let (pairs, _) = lanes.as_chunks_mut::<2>();
-            for (pair, double) in pairs.iter_mut().zip(doubles) {
-                let double = double.load(Ordering::Relaxed);
-                #[expect(clippy::cast_possible_truncation, reason = "its halves")]
-                let halves = [double as u32, (double >> 32) as u32];
-                *pair = halves;
-            }
-            return Some(lanes);
+        if let Some(doubles) = self.region.doubles(offset) {
+            return Some(lanes_of(doubles));
         }
+        let mut lanes = [0; 8];
         for (lane, at) in lanes.iter_mut().zip((offset..).step_by(4)) {
             *lane = self.region.word(at)?.load(Ordering::Relaxed);
         }
@@ -396,11 +389,8 @@ impl Dram {
         if effective < USER_BASE {
             return None;
         }
-        if let Some(doubles) = self.region.doubles::<4>(offset) {
-            let (pairs, _) = lanes.as_chunks::<2>();
-            for ([low, high], double) in pairs.iter().zip(doubles) {
-                double.store(u64::from(*low) | u64::from(*high) << 32, Ordering::Relaxed);
-            }
+        if let Some(doubles) = self.region.doubles(offset) {
+            store_lanes(doubles, lanes);
             return Some(());
         }
         self.region.word(offset + 28)?;
@@ -423,6 +413,29 @@ impl Dram {
 }
 
 const _: () = assert!(FIRMWARE_BYTES < Dram::MIN_BYTES);
+
+/// Loads eight words.
+#[inline(always)]
+pub(crate) fn lanes_of(doubles: &[AtomicU64; 4]) -> [u32; 8] {
+    let mut lanes = [0; 8];
+    let (pairs, _) = lanes.as_chunks_mut::<2>();
+    for (pair, double) in pairs.iter_mut().zip(doubles) {
+        let double = double.load(Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "its halves")]
+        let halves = [double as u32, (double >> 32) as u32];
+        *pair = halves;
+    }
+    lanes
+}
+
+/// Stores eight words.
+#[inline(always)]
+pub(crate) fn store_lanes(doubles: &[AtomicU64; 4], lanes: [u32; 8]) {
+    let (pairs, _) = lanes.as_chunks::<2>();
+    for ([low, high], double) in pairs.iter().zip(doubles) {
+        double.store(u64::from(*low) | u64::from(*high) << 32, Ordering::Relaxed);
+    }
+}
 
 /// The L2 scratchpads of all shires. Spec: ISA §4.3
 #[derive(Debug)]

@@ -496,21 +496,29 @@ impl Private {
         lines[offset as usize % PAGE_BYTES / LINE_BYTES]
     }
 
-    /// Takes over what the shire has put into memory, as far as it is there: the bytes are the same
-    /// then and need not be written back.
+    /// Takes over what the shire has put into memory, bytes of one line, as far as they are there:
+    /// they are the same then and need not be written back.
     pub(crate) fn update(&mut self, offset: u64, bytes: &[u8]) {
-        for (at, &byte) in (offset..).zip(bytes) {
-            let Some((number, at)) = self.find(at + DRAM_BASE) else { continue };
-            let frame = &mut self.frames[number];
-            if !frame.has(at, 1) {
-                continue;
+        let Some((number, at)) = self.find(offset + DRAM_BASE) else { return };
+        let frame = &mut self.frames[number];
+        let (line, in_line) = (at / LINE_BYTES, at % LINE_BYTES);
+        let (group, first) = words_of(line);
+        let put = u64::MAX >> (LINE_BYTES - bytes.len()) << in_line;
+        let there = put & spread(frame.groups[group].valid >> first);
+        if there == put {
+            frame.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        } else if there != 0 {
+            for (at_byte, &byte) in (at..).zip(bytes) {
+                if there >> (at_byte % LINE_BYTES) & 1 != 0 {
+                    frame.bytes[at_byte] = byte;
+                }
             }
-            frame.bytes[at] = byte;
-            let (line, in_line) = (at / LINE_BYTES, at % LINE_BYTES);
-            let dirty = frame.clean(line) & !(1 << in_line);
-            if dirty != 0 {
-                frame.note(line * LINE_BYTES, dirty);
-            }
+        } else {
+            return;
+        }
+        let dirty = frame.clean(line) & !there;
+        if dirty != 0 {
+            frame.note(line * LINE_BYTES, dirty);
         }
     }
 

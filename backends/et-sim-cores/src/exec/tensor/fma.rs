@@ -90,7 +90,10 @@ pub(super) fn execute(hart: &mut Hart, core: &Core<'_>, operation: &Operation) {
             if kind == FP32 {
                 fp32(&mut tile, is_on, rounding, &mut flags);
             } else {
-                fp16(&mut tile, is_on, &mut flags);
+                let place = &mut self::unit(hart, core).0.wide;
+                let mut wide = place.take().unwrap_or_else(tile::Wide::new);
+                fp16(&mut tile, &mut wide, is_on, &mut flags);
+                self::unit(hart, core).0.wide = Some(wide);
             }
             hart.fcsr = flags;
             put(hart, &tile);
@@ -146,14 +149,13 @@ fn slow_row32(tile: &mut Tile, row: usize, rounding: Rounding, flags: &mut u32) 
     }
 }
 
-fn fp16(tile: &mut Tile, is_on: impl Fn(usize) -> bool, flags: &mut u32) {
-    let tame = tile::is_tame16(tile, *flags);
-    let wide = tame.then(|| tile::Wide::new(tile));
+fn fp16(tile: &mut Tile, wide: &mut tile::Wide, is_on: impl Fn(usize) -> bool, flags: &mut u32) {
+    let is_tame = tile::is_tame16(tile, *flags);
+    if is_tame {
+        tile::widen(wide, tile);
+    }
     for row in (0..tile.rows).filter(|&row| is_on(row)) {
-        let done = match &wide {
-            Some(wide) if *flags & NX != 0 => tile::row16(tile, wide, row),
-            _ => false,
-        };
+        let done = is_tame && *flags & NX != 0 && tile::row16(tile, wide, row);
         if !done {
             slow_row16(tile, row, flags);
         }

@@ -13,21 +13,25 @@ const LINE_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     Plain,
-    /// Columns of this many rows; the elements have as many bytes as rows times them is 4.
-    Interleave(usize),
-    /// Rows become columns; elements of so many bytes.
-    Transpose(usize),
+    /// Words are columns of four rows.
+    InterleaveBytes,
+    /// Words are columns of two rows.
+    InterleaveHalves,
+    /// Rows become columns.
+    TransposeBytes,
+    TransposeHalves,
+    TransposeWords,
 }
 
 impl Layout {
     fn of(operation: &Operation) -> Option<Self> {
         Some(match operation.bits(59, 3) {
             0 => Self::Plain,
-            1 => Self::Interleave(4),
-            2 => Self::Interleave(2),
-            5 => Self::Transpose(1),
-            6 => Self::Transpose(2),
-            7 => Self::Transpose(4),
+            1 => Self::InterleaveBytes,
+            2 => Self::InterleaveHalves,
+            5 => Self::TransposeBytes,
+            6 => Self::TransposeHalves,
+            7 => Self::TransposeWords,
             _ => return None,
         })
     }
@@ -81,8 +85,11 @@ pub(super) fn load(hart: &mut Hart, core: &Core<'_>, operation: &Operation) -> R
     }
     let loaded = match Layout::of(operation).unwrap_or(Layout::Plain) {
         Layout::Plain => plain(hart, core, operation, rows),
-        Layout::Interleave(ratio) => interleave(hart, core, operation, rows, ratio),
-        Layout::Transpose(bytes) => transpose(hart, core, operation, rows, bytes),
+        Layout::InterleaveBytes => interleave::<1>(hart, core, operation, rows),
+        Layout::InterleaveHalves => interleave::<2>(hart, core, operation, rows),
+        Layout::TransposeBytes => transpose::<1>(hart, core, operation, rows),
+        Layout::TransposeHalves => transpose::<2>(hart, core, operation, rows),
+        Layout::TransposeWords => transpose::<4>(hart, core, operation, rows),
     };
     loaded.or_else(|error| missing(hart, core, error))
 }
@@ -105,55 +112,52 @@ fn plain(
     Ok(())
 }
 
-/// Each line takes a part of `ratio` lines of memory and alternates between them.
-fn interleave(
+/// Each line takes a part of as many lines of memory as a word has elements of `SIZE` bytes, and
+/// alternates between them.
+fn interleave<const SIZE: usize>(
     hart: &mut Hart,
     core: &Core<'_>,
     operation: &Operation,
     rows: usize,
-    ratio: usize,
 ) -> Result<(), Missing> {
-    let size = 4 / ratio;
+    let ratio = 4 / SIZE;
     let part = LINE_BYTES / ratio;
     // Parts of 32 bytes are chosen by the upper bit of the offset.
-    let first = operation.bits(4, 2) / (part / 16) * part;
+    let first = operation.bits(4, 2) / (part / 16) * SIDE;
     for row in (0..rows).filter(|&row| operation.row_is_on(row)) {
         let mut line = [0; LINE_BYTES];
         for other in 0..ratio {
             let bytes = read(hart, core, operation, ratio * row + other)?;
-            for column in 0..SIDE {
-                let to = size * (ratio * column + other);
-                let from = first + size * column;
-                line[to..to + size].copy_from_slice(&bytes[from..from + size]);
-            }
+            let (elements, _) = bytes.as_chunks::<SIZE>();
+            let (line, _) = line.as_chunks_mut::<SIZE>();
+            let to = line.iter_mut().skip(other).step_by(ratio);
+            to.zip(&elements[first..][..SIDE]).for_each(|(to, element)| *to = *element);
         }
         put(hart, core, operation, row, words(&line));
     }
     Ok(())
 }
 
-/// Each line takes one column of elements of `size` bytes, out of as many lines of memory as fill
+/// Each line takes one column of elements of `SIZE` bytes, out of as many lines of memory as fill
 /// it.
-fn transpose(
+fn transpose<const SIZE: usize>(
     hart: &mut Hart,
     core: &Core<'_>,
     operation: &Operation,
     rows: usize,
-    size: usize,
 ) -> Result<(), Missing> {
-    let columns = LINE_BYTES / size;
     // The offset counts parts of 16 bytes; halfwords use its upper bit, words none of it.
-    let first = match size {
+    let first = match SIZE {
         1 => 16 * operation.bits(4, 2),
         2 => 16 * operation.bits(5, 1),
         _ => 0,
     };
     let mut lines = [[0; LINE_BYTES]; SIDE];
-    for column in 0..columns {
+    for column in 0..LINE_BYTES / SIZE {
         let bytes = read(hart, core, operation, column)?;
-        for (row, line) in lines.iter_mut().enumerate().take(rows) {
-            let (to, from) = (size * column, size * (first + row));
-            line[to..to + size].copy_from_slice(&bytes[from..from + size]);
+        let (elements, _) = bytes.as_chunks::<SIZE>();
+        for (line, element) in lines.iter_mut().zip(&elements[first..]).take(rows) {
+            line.as_chunks_mut::<SIZE>().0[column] = *element;
         }
     }
     for row in (0..rows).filter(|&row| operation.row_is_on(row)) {

@@ -54,6 +54,8 @@ pub(crate) struct Unit {
     /// Rows that were loaded to `ten_b` and wait for their multiplication.
     ten_b_rows: Option<usize>,
     ten_c: [Row; SIDE],
+    /// Room for operands that are converted, once there were some.
+    wide: Option<Box<tile::Wide>>,
     /// How often the scratchpad had been turned on when its lines were last known.
     turned_on: u32,
     /// Operations that have not been executed yet, oldest first. Only on weak memory.
@@ -67,6 +69,7 @@ impl Unit {
             ten_b: [[0; SIDE]; SIDE],
             ten_b_rows: None,
             ten_c: [[0; SIDE]; SIDE],
+            wide: None,
             turned_on: 0,
             pending: Vec::new(),
         })

@@ -12,7 +12,6 @@ use std::ops::Range;
 
 use super::fma::Tile;
 use super::{Row, SIDE};
-use crate::float::lanes;
 use crate::float::soft::{DENORMAL_INPUT, SIGN};
 #[cfg(target_arch = "x86_64")]
 use crate::float::wide::has_avx2;
@@ -102,7 +101,8 @@ on_host! {
     row32, row32_avx2 = generic_row32(tile: &mut Tile, row: usize)
 }
 
-/// Both halves of the words of B as doubles, and which words are 0.
+/// Both halves of the words of B as doubles, and which words are 0; of as many rows as the tile has.
+#[derive(Clone, Debug)]
 pub(super) struct Wide {
     low: [[f64; SIDE]; SIDE],
     high: [[f64; SIDE]; SIDE],
@@ -110,29 +110,46 @@ pub(super) struct Wide {
     skipped: [[u64; SIDE]; SIDE],
 }
 
+/// The value of a half that is finite; subnormal ones count as 0.
+#[inline(always)]
 fn half(bits: u32) -> f64 {
-    f32::from_bits(lanes::from_half(bits, &mut 0)).into()
+    // Biases 15 and 127.
+    let magnitude = ((bits & 0x7FFF) << 13) + (112 << 23);
+    let magnitude = if bits & 0x7C00 == 0 { 0 } else { magnitude };
+    f32::from_bits((bits & 0x8000) << 16 | magnitude).into()
 }
 
 impl Wide {
-    pub(super) fn new(tile: &Tile) -> Box<Self> {
-        let mut wide = Box::new(Self {
+    pub(super) fn new() -> Box<Self> {
+        Box::new(Self {
             low: [[0.0; SIDE]; SIDE],
             high: [[0.0; SIDE]; SIDE],
             skipped: [[0; SIDE]; SIDE],
-        });
-        for k in 0..tile.depth {
-            wide.low[k] = tile.b[k].map(|word| half(word & 0xFFFF));
-            wide.high[k] = tile.b[k].map(|word| half(word >> 16));
-            wide.skipped[k] = tile.b[k].map(|word| if word == 0 { u64::MAX } else { 0 });
-        }
-        wide
+        })
     }
 }
 
-/// Returns `true` if all halves are finite, the flag for subnormal ones is set if there are any,
-/// and sums stay normal. Products of halves are multiples of 2^-48.
-pub(super) fn is_tame16(tile: &Tile, flags: u32) -> bool {
+#[inline(always)]
+fn generic_widen(wide: &mut Wide, tile: &Tile) {
+    let Wide { low, high, skipped } = wide;
+    let rows = low.iter_mut().zip(high).zip(skipped);
+    for (row, ((low, high), skipped)) in tile.b[..tile.depth].iter().zip(rows) {
+        let to = low.iter_mut().zip(high).zip(skipped);
+        for (word, ((low, high), skipped)) in row.iter().zip(to) {
+            *low = half(word & 0xFFFF);
+            *high = half(word >> 16);
+            *skipped = if *word == 0 { u64::MAX } else { 0 };
+        }
+    }
+}
+
+on_host! {
+    /// Takes over the rows of B of a tame tile.
+    widen, widen_avx2 = generic_widen(wide: &mut Wide, tile: &Tile)
+}
+
+#[inline(always)]
+fn generic_is_tame16(tile: &Tile, flags: u32) -> bool {
     let is_tame = |half: u32| {
         let is_subnormal = half & 0x7C00 == 0 && half & 0x3FF != 0;
         half & 0x7C00 != 0x7C00 && (!is_subnormal || flags & DENORMAL_INPUT != 0)
@@ -142,6 +159,12 @@ pub(super) fn is_tame16(tile: &Tile, flags: u32) -> bool {
     tile.a[..tile.rows].iter().all(|row| all(&row[..tile.depth]))
         && tile.b[..tile.depth].iter().all(|row| all(row))
         && has_tame_sums(tile)
+}
+
+on_host! {
+    /// Returns `true` if all halves are finite, the flag for subnormal ones is set if there are
+    /// any, and sums stay normal. Products of halves are multiples of 2^-48.
+    is_tame16, is_tame16_avx2 = generic_is_tame16(tile: &Tile, flags: u32) -> bool
 }
 
 #[inline(always)]
