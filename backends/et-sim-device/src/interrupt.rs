@@ -270,41 +270,52 @@ impl DoorbellLines {
 /// What wakes the firmware thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    /// Doorbell writes for the operations endpoint.
-    operations: AtomicU32,
-    /// Doorbell writes for the management endpoint.
-    management: AtomicU32,
     /// Doorbells, ended kernels, power and reset.
     event: Event,
+    /// Doorbell writes for the management endpoint.
+    management: AtomicU32,
+    /// Events that are no doorbell writes for the operations endpoint: those that are have no count
+    /// of their own, so that a host that sends command after command changes one word each time.
+    others: AtomicU32,
     lines: OnceLock<DoorbellLines>,
 }
 
 impl Bell {
     pub(crate) fn ring(&self, endpoint: Endpoint) {
         self.count(endpoint, 1);
-        self.raise();
+        self.rouse();
     }
 
     fn count(&self, endpoint: Endpoint, times: u32) {
-        // Release: the messages pushed before are visible to a thread that sees the count.
-        match endpoint {
-            Endpoint::Management => self.management.fetch_add(times, Ordering::Release),
-            _ => self.operations.fetch_add(times, Ordering::Release),
-        };
+        // Release, also in the event: the messages pushed before are visible to a thread that sees
+        // the count. Others come before the event: so none is ever taken for a doorbell, after
+        // which a real one would not be seen.
+        if endpoint == Endpoint::Management {
+            self.others.fetch_add(times, Ordering::Relaxed);
+            self.management.fetch_add(times, Ordering::Release);
+        }
+        self.event.raise_by(times);
     }
 
-    /// Returns the number of doorbell writes, modulo 2³².
+    /// Returns the number of doorbell writes, modulo 2³². That for the operations endpoint may be
+    /// one too small for a moment, while something else happens.
     pub(crate) fn rung(&self, endpoint: Endpoint) -> u32 {
         // Acquire: pairs with the release in `count`.
         match endpoint {
             Endpoint::Management => self.management.load(Ordering::Acquire),
-            _ => self.operations.load(Ordering::Acquire),
+            _ => self.event.epoch().wrapping_sub(self.others.load(Ordering::Relaxed)),
         }
     }
 
     /// Makes the firmware look.
     pub(crate) fn raise(&self) {
+        self.others.fetch_add(1, Ordering::Relaxed);
         self.event.raise();
+        self.rouse();
+    }
+
+    /// Wakes firmware that sleeps at its lines.
+    fn rouse(&self) {
         if let Some(lines) = self.lines.get()
             && lines.is_asleep.load(Ordering::SeqCst)
         {
@@ -322,7 +333,7 @@ impl Bell {
             // If another caller was faster, its lines are as good.
             let (Ok(()) | Err(_)) = self.lines.set(DoorbellLines::new()?);
             // The firmware may sleep without looking at them.
-            self.event.raise();
+            self.raise();
         }
         self.lines.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -344,7 +355,6 @@ impl Bell {
             return false;
         }
         self.count(endpoint, u32::try_from(times).unwrap_or(u32::MAX));
-        self.event.raise();
         true
     }
 
