@@ -368,26 +368,50 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    /// Submits an operation of at most one command, without waiting.
+    /// Submits an operation of at most one command, without waiting for room.
     pub(crate) fn submit(
         &self,
         stream: StreamKey,
         name: &'static str,
         command: Option<Command<Box<Load<H>>>>,
     ) -> Result<Arc<Operation>> {
+        self.enter(|core, now| self.accept(core, stream, name, command, now))
+    }
+
+    /// Submits operations of one command each, one after the other and without waiting for room:
+    /// all of them or none. The device hears of them once.
+    pub(crate) fn submit_all(
+        &self,
+        stream: StreamKey,
+        name: &'static str,
+        commands: Vec<Command<Box<Load<H>>>>,
+    ) -> Result<Vec<Arc<Operation>>> {
         self.enter(|core, now| {
-            if let Some(command) = &command {
-                core.check_health(command)?;
-            }
-            let operation = core.begin(stream, name, now)?;
-            if let Some(command) = command {
-                self.name_kernel(&operation, &command.load);
-                // Nothing of it can have failed so soon.
-                let _ = core.append(operation.key, command);
-            }
-            core.close(operation.key, Ok(()), now);
-            Ok(operation)
+            let accept = |command| self.accept(core, stream, name, Some(command), now);
+            // What refuses one refuses the first: nothing happens to the device in between.
+            commands.into_iter().map(accept).collect()
         })
+    }
+
+    fn accept(
+        &self,
+        core: &mut Core<Box<Load<H>>>,
+        stream: StreamKey,
+        name: &'static str,
+        command: Option<Command<Box<Load<H>>>>,
+        now: Duration,
+    ) -> Result<Arc<Operation>> {
+        if let Some(command) = &command {
+            core.check_health(command)?;
+        }
+        let operation = core.begin(stream, name, now)?;
+        if let Some(command) = command {
+            self.name_kernel(&operation, &command.load);
+            // Nothing of it can have failed so soon.
+            let _ = core.append(operation.key, command);
+        }
+        core.close(operation.key, Ok(()), now);
+        Ok(operation)
     }
 
     /// Notes in an operation which kernel it launches, if that is to be recorded.

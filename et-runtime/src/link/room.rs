@@ -33,7 +33,7 @@ impl<'a, H: Hal> Submission<'a, H> {
 
     pub(crate) fn send(&self, command: Command<Box<Load<H>>>) -> Result<()> {
         self.link.enter(|core, _| core.append(self.operation.key, command))?;
-        self.link.drain_sometimes();
+        self.link.drain_sometimes(1);
         Ok(())
     }
 
@@ -119,7 +119,10 @@ impl<'a, H: Hal> Submission<'a, H> {
         self.link.enter(|core, now| core.close(self.operation.key, outcome, now));
         match error {
             Some(error) => Err(error),
-            None => self.link.admit(Arc::clone(&self.operation)),
+            None => {
+                self.link.admit(self.operation.key, 1)?;
+                Ok(Arc::clone(&self.operation))
+            }
         }
     }
 
@@ -154,17 +157,18 @@ impl<H: Hal> Link<H> {
         self.enter(|core, now| core.close(key, outcome, now));
     }
 
-    fn drain_sometimes(&self) {
-        if self.submitted.fetch_add(1, Ordering::Relaxed) % DRAIN_EVERY == DRAIN_EVERY - 1 {
+    fn drain_sometimes(&self, more: u32) {
+        let before = self.submitted.fetch_add(more, Ordering::Relaxed) % DRAIN_EVERY;
+        if before.saturating_add(more) >= DRAIN_EVERY {
             self.try_drain();
         }
     }
 
     /// Holds a submitter up while there is no room for what it has submitted, so that the host's
-    /// own queues stay short. What waits for an event holds no one up.
-    pub(crate) fn admit(&self, operation: Arc<Operation>) -> Result<Arc<Operation>> {
-        self.drain_sometimes();
-        let key = operation.key;
+    /// own queues stay short: so many operations, of which `key` is the last. What waits for an
+    /// event holds no one up.
+    pub(crate) fn admit(&self, key: OpKey, count: u32) -> Result<()> {
+        self.drain_sometimes(count);
         let lacks_room = || lock(&self.core).lacks_room(key);
         // Relaxed: this thread has set it itself if it concerns its own command.
         while self.has_backlog.load(Ordering::Relaxed) && lacks_room() {
@@ -174,7 +178,7 @@ impl<H: Hal> Link<H> {
             let deadline = self.deadline(Duration::MAX);
             self.wait_in_stream(key, &parker, &mut is_done, "room in a queue", deadline)?;
         }
-        Ok(operation)
+        Ok(())
     }
 
     /// Waits on behalf of an operation, as long as its stream makes progress at least once in each

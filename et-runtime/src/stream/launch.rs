@@ -27,16 +27,62 @@ struct Prepared<'a, H: Hal> {
     fresh: Option<Fresh<'a, H>>,
 }
 
+impl<'a, H: Hal> Prepared<'a, H> {
+    /// Returns its command, if it needs no other.
+    fn into_command(self) -> Result<Command<Box<Load<H>>>, Self> {
+        if self.fresh.is_some() || self.args.is_some() {
+            return Err(self);
+        }
+        Ok(Command::new(self.load).flags(self.flags))
+    }
+}
+
 impl<H: Hal> Stream<H> {
     pub(super) fn start(&self, launch: &Launch) -> Result<Event> {
-        let prepared = self.prepare(launch)?;
-        if prepared.fresh.is_none() && prepared.args.is_none() {
-            let Prepared { load, flags, .. } = prepared;
-            return self.submit(NAME, Some(Command::new(load).flags(flags)));
+        match self.prepare(launch)?.into_command() {
+            Ok(command) => self.submit(NAME, Some(command)),
+            Err(prepared) => self.start_prepared(prepared),
         }
+    }
+
+    /// Starts a launch of several commands.
+    fn start_prepared(&self, prepared: Prepared<'_, H>) -> Result<Event> {
         let submission = self.begin(NAME)?;
         let sent = self.send_launch(&submission, prepared);
         submission.finish(sent).map(|operation| self.event(operation))
+    }
+
+    pub(super) fn start_all(&self, launches: &[Launch]) -> Result<Vec<Event>> {
+        let prepared = launches.iter().map(|launch| self.prepare(launch));
+        let prepared = prepared.collect::<Result<Vec<_>>>()?;
+        let mut events = Vec::with_capacity(launches.len());
+        let mut ready = Vec::with_capacity(launches.len());
+        for prepared in prepared {
+            match prepared.into_command() {
+                Ok(command) => ready.push(command),
+                Err(prepared) => {
+                    self.start_ready(std::mem::take(&mut ready), &mut events)?;
+                    events.push(self.start_prepared(prepared)?);
+                }
+            }
+        }
+        self.start_ready(ready, &mut events)?;
+        Ok(events)
+    }
+
+    /// Starts launches of one command each.
+    fn start_ready(
+        &self,
+        commands: Vec<Command<Box<Load<H>>>>,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let operations = self.link().submit_all(self.inner.key, NAME, commands)?;
+        let count = u32::try_from(operations.len()).unwrap_or(u32::MAX);
+        if let Some(last) = operations.last() {
+            self.link().admit(last.key, count)?;
+        }
+        events.extend(operations.into_iter().map(|operation| self.event(operation)));
+        Ok(())
     }
 
     /// Copies to the device, a launch behind them, and copies to the host behind that.
@@ -92,7 +138,7 @@ impl<H: Hal> Stream<H> {
             args = Some(place);
         }
         let embedded = if args.is_none() { bytes } else { &[] };
-        let mut wire = Box::new(LaunchWire { launch: message, payload: LaunchPayload::EMPTY });
+        let mut wire = LaunchWire { launch: message, payload: LaunchPayload::EMPTY };
         wire.payload
             .put(trace.as_deref(), stack.as_ref(), embedded)
             .map_err(|error| Error::LaunchOption { option: "payload", why: error.to_string() })?;

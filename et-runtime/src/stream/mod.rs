@@ -136,7 +136,8 @@ impl<H: Hal> Stream<H> {
     /// Submits an operation of at most one command, which is ready.
     fn submit(&self, name: &'static str, command: Option<Command<Box<Load<H>>>>) -> Result<Event> {
         let operation = self.link().submit(self.inner.key, name, command)?;
-        self.link().admit(operation).map(|operation| self.event(operation))
+        self.link().admit(operation.key, 1)?;
+        Ok(self.event(operation))
     }
 
     /// Does a call of the interface.
@@ -334,6 +335,28 @@ impl<H: Hal> Stream<H> {
     /// own failure comes with the event, as [`Error::Launch`].
     pub fn launch(&self, launch: &Launch) -> Result<Event> {
         self.call("launch", || self.start(launch))
+    }
+
+    /// Launches kernels, one after the other, as so many calls of [`launch`](Self::launch) do; but
+    /// the commands go to the device together, with one lock and one doorbell for all of them.
+    /// Each launch has an event of its own.
+    ///
+    /// ```no_run
+    /// # // Runs in the tests of the conformance kit, which have kernels.
+    /// # fn f<H: et_hal::Hal>(stream: &et_runtime::Stream<H>, kernel: &et_runtime::Kernel,
+    /// # ) -> et_runtime::Result<()> {
+    /// use et_runtime::Launch;
+    /// let steps: Vec<_> = (0..16).map(|step| Launch::new(kernel).u64(step)).collect();
+    /// let events = stream.launch_all(&steps)?;
+    /// events[15].wait(std::time::Duration::from_secs(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`launch`](Self::launch). All launches are checked before the first is sent.
+    pub fn launch_all(&self, launches: &[Launch]) -> Result<Vec<Event>> {
+        self.call("launch_all", || self.start_all(launches))
     }
 
     /// Copies to the device, launches a kernel, and copies what it made to a host buffer, each copy

@@ -43,16 +43,28 @@ pub(crate) fn submit_latency() -> anyhow::Result<Figure> {
     Ok(Figure::new("submit_latency_us", "us", &times, floor))
 }
 
-/// Pipelined launches from one thread.
+/// Pipelined launches from one thread, each by itself.
 pub(crate) fn submit_throughput() -> anyhow::Result<Figure> {
+    throughput("submit_throughput_per_s", 1)
+}
+
+/// The same, some at once.
+pub(crate) fn submit_batch_throughput() -> anyhow::Result<Figure> {
+    throughput("submit_batch_throughput_per_s", 16)
+}
+
+fn throughput(name: &'static str, batch: usize) -> anyhow::Result<Figure> {
     const LAUNCHES: u32 = 200_000;
     let (device, kernel) = null_device()?;
-    let (stream, launch) = (device.default_stream(), launch(&kernel));
+    let (stream, batch) = (device.default_stream(), vec![launch(&kernel); batch]);
     let run = |launches: u32| -> anyhow::Result<f64> {
         let start = Instant::now();
         let mut last = None;
-        for _ in 0..launches {
-            last = Some(stream.launch(&launch)?);
+        for _ in 0..launches / u32::try_from(batch.len())? {
+            last = match &batch[..] {
+                [launch] => Some(stream.launch(launch)?),
+                launches => stream.launch_all(launches)?.pop(),
+            };
         }
         if let Some(last) = last {
             last.wait(WAIT)?;
@@ -64,7 +76,7 @@ pub(crate) fn submit_throughput() -> anyhow::Result<Figure> {
     let runs = repeat(9, || run(LAUNCHES))?;
     device.close();
     let floor = ("40-byte messages through a bounded queue of two threads", floor::queue_per_s());
-    Ok(Figure::new("submit_throughput_per_s", "per second", &runs, floor))
+    Ok(Figure::new(name, "per second", &runs, floor))
 }
 
 /// From `open` to the first checked result of a kernel on the whole device.

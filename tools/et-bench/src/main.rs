@@ -68,6 +68,7 @@ type Bench = (&'static str, fn() -> anyhow::Result<Figure>);
 const BENCHES: &[Bench] = &[
     ("submit_latency_us", host::submit_latency),
     ("submit_throughput_per_s", host::submit_throughput),
+    ("submit_batch_throughput_per_s", host::submit_batch_throughput),
     ("copy_h2d_dma_ratio", copies::dma),
     ("copy_h2d_pageable_ratio", copies::pageable),
     ("copy_h2d_4k_per_s", copies::small),

@@ -35,7 +35,10 @@ pub(crate) struct Args {
     /// Streams of each thread; it gives one operation to each, and then waits for all.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     streams: u16,
-    /// Operations on each stream.
+    /// Launches that each stream is given at once.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    batch: u16,
+    /// Operations on each stream; so many batches of launches.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     /// The kernel of `launch`, an ELF file; it gets no arguments.
@@ -114,6 +117,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         let memory = args.memory.to_possible_value();
         output::json(&json!({
             "device": locator, "threads": args.threads, "streams_per_thread": args.streams,
+            "batch": args.batch,
             "memory": memory.as_ref().map(|memory| memory.get_name()),
             "runs": runs.iter().map(document).collect::<Vec<_>>(),
         }))?;
@@ -133,21 +137,22 @@ fn measure(
         .map(|_| (0..args.streams).map(|_| Lane::new(device, args, what, bytes)).collect())
         .collect::<anyhow::Result<Vec<Vec<Lane>>>>()?;
     let barrier = Barrier::new(lanes.len() + 1);
-    let launch = kernel.map(|kernel| {
+    let launches = kernel.map_or_else(Vec::new, |kernel| {
         let launch = Launch::new(kernel);
-        args.shires.map_or(launch.clone(), |mask| launch.shires(mask))
+        let launch = args.shires.map_or(launch.clone(), |mask| launch.shires(mask));
+        vec![launch; args.batch.into()]
     });
     let (elapsed, ended) = std::thread::scope(|scope| {
         let work = |mut lanes: Vec<Lane>| {
-            let (barrier, launch) = (&barrier, launch.as_ref());
+            let (barrier, launches) = (&barrier, &launches);
             scope.spawn(move || -> anyhow::Result<(Vec<Lane>, Vec<Duration>)> {
                 let mut times = Vec::new();
                 // As before the start: pages are touched, and memory is pinned.
-                let warm = round(&mut lanes, launch, &mut Vec::new());
+                let warm = round(&mut lanes, launches, &mut Vec::new());
                 barrier.wait();
                 warm?;
                 for _ in 0..args.count {
-                    round(&mut lanes, launch, &mut times)?;
+                    round(&mut lanes, launches, &mut times)?;
                 }
                 Ok((lanes, times))
             })
@@ -170,19 +175,15 @@ fn measure(
     Ok(Run { what, bytes, elapsed, times })
 }
 
-/// One operation on each stream, and the time from each call until its end is known.
-fn round(
-    lanes: &mut [Lane],
-    launch: Option<&Launch>,
-    times: &mut Vec<Duration>,
-) -> anyhow::Result<()> {
+/// One operation on each stream, or one batch, and the time from each call until the ends are
+/// known.
+fn round(lanes: &mut [Lane], launches: &[Launch], times: &mut Vec<Duration>) -> anyhow::Result<()> {
     let mut pending = Vec::with_capacity(lanes.len());
     for lane in lanes.iter_mut() {
-        pending.push((Instant::now(), lane.start(launch)?));
+        pending.push((Instant::now(), lane.start(launches)?));
     }
     for (lane, (started, pending)) in lanes.iter_mut().zip(pending) {
-        lane.finish(pending)?;
-        times.push(started.elapsed());
+        lane.finish(pending, || times.push(started.elapsed()))?;
     }
     Ok(())
 }
@@ -199,6 +200,7 @@ struct Lane {
 /// What has been started.
 enum Pending {
     Event(et::Event),
+    Batch(Vec<et::Event>),
     Transfer(et::Transfer),
     /// It blocked.
     Done,
@@ -229,10 +231,12 @@ impl Lane {
         Ok(Self { stream, what, device: Some(buffer), pageable, pinned })
     }
 
-    fn start(&mut self, launch: Option<&Launch>) -> anyhow::Result<Pending> {
+    fn start(&mut self, launches: &[Launch]) -> anyhow::Result<Pending> {
         let Some(buffer) = &self.device else {
-            let launch = launch.context("launches need a kernel")?;
-            return Ok(Pending::Event(self.stream.launch(launch)?));
+            return Ok(match launches {
+                [launch] => Pending::Event(self.stream.launch(launch)?),
+                launches => Pending::Batch(self.stream.launch_all(launches)?),
+            });
         };
         Ok(match (self.what, self.pinned.take()) {
             (What::ToDevice, Some(host)) => Pending::Transfer(self.stream.upload(host, buffer)?),
@@ -247,14 +251,23 @@ impl Lane {
         })
     }
 
-    fn finish(&mut self, pending: Pending) -> anyhow::Result<()> {
+    /// Waits, and tells of each operation that has ended.
+    fn finish(&mut self, pending: Pending, mut ended: impl FnMut()) -> anyhow::Result<()> {
         match pending {
             Pending::Event(event) => drop(event.wait(WAIT)?),
+            Pending::Batch(events) => {
+                for event in events {
+                    event.wait(WAIT)?;
+                    ended();
+                }
+                return Ok(());
+            }
             Pending::Transfer(transfer) => {
                 self.pinned = Some(transfer.wait(WAIT).map_err(|failed| failed.error)?);
             }
             Pending::Done => {}
         }
+        ended();
         Ok(())
     }
 

@@ -12,6 +12,7 @@ crate::case::group! { Runtime, "runtime::streams":
     operations_of_a_stream_are_in_order,
     streams_that_wait_for_each_other_are_in_order [Need::Compute],
     kernels_and_copies_of_a_stream_are_in_order [Need::Compute],
+    launches_given_together_are_in_order [Need::Compute],
     two_streams_work_at_the_same_time,
     streams_of_all_priorities_do_their_work,
     a_launch_with_its_copies_is_one_operation [Need::Compute],
@@ -87,7 +88,41 @@ fn kernels_and_copies_of_a_stream_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(
     Ok(())
 }
 
-/// Copies of two streams, one thread each, both checked all the time.
+/// More than there are launch contexts. One of them needs a copy of its arguments before it, and
+/// would spoil the sum at any other place.
+fn launches_given_together_are_in_order<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    let (add, memset) = (bench.load("add_scalar")?, bench.load("memset")?);
+    let buffer = bench.zeroed(4096)?;
+    let one = || Launch::new(&add).shires(1).buffer(&buffer).buffer(&buffer).f32(1.0).u64(64);
+    let long = KernelArgs::new().addr(buffer.addr()).u64(0).u64(256).bytes(&[0xee; 5000], 1);
+    let count = rig.times(150, 70);
+    let mut launches: Vec<_> = (0..count).map(|_| one()).collect();
+    launches[count / 2] = Launch::new(&memset).args(long).keep(&buffer);
+    let sum = f32::from(u16::try_from(count - count / 2 - 1)?);
+    for _ in 0..2 {
+        let before = stream.barrier()?;
+        let events = stream.launch_all(&launches)?;
+        let after = stream.barrier()?;
+        let ids: Vec<_> = events.iter().map(et_runtime::Event::id).collect();
+        check_eq!(ids, (before.id() + 1..after.id()).collect::<Vec<_>>(), "the operations");
+        check_eq!(ids.len(), count, "operations");
+        for event in &events {
+            bench.done(event)?;
+        }
+        same("the sum", &bench.download::<f32>(&buffer)?[..64], &[sum; 64])?;
+    }
+    launches[count - 1] = one().shires(0);
+    let first = stream.barrier()?;
+    let refused = stream.launch_all(&launches);
+    check_matches!(refused, Err(Error::ShireMask { .. }), "launches of which one is refused");
+    check_eq!(stream.barrier()?.id(), first.id() + 1, "operations since the refusal");
+    check_matches!(stream.launch_all(&[]).map(|events| events.len()), Ok(0), "no launches");
+    same("the sum", &bench.download::<f32>(&buffer)?[..64], &[sum; 64])?;
+    bench.works()
+}
+
 fn a_launch_with_its_copies_is_one_operation<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let stream = bench.device.stream();
@@ -178,6 +213,7 @@ fn streams_of_all_priorities_do_their_work<H: Hal>(rig: &Rig<H>) -> Result<(), F
     Ok(())
 }
 
+/// Copies of two streams, one thread each, both checked all the time.
 fn two_streams_work_at_the_same_time<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let rounds = rig.times(40, 6);
