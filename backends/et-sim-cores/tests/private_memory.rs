@@ -190,6 +190,39 @@ fn global_stores_and_those_of_the_tensor_unit_are_public_at_once() {
     assert_eq!(message(tensor, evict), (5, 77));
 }
 
+/// What became public is written back no more: others may have changed it since.
+#[test]
+fn what_is_public_is_not_written_back() {
+    for width in [8, 32, 64] {
+        let mut code = Asm::new();
+        code.csrr(A2, HARTID).addi(A1, A0, FLAG).addi(A5, A0, 2 * FLAG).li(T0, 64).li(A3, 77);
+        code.beq(A2, T0, "change").beq(A2, ZERO, "publish").exit(0, 0);
+        // Hart 0 writes all words of the line, and then one or some of them publicly.
+        code.label("publish");
+        for at in (0..64).step_by(8) {
+            code.sd(A2, A0, at);
+        }
+        match width {
+            8 => code.r(0x3B, 0x05, 3, ZERO, A0, A3),
+            32 => code.raw(et_isa::assemble("fswg.ps f0, (x10)").unwrap()),
+            _ => {
+                code.li(T0, 3 << 55).add(T0, T0, A0).li(X31, 64).csrrw(ZERO, TENSOR_STORE, T0);
+                code.csrwi(TENSOR_WAIT, 8)
+            }
+        };
+        code.li(T0, 1).r(0x3B, 0x05, 3, ZERO, A1, T0);
+        code.label("stay").r(0x3B, 0x21, 3, T1, A5, ZERO).beq(T1, ZERO, "stay").exit(0, 0);
+        // The other shire changes the last of them.
+        code.label("change").r(0x3B, 0x21, 3, T1, A1, ZERO).beq(T1, ZERO, "change");
+        code.li(T0, 99).addi(A4, A0, width - 8).r(0x3B, 0x05, 3, ZERO, A4, T0);
+        code.li(T0, 1).r(0x3B, 0x05, 3, ZERO, A5, T0).exit(0, 0);
+        let board = board(MemoryModel::Private, 2);
+        let report = board.run(&code, 0b11);
+        assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
+        assert_eq!(board.u64(DATA + u64::try_from(width).unwrap() - 8), 99, "{width} bytes");
+    }
+}
+
 #[test]
 fn a_shire_sees_its_own_writes_whatever_their_way() {
     let mut code = Asm::new();

@@ -505,17 +505,11 @@ impl Private {
         let (group, first) = words_of(line);
         let put = u64::MAX >> (LINE_BYTES - bytes.len()) << in_line;
         let there = put & spread(frame.groups[group].valid >> first);
-        if there == put {
-            frame.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-        } else if there != 0 {
-            for (at_byte, &byte) in (at..).zip(bytes) {
-                if there >> (at_byte % LINE_BYTES) & 1 != 0 {
-                    frame.bytes[at_byte] = byte;
-                }
-            }
-        } else {
+        if there == 0 {
             return;
         }
+        // What is not there comes from memory before it is used.
+        frame.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         let dirty = frame.clean(line) & !there;
         if dirty != 0 {
             frame.note(line * LINE_BYTES, dirty);
