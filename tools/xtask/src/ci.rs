@@ -210,10 +210,12 @@ fn features(counts: &mut Counts) {
 /// The test command of the README; every test counts.
 fn tests(counts: &mut Counts) -> anyhow::Result<()> {
     println!("$ cargo test --workspace");
+    let started = Instant::now();
     let args = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];
     let output = capture(&mut cargo(&args))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
+    println!("cargo test --workspace: ended after {:.0?}", started.elapsed());
     let (tests, results) = test_results(&text);
     let before = counts.failed;
     for (name, verdict) in tests {
