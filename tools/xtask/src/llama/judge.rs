@@ -91,6 +91,14 @@ impl Cases {
     }
 }
 
+/// Of a line of `test-backend-ops` the operator of the case that it judges.
+pub(super) fn operator(line: &str) -> Option<&str> {
+    let (name, _) = line.trim_start().split_once('(')?;
+    let line = plain(line);
+    let is_case = line.contains("):") && (line.ends_with("OK") || line.ends_with("FAIL"));
+    is_case.then_some(name)
+}
+
 /// A line without colours.
 fn plain(line: &str) -> String {
     let mut text = String::new();
@@ -122,6 +130,8 @@ mod tests {
         let cases = Cases::of_operators(said);
         assert_eq!((cases.passed, cases.failed), (1, 1));
         assert!(cases.remarks[0].starts_with("MUL("));
+        let operators: Vec<_> = said.lines().filter_map(operator).collect();
+        assert_eq!(operators, ["ADD", "MUL"], "that which is not supported is no case");
         let early = Cases::of_operators(said.split_once("1/2").unwrap_or_default().0);
         assert_eq!((early.passed, early.failed), (1, 2));
         assert!(early.remarks[1].contains("ended early"), "{early:?}");

@@ -6,8 +6,9 @@
 
 mod build;
 mod judge;
+mod listen;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::shell::{capture, write_json};
 use crate::tools::Done;
 use build::Workshop;
 use judge::{Cases, speed};
+use listen::{Operators, said};
 
 /// A card whose caches are private, as the real one's are: kernels rely on it.
 const CARD: &str = "sim:memory=private";
@@ -157,20 +159,15 @@ fn climb(shop: &Workshop, quick: bool, report: &mut Report) {
     });
 }
 
-/// Runs a program on a device, and returns what it said on both outputs.
-fn said(program: &Path, device: &str, args: &[&str]) -> anyhow::Result<String> {
-    let output = capture(Command::new(program).args(args).env("ET_DEVICE", device))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Ok(format!("{said}\n{errors}"))
-}
-
 fn operators(shop: &Workshop, quick: bool) -> anyhow::Result<Cases> {
     let mut args = vec!["test", "-b", "ET0"];
     if quick {
         args.extend(["-o", QUICK]);
     }
-    Ok(Cases::of_operators(&said(&shop.operators(), CARD, &args)?))
+    let mut operators = Operators::default();
+    let said = said(&shop.operators(), CARD, &args, |line| operators.hear(line))?;
+    operators.tell();
+    Ok(Cases::of_operators(&said))
 }
 
 /// The same for a card that another process simulates.
@@ -189,7 +186,8 @@ fn elsewhere(shop: &Workshop) -> anyhow::Result<Cases> {
         std::thread::yield_now();
     }
     let device = format!("vfio-user:{}", socket.display());
-    let said = said(&shop.operators(), &device, &["test", "-b", "ET0", "-o", ELSEWHERE]);
+    let args = ["test", "-b", "ET0", "-o", ELSEWHERE];
+    let said = said(&shop.operators(), &device, &args, |_| ());
     server.kill().context("ending the simulator")?;
     server.wait().context("ending the simulator")?;
     Ok(Cases::of_operators(&said?))
@@ -201,7 +199,8 @@ fn architectures(shop: &Workshop, quick: bool) -> anyhow::Result<Cases> {
     let count = if quick { 2 } else { ARCHITECTURES.len() };
     for name in &ARCHITECTURES[..count] {
         let pattern = format!("^{name}$");
-        let said = said(&shop.program("test-llama-archs"), CARD, &["-b", "ET0", "-a", &pattern])?;
+        let (program, args) = (shop.program("test-llama-archs"), ["-b", "ET0", "-a", &pattern]);
+        let said = said(&program, CARD, &args, |_| ())?;
         all.add(Cases::of_architectures(name, &said));
     }
     Ok(all)
