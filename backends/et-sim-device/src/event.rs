@@ -48,13 +48,8 @@ impl Event {
     /// # Ordering
     /// Release: what was done before is visible to a thread that sees the new count.
     pub fn raise(&self) {
-        self.raise_by(1);
-    }
-
-    /// The same for some occurrences at once.
-    pub(crate) fn raise_by(&self, times: u32) {
         // SeqCst on both sides: either this thread sees the sleeper, or the sleeper sees the count.
-        self.epoch.fetch_add(times, Ordering::SeqCst);
+        self.epoch.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) != 0 {
             self.wake_all();
         }

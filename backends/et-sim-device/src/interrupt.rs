@@ -270,52 +270,41 @@ impl DoorbellLines {
 /// What wakes the firmware thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    /// Doorbells, ended kernels, power and reset.
-    event: Event,
+    /// Doorbell writes for the operations endpoint.
+    operations: AtomicU32,
     /// Doorbell writes for the management endpoint.
     management: AtomicU32,
-    /// Events that are no doorbell writes for the operations endpoint: those that are have no count
-    /// of their own, so that a host that sends command after command changes one word each time.
-    others: AtomicU32,
+    /// Doorbells, ended kernels, power and reset.
+    event: Event,
     lines: OnceLock<DoorbellLines>,
 }
 
 impl Bell {
     pub(crate) fn ring(&self, endpoint: Endpoint) {
         self.count(endpoint, 1);
-        self.rouse();
+        self.raise();
     }
 
     fn count(&self, endpoint: Endpoint, times: u32) {
-        // Release, also in the event: the messages pushed before are visible to a thread that sees
-        // the count. Others come before the event: so none is ever taken for a doorbell, after
-        // which a real one would not be seen.
-        if endpoint == Endpoint::Management {
-            self.others.fetch_add(times, Ordering::Relaxed);
-            self.management.fetch_add(times, Ordering::Release);
-        }
-        self.event.raise_by(times);
+        // Release: the messages pushed before are visible to a thread that sees the count.
+        match endpoint {
+            Endpoint::Management => self.management.fetch_add(times, Ordering::Release),
+            _ => self.operations.fetch_add(times, Ordering::Release),
+        };
     }
 
-    /// Returns the number of doorbell writes, modulo 2³². That for the operations endpoint may be
-    /// one too small for a moment, while something else happens.
+    /// Returns the number of doorbell writes, modulo 2³².
     pub(crate) fn rung(&self, endpoint: Endpoint) -> u32 {
         // Acquire: pairs with the release in `count`.
         match endpoint {
             Endpoint::Management => self.management.load(Ordering::Acquire),
-            _ => self.event.epoch().wrapping_sub(self.others.load(Ordering::Relaxed)),
+            _ => self.operations.load(Ordering::Acquire),
         }
     }
 
     /// Makes the firmware look.
     pub(crate) fn raise(&self) {
-        self.others.fetch_add(1, Ordering::Relaxed);
         self.event.raise();
-        self.rouse();
-    }
-
-    /// Wakes firmware that sleeps at its lines.
-    fn rouse(&self) {
         if let Some(lines) = self.lines.get()
             && lines.is_asleep.load(Ordering::SeqCst)
         {
@@ -333,7 +322,7 @@ impl Bell {
             // If another caller was faster, its lines are as good.
             let (Ok(()) | Err(_)) = self.lines.set(DoorbellLines::new()?);
             // The firmware may sleep without looking at them.
-            self.raise();
+            self.event.raise();
         }
         self.lines.get().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -355,6 +344,7 @@ impl Bell {
             return false;
         }
         self.count(endpoint, u32::try_from(times).unwrap_or(u32::MAX));
+        self.event.raise();
         true
     }
 

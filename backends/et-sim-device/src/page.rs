@@ -69,17 +69,6 @@ impl RegisterPage {
         Ok(())
     }
 
-    /// Has the processor fetch the lines of a short message, while something else is waited for.
-    pub(crate) fn bring_near(&self, at: BarOffset) {
-        const LINE: usize = 64;
-        let at = Self::place(at) / LINE * LINE;
-        for line in [at, at + LINE] {
-            // What is there now does not matter.
-            let word = self.cell::<AtomicU64>(line).map(|word| word.load(Ordering::Relaxed));
-            let (Ok(_) | Err(_)) = std::hint::black_box(word);
-        }
-    }
-
     fn check(at: BarOffset, len: u64) -> Result<usize, AccessError> {
         AccessError::check(at, len, Self::BYTES as u64)?;
         Ok(Self::place(at))

@@ -1,6 +1,6 @@
 //! The reading end.
 
-use et_hal::{BarOffset, Mmio, Pop};
+use et_hal::{Mmio, Pop};
 use zerocopy::FromBytes;
 
 use super::{HEAD, Ring, RingError, TAIL};
@@ -56,12 +56,6 @@ impl Consumer {
     #[must_use]
     pub fn ring(&self) -> &Ring {
         &self.ring
-    }
-
-    /// Returns where the next message begins, or will begin.
-    #[must_use]
-    pub fn position(&self) -> BarOffset {
-        self.ring.data(self.tail)
     }
 
     /// Looks at the producer's index and returns the bytes that can be read.

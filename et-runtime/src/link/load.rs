@@ -18,12 +18,11 @@ use crate::{Error, Result};
 
 /// A message, before it has a tag.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is in the box of its load")]
 pub(crate) enum Wire {
     /// The usual list has one node, which needs no memory of its own.
     DmaWrite(Nodes<DmaWriteNode>),
     DmaRead(Nodes<DmaReadNode>),
-    Launch(LaunchWire),
+    Launch(Box<LaunchWire>),
     /// One that borrows nothing.
     Plain(ops::Command<'static>),
 }
@@ -188,7 +187,7 @@ impl Launched {
     ) -> LaunchFailure {
         let failure = LaunchFailure::new(&self.kernel.program, status, error);
         let Wire::Launch(wire) = wire else { return failure };
-        let LaunchWire { launch, payload } = wire;
+        let LaunchWire { launch, payload } = &**wire;
         let keeps = self.is_dumpable || self.core_path.is_some();
         let kept = keeps.then(|| Kept {
             code: self.kernel.code.clone(),

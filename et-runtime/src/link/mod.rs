@@ -393,6 +393,7 @@ impl<H: Hal> Link<H> {
         })
     }
 
+    #[inline]
     fn accept(
         &self,
         core: &mut Core<Box<Load<H>>>,

@@ -29,6 +29,7 @@ struct Prepared<'a, H: Hal> {
 
 impl<'a, H: Hal> Prepared<'a, H> {
     /// Returns its command, if it needs no other.
+    #[inline]
     fn into_command(self) -> Result<Command<Box<Load<H>>>, Self> {
         if self.fresh.is_some() || self.args.is_some() {
             return Err(self);
@@ -109,6 +110,8 @@ impl<H: Hal> Stream<H> {
         Ok(Transfer::new(event, lease, Some((Arc::clone(&link.hal), end))))
     }
 
+    // A copy for each caller: what it makes is large.
+    #[inline]
     fn prepare<'a>(&'a self, launch: &'a Launch) -> Result<Prepared<'a, H>> {
         let link = self.link();
         let bytes = launch.args.as_bytes();
@@ -138,7 +141,7 @@ impl<H: Hal> Stream<H> {
             args = Some(place);
         }
         let embedded = if args.is_none() { bytes } else { &[] };
-        let mut wire = LaunchWire { launch: message, payload: LaunchPayload::EMPTY };
+        let mut wire = Box::new(LaunchWire { launch: message, payload: LaunchPayload::EMPTY });
         wire.payload
             .put(trace.as_deref(), stack.as_ref(), embedded)
             .map_err(|error| Error::LaunchOption { option: "payload", why: error.to_string() })?;

@@ -41,8 +41,6 @@ impl Batch {
         // An error means that the host wrote nonsense into the head: nothing to see until it is
         // mended.
         let page = &slot.page;
-        // Beside the index, which comes from another processor too.
-        page.bring_near(ring.position());
         let used = ring.used(page).unwrap_or(0);
         let len = used as usize;
         if len == 0 {
