@@ -101,7 +101,8 @@ on_host! {
     row32, row32_avx2 = generic_row32(tile: &mut Tile, row: usize)
 }
 
-/// Both halves of the words of B as doubles, and which words are 0; of as many rows as the tile has.
+/// Both halves of the words of B as doubles, and which words are 0: of as many rows as the tile
+/// has.
 #[derive(Clone, Debug)]
 pub(super) struct Wide {
     low: [[f64; SIDE]; SIDE],
