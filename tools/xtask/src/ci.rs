@@ -94,10 +94,10 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("clippy", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
-    // One test at a time often leaves a processor idle, which builds can use.
+    // One test at a time often leaves a processor idle, which builds and models can use.
     let tested = beside(
         &mut counts,
-        ("documents and demo", |counts| {
+        ("documents, demo and models", |counts| {
             counts.check("docs", || {
                 let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
                 execute(command.env("RUSTDOCFLAGS", "-D warnings"))
@@ -106,6 +106,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
                 run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
             });
             features(counts);
+            models(counts);
         }),
         tests,
     );
@@ -114,17 +115,10 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     bare_metal(&mut counts)?;
     counts.try_check("kernels", kernels);
     // Much of what packages and machines do is waiting, and each has its own folder for builds.
-    beside(
-        &mut counts,
-        ("models and machines", |counts| {
-            models(counts);
-            machines(counts);
-        }),
-        |counts| {
-            packages(counts);
-            minimum_rust(counts);
-        },
-    );
+    beside(&mut counts, ("machines", machines), |counts| {
+        packages(counts);
+        minimum_rust(counts);
+    });
     match requirements::judge(&counts.evidence) {
         Ok(summary) => counts.requirements = summary,
         Err(error) => counts.fail("requirements", &format!("{error:#}")),
