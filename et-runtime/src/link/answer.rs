@@ -279,6 +279,30 @@ impl<H: Hal> Link<H> {
         Ok(())
     }
 
+    /// Makes more contexts, at most `count`, while launches that were accepted without wait for one.
+    ///
+    /// # Errors
+    /// Why none can be made, if there is none at all.
+    pub(crate) fn more_contexts(&self, count: usize) -> Result<()> {
+        for _ in 0..count {
+            // Relaxed: this thread has set them itself if they concern its own launches.
+            let is_short = [&self.has_backlog, &self.wants_context];
+            if !is_short.into_iter().all(|hint| hint.load(Ordering::Relaxed)) {
+                break;
+            }
+            {
+                let mut core = lock(&self.core);
+                if !core.wants_more_contexts() {
+                    break;
+                }
+                core.context_made();
+            }
+            let Some((fresh, context)) = self.make_context()? else { break };
+            self.add_context(fresh, context)?;
+        }
+        Ok(())
+    }
+
     /// Takes the memory of a context that is counted already; `None` if there is no memory for it,
     /// and others are there.
     fn make_context(&self) -> Result<Option<(FreshContext<'_, H>, LaunchContext)>> {

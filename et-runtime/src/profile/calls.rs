@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::{Profiler, SHARD_LIMIT, SHARDS, Shard};
-use crate::event::Event;
 use crate::sync::{Arc, AtomicU32, Ordering, lock};
 use crate::timeline::Timeline;
 use crate::{Error, LoadError};
@@ -158,7 +157,7 @@ impl Failure for LoadError {
 impl Returned for () {}
 impl Returned for Timeline {}
 /// Of several operations a recording of calls names none; each has its own spans.
-impl Returned for Vec<Event> {}
+impl<T> Returned for Vec<T> {}
 
 impl<T: Returned, E: Failure> Returned for Result<T, E> {
     fn operation(&self) -> Option<u64> {

@@ -80,6 +80,8 @@ impl<H: Hal> Stream<H> {
         let operations = self.link().submit_all(self.inner.key, NAME, commands)?;
         let count = u32::try_from(operations.len()).unwrap_or(u32::MAX);
         if let Some(last) = operations.last() {
+            // None of them has asked for one: there was one before the first was sent.
+            self.link().more_contexts(operations.len())?;
             self.link().admit(last.key, count)?;
         }
         events.extend(operations.into_iter().map(|operation| self.event(operation)));

@@ -1,7 +1,7 @@
 //! Order within streams and between them.
 
 use et_hal::Hal;
-use et_runtime::{Error, KernelArgs, Launch, Priority, Remains, StreamOptions};
+use et_runtime::{Error, EventState, KernelArgs, Launch, Priority, Remains, StreamOptions};
 use zerocopy::IntoBytes;
 
 use super::bench::{Bench, floats, pattern};
@@ -13,6 +13,7 @@ crate::case::group! { Runtime, "runtime::streams":
     streams_that_wait_for_each_other_are_in_order [Need::Compute],
     kernels_and_copies_of_a_stream_are_in_order [Need::Compute],
     launches_given_together_are_in_order [Need::Compute],
+    launches_given_together_are_sent_together [Need::Compute, Need::Abort],
     two_streams_work_at_the_same_time,
     streams_of_all_priorities_do_their_work,
     a_launch_with_its_copies_is_one_operation [Need::Compute],
@@ -211,6 +212,28 @@ fn streams_of_all_priorities_do_their_work<H: Hal>(rig: &Rig<H>) -> Result<(), F
         same("a buffer", &bench.download::<u8>(buffer)?, &[byte; 8192])?;
     }
     Ok(())
+}
+
+/// Also if the launches before needed few contexts: the device is not to wait for the host between
+/// two of them.
+fn launches_given_together_are_sent_together<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let stream = bench.device.stream();
+    let launch = |name| Ok::<_, Failure>(Launch::new(&bench.load(name)?).shires(bench.one_shire()));
+    bench.run(&launch("task_nop")?)?;
+    let events = stream.launch_all(&vec![launch("hang")?; 4])?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    for event in &events {
+        let sender = sender.clone();
+        event.on_state(EventState::Ready, move |state| {
+            let _ = sender.send(state);
+        });
+    }
+    for _ in &events {
+        check_eq!(receiver.recv_timeout(bench.patience)?, EventState::Ready, "a launch");
+    }
+    stream.abort(bench.patience)?;
+    bench.works()
 }
 
 /// Copies of two streams, one thread each, both checked all the time.
