@@ -107,7 +107,7 @@ impl Cases {
 
 /// Of a line of `test-backend-ops` the operator of the case that it judges.
 pub(super) fn operator(line: &str) -> Option<&str> {
-    // An error comes before what it is one of.
+    // Of a case that has failed the error comes first.
     let (before, _) = line.split_once('(')?;
     let name = before.rsplit(' ').next()?;
     let line = plain(line);

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
@@ -44,34 +44,55 @@ pub(super) fn said(
     Ok(said + &String::from_utf8_lossy(&errors.context("reading what a program says")?))
 }
 
-/// Tells how many cases of each operator have ended, and how long they took.
+/// Tells how many cases each operator had, and how long they took.
 #[derive(Default)]
 pub(super) struct Operators {
-    current: Option<(String, usize, Instant)>,
+    name: String,
+    cases: usize,
+    /// When its first case began, and its last one ended.
+    times: (Duration, Duration),
 }
 
 impl Operators {
-    /// Hears a line of `test-backend-ops`.
-    pub(super) fn hear(&mut self, line: &str) {
-        let Some(name) = judge::operator(line) else { return };
-        match &mut self.current {
-            Some((current, count, _)) if current == name => *count += 1,
-            // Its first case began when the last of the one before had ended.
-            current => {
-                let began = Instant::now();
-                if let Some(ended) = current.replace((name.to_owned(), 1, began)) {
-                    print(&ended);
-                }
-            }
+    /// Hears a line of `test-backend-ops`; tells of the operator before, if it is the first of
+    /// another.
+    pub(super) fn hear(&mut self, line: &str, now: Duration) -> Option<String> {
+        let name = judge::operator(line)?;
+        let (_, last) = self.times;
+        let mut ended = None;
+        if name != self.name {
+            ended = self.last();
+            *self = Self { name: name.to_owned(), cases: 0, times: (last, now) };
         }
+        self.cases += 1;
+        self.times.1 = now;
+        ended
     }
 
     /// Tells of the last one.
-    pub(super) fn tell(&self) {
-        self.current.iter().for_each(print);
+    pub(super) fn last(&self) -> Option<String> {
+        let Self { name, cases, times: (began, ended) } = self;
+        let seconds = (*ended - *began).as_secs_f64();
+        (*cases != 0).then(|| format!("{name}: {cases} cases, {seconds:.1} s"))
     }
 }
 
-fn print((name, count, began): &(String, usize, Instant)) {
-    println!("  {name}: {count} cases, {:.1} s", began.elapsed().as_secs_f64());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_case_of_an_operator_began_when_the_one_before_had_ended() {
+        let mut operators = Operators::default();
+        assert_eq!(operators.last(), None);
+        let mut hear = |name: &str, at| {
+            operators.hear(&format!("  {name}(type=f32): OK"), Duration::from_secs(at))
+        };
+        assert_eq!(hear("ADD", 3), None);
+        assert_eq!(hear("ADD", 4), None);
+        assert_eq!(hear("MUL", 14), Some("ADD: 2 cases, 4.0 s".to_owned()));
+        let unclaimed = "  DIV(type=f32): not supported [ET0]";
+        assert_eq!(operators.hear(unclaimed, Duration::from_secs(20)), None);
+        assert_eq!(operators.last(), Some("MUL: 1 cases, 10.0 s".to_owned()));
+    }
 }

@@ -168,13 +168,17 @@ fn operators(shop: &Workshop, quick: bool) -> anyhow::Result<Cases> {
         args.extend(["-o", QUICK]);
     }
     let mut operators = Operators::default();
-    let said = said(&shop.operators(), CARD, &args, |line| operators.hear(line))?;
-    operators.tell();
-    let mut cases = Cases::of_operators(&said);
+    let started = Instant::now();
+    let hear = |line: &str| {
+        if let Some(ended) = operators.hear(line, started.elapsed()) {
+            println!("  {ended}");
+        }
+    };
+    let mut cases = Cases::of_operators(&said(&shop.operators(), CARD, &args, hear)?);
+    operators.last().iter().for_each(|ended| println!("  {ended}"));
     if cases.has_failed(TIES) {
         // With other numbers a kernel that is wrong is so again.
-        let again =
-            self::said(&shop.operators(), CARD, &["test", "-b", "ET0", "-o", TIES], |_| ())?;
+        let again = said(&shop.operators(), CARD, &["test", "-b", "ET0", "-o", TIES], |_| ())?;
         if Cases::of_operators(&again).failed == 0 {
             cases.excuse(
                 TIES,
