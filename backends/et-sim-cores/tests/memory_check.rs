@@ -119,6 +119,22 @@ fn name(does: Does) -> String {
     }
 }
 
+/// The cache has the whole line by then.
+#[test]
+fn a_line_that_begins_outside_is_not_loaded_from_the_cache_either() {
+    for memory in MODELS {
+        let board = Board::with(MachineConfig { memory, shires: 1, ..MachineConfig::default() });
+        board.dram.watch(MANAGED, OPEN).allocated(START + 32, 96);
+        board.dram.fill(START + 32, 96, 1).unwrap();
+        let mut code = Asm::new();
+        code.csrr(T0, HARTID).bne(T0, ZERO, "end").li(A0, START).li(X31, 64);
+        code.ld(A1, A0, 32).csrrw(ZERO, TENSOR_LOAD, A0);
+        let fault = MemoryFault { violation: Violation::Outside, access: Line, bytes: 64 };
+        let found = found(finish(&board, &mut code, None));
+        assert_eq!(found.map(|(found, _)| found), Some(fault), "{memory:?}");
+    }
+}
+
 #[test]
 fn every_access_over_the_end_is_found_and_none_within() {
     for memory in MODELS {
