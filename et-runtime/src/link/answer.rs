@@ -279,7 +279,8 @@ impl<H: Hal> Link<H> {
         Ok(())
     }
 
-    /// Makes more contexts, at most `count`, while launches that were accepted without wait for one.
+    /// Makes more contexts, at most `count`, while launches that were accepted wait
+    /// for one.
     ///
     /// # Errors
     /// Why none can be made, if there is none at all.
