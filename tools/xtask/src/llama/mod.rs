@@ -29,8 +29,8 @@ const BOARD: &str = "memory=private";
 /// Operators of a run that is to be short: about 200 cases, with packed and tensor arithmetic, and
 /// those that are wrong where memory is flat.
 const QUICK: &str = "ADD,RMS_NORM,NORM,SOFT_MAX,CUMSUM,L2_NORM,SWIGLU,GELU,MEAN";
-/// The operator that fails for some random numbers: its kernel says that it rounds ties to even, and
-/// what it is compared with rounds them away from zero.
+/// The operator that fails for some random numbers: its kernel says that it rounds ties to even,
+/// and what it is compared with rounds them away from zero.
 const TIES: &str = "ROUND";
 /// Those that are also done on a card in another process.
 const ELSEWHERE: &str = "NORM,RMS_NORM,MEAN";
