@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use et::executor::{CpuPool, DeviceExecutor, ExecutorConfig, Outcome, Place, RunError, TaskState};
+use et::executor::{
+    CpuPool, DeviceExecutor, ExecutorConfig, Flow, Outcome, Place, RunError, TaskFailure, TaskState,
+};
 use et::graph::{
     Comparison, CoreSet, FunctionId, Graph, GraphBuilder, GraphError, HostData, Resource, Task,
     TaskError, TaskId, Word,
@@ -212,6 +214,20 @@ impl Program {
         }
     }
 
+    /// The program in some parts that follow one another.
+    fn pieces(&self, random: &mut Random) -> Vec<Self> {
+        let mut pieces = Vec::new();
+        let mut tasks = &self.tasks[..];
+        while !tasks.is_empty() {
+            let most = if random.one_in(2) { 2 } else { MOST_TASKS };
+            let len = usize::try_from(1 + random.below(most)).unwrap().min(tasks.len());
+            let (piece, rest) = tasks.split_at(len);
+            pieces.push(Self { words: self.words, tasks: piece.to_vec() });
+            tasks = rest;
+        }
+        pieces
+    }
+
     /// Returns `true` if a task is behind one that is not complete.
     fn is_lost(&self, task: usize, ends: &[TaskState]) -> bool {
         let before = self.tasks[..task].iter().zip(ends);
@@ -382,7 +398,32 @@ fn run_on_cpu(pool: &CpuPool, graphs: &[&Graph]) -> Vec<Vec<TaskState>> {
         .collect()
 }
 
-/// One program alone, several times, beside another one or behind another one.
+/// What became of each task, as if those of earlier graphs were of the same.
+fn ends_in_flow(outcome: &Outcome) -> Vec<TaskState> {
+    let mut ends = ends(outcome);
+    for (task, why) in outcome.failures() {
+        if let TaskFailure::Earlier { state, .. } = why {
+            assert!(state.is_final() && !state.is_success(), "{why}");
+            ends[task.index()] = TaskState::DependencyFailed;
+        }
+    }
+    ends
+}
+
+/// A program in pieces is that program.
+fn check_flow(flow: &Flow, program: &Program, shared: &Shared, workers: u64, random: &mut Random) {
+    let launch = |piece| flow.launch(&build(&piece, shared, workers, random)).unwrap();
+    let pieces = program.pieces(&mut Random(program.words));
+    let runs: Vec<_> = pieces.into_iter().map(launch).collect();
+    let (expected, words) = program.first_run();
+    let failed = flow.finish(common::LONG).is_err();
+    assert_eq!(failed, expected.contains(&TaskState::Failed));
+    assert_eq!(shared.words(), words, "in pieces");
+    let ends = runs.iter().flat_map(|run| ends_in_flow(&run.outcome().unwrap()));
+    assert_eq!(ends.collect::<Vec<_>>(), expected);
+}
+
+/// One program alone, several times, beside another one or behind another one, or in pieces.
 fn check_uncancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, random: &mut Random) {
     let [first, second] = programs;
     let kind = random.below(8);
@@ -414,6 +455,7 @@ fn check_uncancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, rand
             assert_eq!(ends, [first.run(&mut words), second.run(&mut words)]);
             assert_eq!(shared.words(), words, "the second behind the first");
         }
+        3 | 4 => check_flow(&pool.flow(), first, &shared, workers, random),
         _ => {
             let (ends, words) = first.first_run();
             assert_eq!(run_on_cpu(pool, &[&graph]), [ends]);
@@ -546,14 +588,24 @@ impl Board {
         builder.build().unwrap()
     }
 
-    fn check(&self, program: &Program) {
+    fn check(&self, program: &Program, flow: Option<&Flow>, random: &mut Random) {
         let array = self.device.alloc(program.words * 8).unwrap();
         let stream = self.device.default_stream();
         stream.copy_to_device(&program.start(), &array).unwrap().wait(common::LONG).unwrap();
-        let run = self.executor.launch(&self.build(program, &array)).unwrap();
-        let outcome = run.wait(common::LONG).unwrap();
+        let ends = match flow {
+            Some(flow) => {
+                let launch = |piece| flow.launch(&self.build(&piece, &array)).unwrap();
+                let runs: Vec<_> = program.pieces(random).into_iter().map(launch).collect();
+                drop(flow.finish(common::LONG));
+                runs.iter().flat_map(|run| ends_in_flow(&run.outcome().unwrap())).collect()
+            }
+            None => {
+                let run = self.executor.launch(&self.build(program, &array)).unwrap();
+                ends(&run.wait(common::LONG).unwrap())
+            }
+        };
         let (expected, after) = program.first_run();
-        assert_eq!(ends(&outcome), expected);
+        assert_eq!(ends, expected);
         let mut words = program.start();
         stream.read(&array, &mut words, common::LONG).unwrap();
         assert_eq!(words, after);
@@ -563,6 +615,7 @@ impl Board {
 /// On streams all harts share the work of a task, so it must not write what it reads.
 fn on_device(place: Place, programs: u64) {
     let board = Board::new(place);
+    let flow = board.executor.flow();
     for number in 0..programs {
         let mut random = Random(number ^ 0xd0_0d1e);
         let words = 1 + random.below(MOST_WORDS);
@@ -575,8 +628,13 @@ fn on_device(place: Place, programs: u64) {
                 }
             }
         }
+        let in_pieces = random.one_in(4);
+        if in_pieces && place == Place::Resident {
+            // A graph that depends on a failed task does not run there, not even in part.
+            program.tasks.iter_mut().for_each(|step| step.fails = false);
+        }
         let _shown = ShownOne(number, &program);
-        board.check(&program);
+        board.check(&program, in_pieces.then_some(&flow), &mut random);
     }
 }
 

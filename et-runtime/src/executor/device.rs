@@ -19,7 +19,7 @@ use super::resident::{self, Resident};
 use super::run::Route;
 use super::streams::Streams;
 use super::words::DeviceWords;
-use super::{Run, RunError, RunOptions};
+use super::{Flow, Run, RunError, RunOptions};
 use crate::graph::{Graph, TaskId, Work};
 use crate::memory::DeviceMemory;
 use crate::{Device, Error, Result};
@@ -156,6 +156,12 @@ impl<H: Hal> DeviceExecutor<H> {
     pub fn launch_with(&self, graph: &Graph, options: RunOptions) -> Result<Run, RunError> {
         let shared = self.owner.pool.launch(graph, options)?;
         Ok(Run::new(shared, Arc::clone(&self.owner.pool)))
+    }
+
+    /// Makes a flow: graphs that follow one another task by task.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        Flow::new(&self.owner.pool)
     }
 }
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::engine::{self, Request};
+use super::engine::{self, Launch, Request};
 use super::host::{Desk, HostThreads};
 use super::ids::{RunId, count};
 use super::outcome::Cut;
 use super::place::Place;
-use super::run::{Route, RunShared};
+use super::run::{Board, Route, RunShared};
 use super::{Outcome, RunError, RunOptions};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::graph::{Graph, TaskId, Work};
@@ -141,27 +141,40 @@ impl Pool {
         graph: &Graph,
         options: RunOptions,
     ) -> Result<Arc<RunShared>, RunError> {
+        let run = self.prepare(graph, options, None)?;
+        self.request(Request::Launch(Launch::new(&run, Vec::new())));
+        Ok(run)
+    }
+
+    /// Checks that the graph can run here; what is returned is to be launched.
+    pub(super) fn prepare(
+        &self,
+        graph: &Graph,
+        options: RunOptions,
+        flow: Option<Arc<Board>>,
+    ) -> Result<Arc<RunShared>, RunError> {
         if self.is_closed() {
             return Err(RunError::Closed { device: self.device() });
         }
         let route = self.check(graph)?;
         let number = RunId(self.next_number.fetch_add(1, Ordering::Relaxed));
-        let place = (route, self.device());
-        let shared = RunShared::new(number, place, graph.clone(), options, self.clock.now());
-        self.request(Request::Launch(Arc::clone(&shared)));
-        Ok(shared)
+        let (place, options) = ((route, self.device()), (options, flow));
+        Ok(RunShared::new(number, place, graph.clone(), options, self.clock.now()))
     }
 
     /// Asks for something; it is done before this returns unless another thread schedules, which
     /// will do it.
     pub(super) fn request(&self, request: Request) {
-        {
-            let mut requests = lock(&self.requests);
-            requests.push(request);
-            // Release: who sees the flag finds the request.
-            self.has_requests.store(true, Ordering::Release);
-        }
+        self.enqueue(request);
         self.notify();
+    }
+
+    /// Puts something behind what is asked for already; [`notify`](Self::notify) has to follow.
+    pub(super) fn enqueue(&self, request: Request) {
+        let mut requests = lock(&self.requests);
+        requests.push(request);
+        // Release: who sees the flag finds the request.
+        self.has_requests.store(true, Ordering::Release);
     }
 
     /// Has what was published before seen by whoever schedules, or schedules.

@@ -7,18 +7,23 @@
 
 mod conditions;
 mod exec;
+mod flows;
 mod joins;
 mod ready;
 mod records;
+mod started;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::exec::Exec;
+pub(super) use self::flows::Behind;
+use self::flows::Flows;
 use self::ready::Queues;
+use self::started::Started;
 use super::Outcome;
-use super::ids::{RunId, count};
+use super::ids::RunId;
 use super::outcome::Cut;
 use super::place::{Done, Place};
 use super::run::{RunShared, Runs};
@@ -29,9 +34,24 @@ use crate::handshake::{Continuations, Patience};
 /// Time stamps that share one look at the clock while tasks are short.
 const STAMPS: u32 = 64;
 
+/// A run that is to start.
+pub(super) struct Launch {
+    run: Arc<RunShared>,
+    /// What its tasks wait for in earlier runs of its flow.
+    behind: Vec<Behind>,
+    /// Its place among all launches.
+    order: u64,
+}
+
+impl Launch {
+    pub(super) fn new(run: &Arc<RunShared>, behind: Vec<Behind>) -> Self {
+        Self { run: Arc::clone(run), behind, order: 0 }
+    }
+}
+
 /// What is asked of whoever schedules.
 pub(super) enum Request {
-    Launch(Arc<RunShared>),
+    Launch(Launch),
     Cancel(RunId),
     CancelTask(RunId, u32),
     CancelAll,
@@ -57,10 +77,13 @@ pub(super) struct Engine<F> {
     ready: Queues,
     /// Ready tasks for which there was no room in the first place.
     full_at: usize,
-    execs: Vec<Option<Exec>>,
+    started: Started,
     table: Arc<Runs>,
     /// Runs behind others whose buffers they use.
-    queue: VecDeque<Arc<RunShared>>,
+    queue: VecDeque<Launch>,
+    flows: Flows,
+    /// How often something was launched.
+    launches: u64,
     /// Tasks of those that are cancelled already.
     early: Vec<(RunId, u32)>,
     done: Done,
@@ -87,9 +110,11 @@ impl<F: Place> Engine<F> {
             others: places,
             words,
             full_at: 0,
-            execs: Vec::new(),
+            started: Started::default(),
             table,
             queue: VecDeque::new(),
+            flows: Flows::default(),
+            launches: 0,
             early: Vec::new(),
             done: Done::default(),
             recorded: 0,
@@ -114,7 +139,7 @@ impl<F: Place> Engine<F> {
 
     /// Returns `true` if a run stands behind others.
     pub(super) fn is_queued(&self, run: RunId) -> bool {
-        self.queue.iter().any(|queued| queued.number == run)
+        self.queue.iter().any(|queued| queued.run.number == run)
     }
 
     /// How soon to look at what does not notify.
@@ -134,9 +159,9 @@ impl<F: Place> Engine<F> {
         if self.deadlines == 0 {
             return None;
         }
-        let started = self.execs.iter().flatten().filter(|exec| exec.cut.is_none());
-        let deadlines =
-            started.map(|exec| &exec.run).chain(&self.queue).filter_map(|run| run.deadline);
+        let started = self.started.iter().filter(|exec| exec.cut.is_none());
+        let queued = self.queue.iter().map(|queued| &queued.run);
+        let deadlines = started.map(|exec| &exec.run).chain(queued).filter_map(|run| run.deadline);
         deadlines.map(|deadline| deadline.left(&*self.clock)).min()
     }
 
@@ -157,16 +182,23 @@ impl<F: Place> Engine<F> {
         if !self.done.is_empty() {
             self.take_done();
         }
-        if self.ready.opened() != 0 || self.words.as_ref().is_some_and(|words| words.is_busy()) {
-            progress |= self.look_at_conditions();
-        }
-        // A look that finds nothing is short, so that the next one comes soon: what found no room
-        // finds none now.
-        if progress || self.ready.of(0).len() != self.full_at {
-            progress |= self.offer_to_first();
-        }
-        for at in 0..self.others.len() {
-            progress |= self.offer_to(at + 1);
+        loop {
+            if self.ready.opened() != 0 || self.words.as_ref().is_some_and(|words| words.is_busy())
+            {
+                progress |= self.look_at_conditions();
+            }
+            // A look that finds nothing is short, so that the next one comes soon: what found no
+            // room finds none now.
+            if progress || self.ready.of(0).len() != self.full_at {
+                progress |= self.offer_to_first();
+            }
+            for at in 0..self.others.len() {
+                progress |= self.offer_to(at + 1);
+            }
+            if !self.tell_later_runs() {
+                break;
+            }
+            progress = true;
         }
         if self.recorded != 0 {
             self.mark(progress);
@@ -176,25 +208,26 @@ impl<F: Place> Engine<F> {
 
     fn handle(&mut self, request: Request) {
         match request {
-            Request::Launch(run) => {
-                self.deadlines += usize::from(run.deadline.is_some());
-                self.launch(run);
+            Request::Launch(launch) => {
+                self.deadlines += usize::from(launch.run.deadline.is_some());
+                self.launches += 1;
+                self.launch(Launch { order: self.launches, ..launch });
             }
             Request::Cancel(number) => {
-                if let Some(at) = self.queue.iter().position(|run| run.number == number) {
-                    if let Some(run) = self.queue.remove(at) {
-                        let slot = self.insert(run);
+                if let Some(at) = self.queue.iter().position(|queued| queued.run.number == number) {
+                    if let Some(Launch { run, order, .. }) = self.queue.remove(at) {
+                        let slot = self.insert(run, order);
                         self.cut(slot, Cut::Cancelled);
                     }
-                } else if let Some(slot) = self.slot_of(number) {
+                } else if let Some(slot) = self.started.slot_of(number) {
                     self.cut(slot, Cut::Cancelled);
                 }
             }
             Request::CancelTask(number, task) => {
-                if let Some(slot) = self.slot_of(number) {
+                if let Some(slot) = self.started.slot_of(number) {
                     self.cancel_task(slot, task);
                     self.conclude_if_done(slot);
-                } else if self.queue.iter().any(|run| run.number == number) {
+                } else if self.is_queued(number) {
                     self.early.push((number, task));
                 }
             }
@@ -202,39 +235,40 @@ impl<F: Place> Engine<F> {
         }
     }
 
-    fn slot_of(&self, number: RunId) -> Option<u32> {
-        let is_it = |exec: &Option<Exec>| exec.as_ref().is_some_and(|exec| exec.is(number));
-        self.execs.iter().position(is_it).map(count)
-    }
-
     /// Starts a run, or puts it behind those whose buffers it uses.
-    fn launch(&mut self, run: Arc<RunShared>) {
-        let active = self.execs.iter().flatten().map(|exec| &exec.run).chain(&self.queue);
-        let mut others = active.map(|other| &other.graph);
-        if others.any(|graph| graph.footprint().conflicts(run.graph.footprint())) {
-            self.queue.push_back(run);
+    fn launch(&mut self, launch: Launch) {
+        let run = &launch.run;
+        let queued = self.queue.iter().filter(|queued| !run.follows_by_task(&queued.run));
+        let queued = queued.map(|queued| (&queued.run, queued.order));
+        let started = self.started.before(run).map(|exec| (&exec.run, exec.order));
+        let is_behind = |(other, order): (&Arc<RunShared>, u64)| {
+            // Later ones have started if they are of its flow, and wait for it.
+            order < launch.order && other.graph.footprint().conflicts(run.graph.footprint())
+        };
+        if started.chain(queued).any(is_behind) {
+            self.queue.push_back(launch);
         } else {
-            self.start(run);
+            self.start(launch);
         }
     }
 
-    fn insert(&mut self, run: Arc<RunShared>) -> u32 {
-        let exec = Exec::new(run);
-        let slot = self.execs.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.execs.push(None);
-            self.execs.len() - 1
-        });
-        self.table.set(slot, Some(Arc::clone(&exec.run)));
+    fn insert(&mut self, run: Arc<RunShared>, order: u64) -> u32 {
+        let exec = Exec::new(run, order);
+        let run = Arc::clone(&exec.run);
         self.recorded += usize::from(exec.recorder.is_some());
-        self.execs[slot] = Some(exec);
-        count(slot)
+        let slot = self.started.insert(exec);
+        self.table.set(slot, Some(run));
+        slot
     }
 
-    fn start(&mut self, run: Arc<RunShared>) {
+    fn start(&mut self, Launch { run, behind, order }: Launch) {
         let number = run.number;
-        let slot = self.insert(run);
-        let Self { execs, ready, .. } = self;
-        if let Some(exec) = &mut execs[slot as usize] {
+        let slot = self.insert(run, order);
+        if !self.hold_back(slot, behind) {
+            return;
+        }
+        let Self { started, ready, .. } = self;
+        if let Some(exec) = started.get_mut(slot) {
             exec.start(|run, task| ready.push(run, slot, task));
         }
         for at in (0..self.early.len()).rev() {
@@ -247,11 +281,10 @@ impl<F: Place> Engine<F> {
     }
 
     fn take_done(&mut self) {
-        let Self { done, execs, ready, .. } = self;
+        let Self { done, started, ready, .. } = self;
         let mut over = Vec::new();
         for task in done.complete.drain(..) {
-            let exec = execs[task.slot as usize].as_mut();
-            let Some(exec) = exec.filter(|exec| exec.is(task.run)) else { continue };
+            let Some(exec) = started.get_run(task.slot, task.run) else { continue };
             exec.complete(task.unit, |run, next| ready.push(run, task.slot, next));
             if exec.progress.is_over() {
                 over.push(task.slot);
@@ -259,16 +292,14 @@ impl<F: Place> Engine<F> {
         }
         for ending in done.ended.drain(..) {
             let slot = ending.task.slot;
-            let exec = execs[slot as usize].as_mut();
-            let Some(exec) = exec.filter(|exec| exec.is(ending.task.run)) else { continue };
+            let Some(exec) = started.get_run(slot, ending.task.run) else { continue };
             exec.end(ending, |run, next| ready.push(run, slot, next));
             if exec.progress.is_over() {
                 over.push(slot);
             }
         }
         for task in done.started.drain(..) {
-            let exec = execs[task.slot as usize].as_ref();
-            if let Some(exec) = exec.filter(|exec| exec.is(task.run)) {
+            if let Some(exec) = started.get_run(task.slot, task.run) {
                 exec.begin(task.unit);
             }
         }
@@ -280,8 +311,8 @@ impl<F: Place> Engine<F> {
     fn offer_to_first(&mut self) -> bool {
         let mut progress = false;
         loop {
-            let Self { first, execs, ready, .. } = self;
-            let (waiting, failed) = ready.of(0).offer_to(first, execs, &mut progress);
+            let Self { first, started, ready, .. } = self;
+            let (waiting, failed) = ready.of(0).offer_to(first, started.slots(), &mut progress);
             self.conclude(&failed);
             self.full_at = self.ready.of(0).len();
             if !self.first.settle(waiting) {
@@ -292,9 +323,9 @@ impl<F: Place> Engine<F> {
 
     fn offer_to(&mut self, at: usize) -> bool {
         let mut progress = false;
-        let Self { others, execs, ready, .. } = self;
+        let Self { others, started, ready, .. } = self;
         let place = &mut *others[at - 1];
-        let (waiting, failed) = ready.of(at).offer_to(place, execs, &mut progress);
+        let (waiting, failed) = ready.of(at).offer_to(place, started.slots(), &mut progress);
         place.settle(waiting);
         self.conclude(&failed);
         progress
@@ -309,14 +340,14 @@ impl<F: Place> Engine<F> {
     }
 
     fn cancel_task(&mut self, slot: u32, task: u32) {
-        if let Some(exec) = &mut self.execs[slot as usize] {
+        if let Some(exec) = self.started.get_mut(slot) {
             exec.cancel_task(task);
         }
     }
 
     /// Ends a run before its time: what has not started is cancelled.
     fn cut(&mut self, slot: u32, cut: Cut) {
-        let Some(exec) = &mut self.execs[slot as usize] else { return };
+        let Some(exec) = self.started.get_mut(slot) else { return };
         if !exec.cut(cut) {
             return;
         }
@@ -330,10 +361,10 @@ impl<F: Place> Engine<F> {
 
     /// Ends all runs before their time.
     pub(super) fn cut_all(&mut self, cut: Cut) {
-        for run in std::mem::take(&mut self.queue) {
-            self.insert(run);
+        for Launch { run, order, .. } in std::mem::take(&mut self.queue) {
+            self.insert(run, order);
         }
-        for slot in 0..count(self.execs.len()) {
+        for slot in 0..self.started.len() {
             self.cut(slot, cut);
         }
     }
@@ -342,13 +373,13 @@ impl<F: Place> Engine<F> {
     pub(super) fn expire(&mut self) {
         let clock = Arc::clone(&self.clock);
         let is_late = |run: &RunShared| run.deadline.is_some_and(|d| d.has_passed(&*clock));
-        while let Some(at) = self.queue.iter().position(|run| is_late(run)) {
-            if let Some(run) = self.queue.remove(at) {
-                self.insert(run);
+        while let Some(at) = self.queue.iter().position(|queued| is_late(&queued.run)) {
+            if let Some(Launch { run, order, .. }) = self.queue.remove(at) {
+                self.insert(run, order);
             }
         }
-        for slot in 0..count(self.execs.len()) {
-            let Some(exec) = &self.execs[slot as usize] else { continue };
+        for slot in 0..self.started.len() {
+            let Some(exec) = self.started.get(slot) else { continue };
             let is_cut = matches!(exec.cut, Some(Cut::Deadline(_)));
             if let (false, true, Some(deadline)) = (is_cut, is_late(&exec.run), exec.run.deadline) {
                 self.cut(slot, Cut::Deadline(deadline.limit()));
@@ -362,7 +393,7 @@ impl<F: Place> Engine<F> {
     fn mark(&mut self, progress: bool) {
         let patience = if progress && self.first.is_brisk() { STAMPS } else { 1 };
         let mut now = None;
-        for recorder in self.execs.iter_mut().flatten().filter_map(|exec| exec.recorder.as_mut()) {
+        for recorder in self.started.iter_mut().filter_map(|exec| exec.recorder.as_mut()) {
             if recorder.unmarked() >= patience {
                 recorder.mark(*now.get_or_insert_with(|| self.clock.now()));
             }
@@ -372,15 +403,14 @@ impl<F: Place> Engine<F> {
     /// Publishes the outcome of a run whose tasks are all final, and starts those that waited for
     /// it.
     fn conclude_if_done(&mut self, slot: u32) {
-        let place = &mut self.execs[slot as usize];
-        if !place.as_ref().is_some_and(|exec| exec.progress.is_over()) {
+        if !self.started.get(slot).is_some_and(|exec| exec.progress.is_over()) {
             return;
         }
         if self.recorded != 0 {
             self.mark(false);
         }
-        let Some(exec) = self.execs[slot as usize].take() else { return };
-        self.table.set(slot as usize, None);
+        let Some(exec) = self.started.remove(slot) else { return };
+        self.table.set(slot, None);
         self.recorded -= usize::from(exec.recorder.is_some());
         self.deadlines -= usize::from(exec.run.deadline.is_some());
         if exec.was_cancelled {
@@ -395,7 +425,7 @@ impl<F: Place> Engine<F> {
             self.callbacks.push(callbacks);
         }
         drop(run);
-        if self.execs.iter().all(Option::is_none) {
+        if self.started.is_empty() {
             self.first.rest();
         }
         // In their order; behind those before them, if they are in the way.
@@ -443,6 +473,8 @@ impl<F: Place> Engine<F> {
     }
 }
 
+#[cfg(test)]
+mod flows_tests;
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]

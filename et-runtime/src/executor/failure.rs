@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Stall;
+use super::{Stall, TaskState};
 use crate::graph::{TaskError, TaskId};
 use crate::report::debug_as_report;
 
@@ -54,6 +54,16 @@ pub enum TaskFailure {
         parts: u32,
         /// Why.
         failure: Box<TaskFailure>,
+    },
+    /// A task that it depends on, of an earlier graph of its [flow](super::Flow), did not complete.
+    #[error("{task}{name} of an earlier graph of the flow, which it depends on, is {state}")]
+    Earlier {
+        /// The task, in its own graph.
+        task: TaskId,
+        /// Its name in quotes behind a blank, empty if it has none.
+        name: Box<str>,
+        /// What became of it.
+        state: TaskState,
     },
     /// The worker that had it has gone.
     #[error("worker {worker} is lost: {why}")]

@@ -3,7 +3,8 @@
 //! An executor owns workers and hands them the tasks of graphs as these become ready. [`CpuPool`]
 //! has host threads; [`DeviceExecutor`] also has the cores of a device, in one of three [`Place`]s.
 //! A launch gives a [`Run`], which can be waited for, polled, awaited, watched and cancelled; its
-//! [`Outcome`] says what became of every task.
+//! [`Outcome`] says what became of every task. In a [`Flow`] the tasks of a graph follow those of
+//! earlier ones one by one, so that work can be described while it runs.
 //!
 //! # How it works
 //!
@@ -28,6 +29,7 @@ mod driver;
 mod engine;
 mod export;
 mod failure;
+mod flow;
 mod guard;
 mod handle;
 mod harts;
@@ -53,6 +55,7 @@ mod words;
 pub use config::{ExecutorConfig, Place, UnknownPlace};
 pub use device::DeviceExecutor;
 pub use failure::{RunError, TaskFailure};
+pub use flow::Flow;
 pub use handle::{Run, RunFuture};
 pub use outcome::Outcome;
 pub use phases::{TaskPhases, TraceDetail};

@@ -8,7 +8,7 @@ use super::driver::{Check, Limits, Pool};
 use super::engine::{Beside, Engine};
 use super::host::{Desk, HostThreads, Threads};
 use super::run::Runs;
-use super::{Run, RunError, RunOptions};
+use super::{Flow, Run, RunError, RunOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::graph::Graph;
 use crate::handshake::Patience;
@@ -209,5 +209,11 @@ impl CpuPool {
     pub fn launch_with(&self, graph: &Graph, options: RunOptions) -> Result<Run, RunError> {
         let shared = self.owner.pool.launch(graph, options)?;
         Ok(Run::new(shared, Arc::clone(&self.owner.pool)))
+    }
+
+    /// Makes a flow: graphs that follow one another task by task.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        Flow::new(&self.owner.pool)
     }
 }

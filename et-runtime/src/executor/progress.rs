@@ -56,11 +56,19 @@ impl Progress {
         self.remaining == 0 && self.outstanding == 0
     }
 
+    /// Lets a task wait for one more, of another run. To be called before the
+    /// [`start`](Self::start).
+    pub fn hold(&mut self, task: u32) {
+        self.pending[task as usize] += 1;
+    }
+
     /// Makes tasks ready that wait for none.
     pub fn start(&self, tasks: &impl Tasks, roots: &[u32], mut release: impl FnMut(u32)) {
         for &root in roots {
-            tasks.set_state(root, TaskState::Ready);
-            release(root);
+            if self.pending[root as usize] == 0 {
+                tasks.set_state(root, TaskState::Ready);
+                release(root);
+            }
         }
     }
 
@@ -118,13 +126,19 @@ impl Progress {
             return;
         }
         for &next in tasks.successors(task) {
-            let pending = &mut self.pending[next as usize];
-            *pending -= 1;
-            // A task that is final already was cancelled, or one before it failed.
-            if *pending == 0 && tasks.state(next) == TaskState::Waiting {
-                tasks.set_state(next, TaskState::Ready);
-                release(next);
-            }
+            self.let_go(tasks, next, &mut *release);
+        }
+    }
+
+    /// One of those that a task waits for is there: calls `release` if it was the last.
+    #[inline]
+    pub fn let_go(&mut self, tasks: &impl Tasks, task: u32, mut release: impl FnMut(u32)) {
+        let pending = &mut self.pending[task as usize];
+        *pending -= 1;
+        // A task that is final already was cancelled, or one before it failed.
+        if *pending == 0 && tasks.state(task) == TaskState::Waiting {
+            tasks.set_state(task, TaskState::Ready);
+            release(task);
         }
     }
 

@@ -77,6 +77,11 @@ impl Route {
         Self { has_parts: false, ..self }
     }
 
+    /// Returns `true` if the place takes the graph as a whole.
+    pub(super) const fn is_whole(self) -> bool {
+        self.is_whole
+    }
+
     /// Whether the scheduler looks at the conditions of tasks.
     #[inline]
     pub(super) fn looks_at_conditions(self) -> bool {
@@ -120,7 +125,8 @@ impl Runs {
         lock(&self.0).get(slot as usize)?.clone().filter(|run| run.number == number)
     }
 
-    pub(super) fn set(&self, slot: usize, run: Option<Arc<RunShared>>) {
+    pub(super) fn set(&self, slot: u32, run: Option<Arc<RunShared>>) {
+        let slot = slot as usize;
         let mut runs = lock(&self.0);
         if runs.len() <= slot {
             runs.resize(slot + 1, None);
@@ -129,9 +135,31 @@ impl Runs {
     }
 }
 
+/// Tasks of the runs of a flow that have become final, as long as tasks of later runs wait for some.
+#[derive(Default)]
+pub(super) struct Board {
+    /// Relaxed: only who schedules looks at it, and writes.
+    pub(super) is_read: AtomicBool,
+    ended: Mutex<Vec<(RunId, u32)>>,
+}
+
+impl Board {
+    fn post(&self, run: RunId, task: u32) {
+        if self.is_read.load(Ordering::Relaxed) {
+            lock(&self.ended).push((run, task));
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<(RunId, u32)> {
+        std::mem::take(&mut lock(&self.ended))
+    }
+}
+
 /// What the scheduler, the workers and the handle of a run share.
 pub(super) struct RunShared {
     pub(super) number: RunId,
+    /// If it is one of a flow.
+    pub(super) flow: Option<Arc<Board>>,
     pub(super) route: Route,
     /// The name of the device, if the executor has one.
     pub(super) device: Option<Arc<str>>,
@@ -154,13 +182,14 @@ impl RunShared {
         number: RunId,
         (route, device): (Route, Option<Arc<str>>),
         graph: Graph,
-        options: RunOptions,
+        (options, flow): (RunOptions, Option<Arc<Board>>),
         launched: Duration,
     ) -> Arc<Self> {
         let units = graph.view().units_len();
         let states = (0..units).map(|_| AtomicU8::new(TaskState::Waiting as u8)).collect();
         Arc::new(Self {
             number,
+            flow,
             route,
             device,
             graph,
@@ -194,6 +223,8 @@ impl RunShared {
         let (task, cause) = match found.next() {
             _ if is_behind => (None, StallCause::OtherRun),
             Some((task, cause)) => (Some(task), cause),
+            // All that are left wait for tasks of earlier graphs, themselves or through others.
+            None if self.flow.is_some() => (first(TaskState::Waiting), StallCause::OtherRun),
             None => (None, StallCause::Scheduler),
         };
         Stall {
@@ -205,6 +236,13 @@ impl RunShared {
             waiting: count(TaskState::Waiting),
             task,
         }
+    }
+
+    /// Returns `true` if its tasks follow those of another run of its flow one by one. A place that
+    /// takes graphs as a whole cannot wait for single tasks.
+    pub(super) fn follows_by_task(&self, other: &Self) -> bool {
+        let (Some(mine), Some(its)) = (&self.flow, &other.flow) else { return false };
+        Arc::ptr_eq(mine, its) && !self.route.is_whole()
     }
 
     /// Where a task or a part is.
@@ -287,6 +325,9 @@ impl Tasks for RunShared {
     #[inline]
     fn set_state(&self, task: u32, state: TaskState) {
         self.set_state(task, state);
+        if let (Some(flow), true) = (&self.flow, state.is_final()) {
+            flow.post(self.number, task);
+        }
     }
 
     #[inline]

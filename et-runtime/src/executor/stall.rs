@@ -28,7 +28,8 @@ pub struct Stall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StallCause {
-    /// Another run, whose buffers it uses. None of its tasks is looked at before.
+    /// Another run, whose buffers it uses. None of its tasks is looked at before, unless it is one
+    /// of a [flow](super::Flow): then its tasks that are left wait for tasks of earlier ones.
     OtherRun,
     /// Workers, which run tasks of it that do not end.
     Running,

@@ -49,6 +49,7 @@ mod finish;
 mod footprint;
 mod function;
 mod hazard;
+mod history;
 mod id;
 mod intervals;
 mod order;
@@ -77,6 +78,7 @@ pub use task::Task;
 pub use transient::TransientBuffer;
 
 pub(crate) use condition::{Test, WordPlace};
+pub(crate) use history::History;
 pub(crate) use parts::PartOf;
 pub(crate) use record::{Recorded, RecordedRegion};
 pub(crate) use shape::Work;

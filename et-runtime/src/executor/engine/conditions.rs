@@ -1,6 +1,7 @@
 //! Conditions of ready tasks, where the scheduler looks at them.
 
 use super::exec::Exec;
+use super::started::Started;
 use super::{Engine, Place};
 use crate::executor::TaskState;
 use crate::executor::ids::TaskRef;
@@ -39,8 +40,8 @@ impl<F: Place> Engine<F> {
 
     /// What is known of a condition; `None` if its task is not to run any more.
     fn verdict(&mut self, task: TaskRef) -> Option<Verdict> {
-        let Self { execs, words, .. } = self;
-        let exec = ready(execs, task)?;
+        let Self { started, words, .. } = self;
+        let exec = ready(started, task)?;
         let (test, place) = exec.run.graph.view().condition(task.unit)?;
         Some(match (place, words) {
             (WordPlace::Host(data, at), _) => {
@@ -54,8 +55,8 @@ impl<F: Place> Engine<F> {
     }
 
     fn decide(&mut self, (task, holds): Answer) {
-        let Self { execs, ready: queues, .. } = self;
-        let Some(exec) = ready(execs, task) else { return };
+        let Self { started, ready: queues, .. } = self;
+        let Some(exec) = ready(started, task) else { return };
         let slot = task.slot;
         match holds {
             Ok(true) => queues.push_to_place(&exec.run, slot, task.unit),
@@ -67,7 +68,7 @@ impl<F: Place> Engine<F> {
 }
 
 /// The run of a task, if the task is still ready there.
-fn ready(execs: &mut [Option<Exec>], task: TaskRef) -> Option<&mut Exec> {
-    let exec = execs.get_mut(task.slot as usize)?.as_mut()?;
-    (exec.is(task.run) && exec.run.state(task.unit) == TaskState::Ready).then_some(exec)
+fn ready(started: &mut Started, task: TaskRef) -> Option<&mut Exec> {
+    let exec = started.get_run(task.slot, task.run)?;
+    (exec.run.state(task.unit) == TaskState::Ready).then_some(exec)
 }

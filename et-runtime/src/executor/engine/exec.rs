@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::joins::{Joined, Joins};
 use super::records;
-use crate::executor::ids::{RunId, WorkerId, count};
+use crate::executor::ids::{WorkerId, count};
 use crate::executor::outcome::Cut;
 use crate::executor::place::{Ended, Ending};
 use crate::executor::progress::Progress;
@@ -18,6 +18,10 @@ use crate::sync::{Ordering, lock};
 
 pub(super) struct Exec {
     pub(super) run: Arc<RunShared>,
+    /// Its place among all launches.
+    pub(super) order: u64,
+    /// Its place among the runs of its flow, or those of none.
+    pub(super) in_group: usize,
     pub(super) progress: Progress,
     pub(super) cut: Option<Cut>,
     /// Some tasks, perhaps ready ones.
@@ -33,7 +37,7 @@ pub(super) struct Exec {
 }
 
 impl Exec {
-    pub(super) fn new(run: Arc<RunShared>) -> Self {
+    pub(super) fn new(run: Arc<RunShared>, order: u64) -> Self {
         let view = run.graph.view();
         Self {
             progress: Progress::new((0..count(view.len())).map(|task| view.fan_in(task))),
@@ -45,11 +49,9 @@ impl Exec {
             joins: Joins::new(view.all_parts().map(|(_, parts)| parts)),
             recorder: run.options.trace.then(|| Recorder::new(view.units_len(), run.launched)),
             run,
+            order,
+            in_group: 0,
         }
-    }
-
-    pub(super) fn is(&self, number: RunId) -> bool {
-        self.run.number == number
     }
 
     /// Names the tasks that wait for nothing.
@@ -57,6 +59,23 @@ impl Exec {
         let Self { run, progress, .. } = self;
         let roots = run.graph.view().roots();
         progress.start(&**run, roots, |task| is_ready(run, task));
+    }
+
+    /// Something that a task waited for in an earlier run is there.
+    pub(super) fn let_go(&mut self, task: u32, mut is_ready: impl FnMut(&RunShared, u32)) {
+        let Self { run, progress, .. } = self;
+        progress.let_go(&**run, task, |task| is_ready(run, task));
+    }
+
+    /// A task that one of these waits for in an earlier run did not complete.
+    pub(super) fn fail_behind(&mut self, task: u32, earlier: &RunShared, its: u32) {
+        if self.run.state(task).is_final() {
+            return;
+        }
+        let of = TaskId::from_index(its);
+        let name = earlier.graph.name(of).map(|name| format!(" \"{name}\"").into());
+        let (name, state) = (name.unwrap_or_default(), earlier.state(its));
+        self.fail(task, TaskFailure::Earlier { task: of, name, state });
     }
 
     /// Returns `true` if a unit is less than a task.

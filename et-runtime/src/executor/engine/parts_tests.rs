@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::tests::{Rig, failure, states};
 use super::*;
+use crate::executor::ids::count;
 use crate::executor::place::Ended;
 use crate::executor::run::Route;
 use crate::executor::{RunOptions, TaskFailure, TaskState};

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
+use crate::executor::ids::count;
 use crate::executor::ids::{TaskRef, WorkerId};
 use crate::executor::place::{Ended, Ending, Offer, Room, Unit};
-use crate::executor::run::Route;
+use crate::executor::run::{Board, Route};
 use crate::executor::words::{Answer, Verdict, Words};
 use crate::executor::{RunOptions, TaskFailure, TaskState};
 use crate::graph::{Comparison, Graph, GraphBuilder, HostData, Task, TaskId, Word};
@@ -48,6 +49,16 @@ impl Fake {
         self.0.lock().unwrap().has.iter().map(|task| task.unit).collect()
     }
 
+    pub(super) fn holds(&self) -> Vec<TaskRef> {
+        self.0.lock().unwrap().has.clone()
+    }
+
+    pub(super) fn end_of(&self, task: TaskRef, how: Ended) {
+        let mut script = self.0.lock().unwrap();
+        script.has.retain(|other| *other != task);
+        script.says.push_back((task, how));
+    }
+
     /// Ends the first task with this index.
     pub(super) fn end(&self, index: u32, how: Ended) {
         let mut script = self.0.lock().unwrap();
@@ -64,7 +75,7 @@ impl Place for Fake {
             script.refused += 1;
             return Offer::Full;
         }
-        if script.takes_whole {
+        if script.takes_whole || unit.run.route.is_whole() {
             let tasks = 0..count(unit.run.graph.len());
             script.has.extend(tasks.map(|index| TaskRef { unit: index, ..unit.task }));
             return Offer::Whole;
@@ -181,11 +192,20 @@ impl Rig {
         route: Route,
         options: RunOptions,
     ) -> Arc<RunShared> {
+        let run = self.prepare(graph, route, (options, None));
+        self.turn([Request::Launch(Launch::new(&run, Vec::new()))]);
+        run
+    }
+
+    pub(super) fn prepare(
+        &mut self,
+        graph: &Graph,
+        route: Route,
+        options: (RunOptions, Option<Arc<Board>>),
+    ) -> Arc<RunShared> {
         let number = RunId(self.next);
         self.next += 1;
-        let run = RunShared::new(number, (route, None), graph.clone(), options, self.clock.now());
-        self.turn([Request::Launch(Arc::clone(&run))]);
-        run
+        RunShared::new(number, (route, None), graph.clone(), options, self.clock.now())
     }
 
     pub(super) fn turn(&mut self, requests: impl IntoIterator<Item = Request>) {

@@ -43,7 +43,8 @@ impl Rig {
         }
         let graph = builder.build().unwrap();
         let options = RunOptions::new();
-        let run = RunShared::new(RunId(7), (Route::HOST, None), graph, options, Duration::ZERO);
+        let run =
+            RunShared::new(RunId(7), (Route::HOST, None), graph, (options, None), Duration::ZERO);
         let runs = Arc::new(Runs::default());
         runs.set(0, Some(Arc::clone(&run)));
         let desk = Arc::new(NoDesk);

@@ -28,6 +28,7 @@ crate::case::group! { Runtime, "runtime::graphs":
     host_functions_and_kernels_mix [Need::Compute],
     conditions_decide_what_runs_in_every_place [Need::Compute],
     a_condition_may_be_on_data_of_either_side [Need::Compute],
+    a_flow_is_steered_by_what_it_has_computed [Need::Compute],
     parts_of_a_task_know_their_numbers_and_run_at_the_same_time [Need::Compute],
     what_follows_a_task_waits_for_all_its_parts [Need::Compute],
     parts_that_start_together_have_a_hart_each [Need::Compute, Need::CpuAccess],
@@ -273,6 +274,45 @@ fn conditions_decide_what_runs_in_every_place<H: Hal>(rig: &Rig<H>) -> Result<()
         same(&format!("the counter in {place}"), &bench.download::<f32>(&counter)?, &[0.0; 16])?;
         let left: Vec<f32> = [[7.0; 16], [0.0; 16]].concat();
         same(&format!("the ends in {place}"), &bench.download::<f32>(&ends)?, &left)?;
+    }
+    Ok(())
+}
+
+/// Doubles until a number is reached that the program only finds in the memory of the device, while
+/// something that takes longer goes on beside it.
+fn a_flow_is_steered_by_what_it_has_computed<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let add = bench.load("add")?;
+    for place in places(rig)? {
+        let executor = executor(&bench, place)?;
+        let flow = executor.flow();
+        let line = bench.upload(&[1.0f32; 16])?;
+        let (beside, sum) = (bench.upload(&[1.0f32; 1024])?, bench.zeroed(4096)?);
+        let step = |work: &[(&DeviceBuffer, &DeviceBuffer, u64)]| -> Result<Graph, Failure> {
+            let mut builder = GraphBuilder::new();
+            let add = builder.kernel(&add);
+            for (from, to, len) in work {
+                let task = Task::new(add).input(*from).input(*from).output(*to);
+                builder.add(task.u64(*len))?;
+            }
+            Ok(builder.build()?)
+        };
+        let both = [(&line, &line, 16), (&beside, &sum, 1024)];
+        let mut runs = vec![flow.launch(&step(&both)?)?];
+        let mut value = 0.0;
+        while value < 100.0 {
+            runs.push(flow.launch(&step(&both[..1])?)?);
+            flow.wait_for(&line, bench.patience)?;
+            let values = bench.download::<f32>(&line)?;
+            check!(values.iter().all(|other| *other == values[0]), "{values:?} in {place}");
+            value = values[0];
+        }
+        flow.finish(bench.patience)?;
+        check_eq!((runs.len(), value), (7, 128.0), "steps in {place}");
+        same(&format!("beside, in {place}"), &bench.download::<f32>(&sum)?, &[2.0; 1024])?;
+        for run in runs {
+            check!(run.outcome().is_some_and(|outcome| outcome.is_success()), "in {place}");
+        }
     }
     Ok(())
 }
