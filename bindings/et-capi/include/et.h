@@ -595,6 +595,12 @@ typedef struct et_run {
     uint64_t id;
 } et_run;
 
+// Graphs that follow one another task by task.
+typedef struct et_flow {
+    // A number to be looked up; 0 is no flow.
+    uint64_t id;
+} et_flow;
+
 // What is in the core file of a launch.
 typedef struct et_core_file {
     // `sizeof(et_core_file)`, set by the caller.
@@ -1223,6 +1229,33 @@ enum et_status et_graph_launch(struct et_executor executor,
                                struct et_graph graph,
                                const struct et_run_options *options,
                                struct et_run *run);
+
+// Makes a flow: a task of a graph that is launched in it begins as soon as those of earlier graphs
+// of the flow have ended that use what it uses. Tasks that depend on one that did not complete
+// fail, until `et_flow_finish` has said what went wrong. Of use as long as the executor.
+enum et_status et_flow_create(struct et_executor executor, struct et_flow *flow);
+
+// Frees a flow. What was launched goes on.
+enum et_status et_flow_free(struct et_flow flow);
+
+// Launches a graph behind those of the flow. `options` may be null.
+enum et_status et_flow_launch(struct et_flow flow,
+                              struct et_graph graph,
+                              const struct et_run_options *options,
+                              struct et_run *run);
+
+// Makes a run that ends when all that the flow writes to some bytes by now is written; it fails if
+// that did not complete.
+enum et_status et_flow_settled(struct et_flow flow,
+                               struct et_mem mem,
+                               uint64_t offset,
+                               uint64_t bytes,
+                               struct et_run *run);
+
+// Waits until all that was launched in the flow has ended, for at most `timeout_ns`; later tasks
+// depend on none of it. Returns what `et_run_wait` would for the first graph that did not end
+// well.
+enum et_status et_flow_finish(struct et_flow flow, uint64_t timeout_ns);
 
 // Waits until a run has ended, for at most `timeout_ns`; 0 only looks. Returns `ET_OK` if all
 // tasks have run, `ET_TASK_FAILED` and `ET_CANCELLED` if not, and `ET_TIMEOUT`, which cancels

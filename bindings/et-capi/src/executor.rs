@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et::AnyHal;
-use et::executor::{DeviceExecutor, ExecutorConfig, Place, Run, RunOptions, TaskState};
+use et::executor::{DeviceExecutor, ExecutorConfig, Flow, Place, Run, RunOptions, TaskState};
 use et::graph::TaskId;
 
 use crate::call::{guard, may_close, timeout};
 use crate::device::{self, et_device, no_such};
 use crate::event::{Callback, et_callback};
 use crate::graph::et_graph;
+use crate::memory::{self, et_mem};
 use crate::raw::{self, Growing};
 use crate::status::{Failure, et_status, status_of_task};
 use crate::table::{self, handle};
@@ -38,6 +39,16 @@ pub struct et_run {
 }
 
 handle!(et_run, 14, Run);
+
+/// Graphs that follow one another task by task.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_flow {
+    /// A number to be looked up; 0 is no flow.
+    pub id: u64,
+}
+
+handle!(et_flow, 23, Arc<Flow>);
 
 /// Who schedules kernels, and what runs them.
 #[repr(C)]
@@ -187,14 +198,87 @@ pub unsafe extern "C" fn et_graph_launch(
         let out = raw::wanted(run, "run")?;
         // SAFETY: promised by the caller.
         let given = unsafe { raw::options(options, "options") }?;
-        let mut options = RunOptions::new();
-        if given.deadline_ns != 0 {
-            options = options.deadline(Duration::from_nanos(given.deadline_ns));
-        }
         let graph = table::get(graph)?;
-        out.write(table::insert(table::get(executor)?.launch_with(&graph, options)?)?);
+        let made = table::get(executor)?.launch_with(&graph, run_options(&given))?;
+        out.write(table::insert(made)?);
         Ok(())
     })
+}
+
+fn run_options(given: &et_run_options) -> RunOptions {
+    let options = RunOptions::new();
+    match given.deadline_ns {
+        0 => options,
+        after => options.deadline(Duration::from_nanos(after)),
+    }
+}
+
+/// Makes a flow: a task of a graph that is launched in it begins as soon as those of earlier graphs
+/// of the flow have ended that use what it uses. Tasks that depend on one that did not complete
+/// fail, until `et_flow_finish` has said what went wrong. Of use as long as the executor.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_flow_create(
+    executor: et_executor,
+    flow: Option<&mut MaybeUninit<et_flow>>,
+) -> et_status {
+    guard(|| {
+        // As in a launch.
+        may_close()?;
+        let out = raw::wanted(flow, "flow")?;
+        out.write(table::insert(Arc::new(table::get(executor)?.flow()))?);
+        Ok(())
+    })
+}
+
+/// Frees a flow. What was launched goes on.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_flow_free(flow: et_flow) -> et_status {
+    guard(|| table::remove(flow).map(drop))
+}
+
+/// Launches a graph behind those of the flow. `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_flow_launch(
+    flow: et_flow,
+    graph: et_graph,
+    options: *const et_run_options,
+    run: Option<&mut MaybeUninit<et_run>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(run, "run")?;
+        // SAFETY: promised by the caller.
+        let given = unsafe { raw::options(options, "options") }?;
+        let graph = table::get(graph)?;
+        let made = table::get(flow)?.launch_with(&graph, run_options(&given))?;
+        out.write(table::insert(made)?);
+        Ok(())
+    })
+}
+
+/// Makes a run that ends when all that the flow writes to some bytes by now is written; it fails if
+/// that did not complete.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_flow_settled(
+    flow: et_flow,
+    mem: et_mem,
+    offset: u64,
+    bytes: u64,
+    run: Option<&mut MaybeUninit<et_run>>,
+) -> et_status {
+    guard(|| {
+        let out = raw::wanted(run, "run")?;
+        let slice = memory::slice(mem, offset, bytes)?;
+        out.write(table::insert(table::get(flow)?.settled(slice)?)?);
+        Ok(())
+    })
+}
+
+/// Waits until all that was launched in the flow has ended, for at most `timeout_ns`; later tasks
+/// depend on none of it. Returns what `et_run_wait` would for the first graph that did not end
+/// well.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_flow_finish(flow: et_flow, timeout_ns: u64) -> et_status {
+    guard(|| Ok(table::get(flow)?.finish(timeout(timeout_ns)?)?))
 }
 
 /// Waits until a run has ended, for at most `timeout_ns`; 0 only looks. Returns `ET_OK` if all

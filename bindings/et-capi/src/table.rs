@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::status::{Failure, et_status};
 
 /// Names of the kinds, by the upper byte of their handles.
-const KINDS: [&str; 23] = [
+const KINDS: [&str; 24] = [
     "nothing",
     "et_device",
     "et_mem",
@@ -29,6 +29,7 @@ const KINDS: [&str; 23] = [
     "et_mapping",
     "et_kernel_trace",
     "et_firmware_trace",
+    "et_flow",
 ];
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;

@@ -490,6 +490,92 @@ fn memory_of_a_graph() {
     ok(et_graph_free(graph));
 }
 
+/// Doubles a value graph by graph, as long as the host finds that to be too little; then a task
+/// fails.
+#[test]
+fn flows() {
+    let device = open(SMALL);
+    let (line, other) = (mem(device, 64), mem(device, 64));
+    let queue = stream(device);
+    ok(et_fill(queue, line, 0, 64, 0x40, None));
+    ok(et_stream_synchronize(queue, LONG));
+    // SAFETY: no options.
+    let executor = made(|out| unsafe { et_executor_create(device, null(), out) });
+    let add = kernel(device, "add");
+    let step = || {
+        let builder = made(|out| et_graph_builder_create(out));
+        let add = made(|out| et_graph_kernel(builder, add, out));
+        let task = made(|out| et_task_create(builder, add, out));
+        for access in [1, 1, 2] {
+            ok(et_task_arg_mem(task, line, 0, 64, access));
+        }
+        ok(et_task_arg_u64(task, 16));
+        ok(et_graph_add(builder, task, None));
+        made(|out| et_graph_build(builder, out))
+    };
+    let bad = et_flow { id: 0 };
+    assert_eq!(et_flow_create(executor, None), ET_NULL_POINTER);
+    assert_eq!(et_flow_create(et_executor { id: 7 }, None), ET_NULL_POINTER);
+    let mut flow = MaybeUninit::uninit();
+    assert_eq!(et_flow_create(et_executor { id: 7 }, Some(&mut flow)), ET_BAD_HANDLE);
+    let flow = made(|out| et_flow_create(executor, out));
+    let graph = step();
+    let mut run = MaybeUninit::uninit();
+    // SAFETY: no options.
+    let refused = unsafe { et_flow_launch(bad, graph, null(), Some(&mut run)) };
+    assert_eq!(refused, ET_BAD_HANDLE);
+    // SAFETY: no options.
+    assert_eq!(unsafe { et_flow_launch(flow, graph, null(), None) }, ET_NULL_POINTER);
+    assert_eq!(et_flow_settled(flow, line, 1, 64, Some(&mut run)), ET_OUT_OF_BOUNDS);
+    assert_eq!(et_flow_settled(flow, line, 0, 64, None), ET_NULL_POINTER);
+    let value = || {
+        let mut found = [0_f32; 16];
+        let into = (&raw mut found).cast();
+        // SAFETY: as many bytes.
+        ok(unsafe { et_copy_to_host(queue, line, 0, into, 64, LONG) });
+        found[0] / f32::from_bits(0x4040_4040)
+    };
+    let mut steps = 0;
+    while value() < 8.0 {
+        // SAFETY: no options.
+        let run = made(|out| unsafe { et_flow_launch(flow, graph, null(), out) });
+        ok(et_run_free(run));
+        let there = made(|out| et_flow_settled(flow, line, 0, 64, out));
+        ok(et_run_wait(there, LONG));
+        ok(et_run_free(there));
+        steps += 1;
+    }
+    assert_eq!((steps, value()), (3, 8.0));
+    ok(et_flow_finish(flow, LONG));
+
+    let builder = made(|out| et_graph_builder_create(out));
+    let function = made(|out| et_graph_function(builder, Some(fails), null_mut(), out));
+    let task = made(|out| et_task_create(builder, function, out));
+    ok(et_task_uses_mem(task, line, 0, 64, 2));
+    ok(et_graph_add(builder, task, None));
+    let failing = made(|out| et_graph_build(builder, out));
+    // SAFETY: no options.
+    let first = made(|out| unsafe { et_flow_launch(flow, failing, null(), out) });
+    // SAFETY: no options.
+    let behind = made(|out| unsafe { et_flow_launch(flow, graph, null(), out) });
+    let beside = made(|out| et_flow_settled(flow, other, 0, 64, out));
+    assert_eq!(et_run_wait(behind, LONG), ET_TASK_FAILED);
+    assert_eq!(et_run_wait(first, LONG), ET_TASK_FAILED);
+    assert!(last_error().contains("returned 40"), "{}", last_error());
+    ok(et_run_wait(beside, LONG));
+    assert_eq!(et_flow_finish(flow, LONG), ET_TASK_FAILED);
+    assert!(last_error().contains("returned 40"), "the first one: {}", last_error());
+    ok(et_flow_finish(flow, LONG));
+    assert_eq!(value(), 8.0);
+    ok(et_executor_free(executor));
+    // SAFETY: no options.
+    let refused = unsafe { et_flow_launch(flow, graph, null(), Some(&mut run)) };
+    assert_eq!(refused, ET_CLOSED);
+    ok(et_flow_free(flow));
+    assert_eq!(et_flow_free(flow), ET_BAD_HANDLE);
+    ok(et_graph_free(graph));
+}
+
 #[test]
 fn graphs_and_runs() {
     let device = open(SMALL);

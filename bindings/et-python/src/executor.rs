@@ -12,6 +12,7 @@ use crate::card::{Card, Crew};
 use crate::error::Raise;
 use crate::graph::{Graph, Raised};
 use crate::life::Here;
+use crate::memory::Buffer;
 use crate::wait;
 
 /// Runs graphs on a device.
@@ -39,21 +40,21 @@ impl Executor {
         deadline: Option<f64>,
         trace: bool,
     ) -> PyResult<Run> {
-        let mut options = RunOptions::new();
-        if let Some(after) = wait::timeout(deadline)? {
-            options = options.deadline(after);
-        }
-        if trace {
-            options = options.traced();
-        }
+        let options = options(deadline, trace)?;
         let built = graph.build()?;
         let crew = self.crew.get()?;
         let run = crew.with(py, |executor| executor.launch_with(&built, options))?;
-        Ok(Run {
-            run: Here::new(run),
-            raised: Arc::clone(graph.raised()),
+        Ok(Run::new(run, graph.raised(), crew, &self.card))
+    }
+
+    /// Makes a flow: graphs that follow one another task by task.
+    fn flow(&self, py: Python<'_>) -> PyResult<Flow> {
+        let crew = self.crew.get()?;
+        let flow = crew.with(py, |executor| Ok::<_, RunError>(executor.flow()))?;
+        Ok(Flow {
+            flow: Here::new(flow),
             crew: Here::new(Arc::clone(crew)),
-            _card: Arc::clone(&self.card),
+            card: Arc::clone(&self.card),
         })
     }
 
@@ -74,6 +75,81 @@ impl Executor {
     }
 }
 
+fn options(deadline: Option<f64>, trace: bool) -> PyResult<RunOptions> {
+    let mut options = RunOptions::new();
+    if let Some(after) = wait::timeout(deadline)? {
+        options = options.deadline(after);
+    }
+    if trace {
+        options = options.traced();
+    }
+    Ok(options)
+}
+
+/// Graphs that are launched one after the other, and whose tasks follow one another as if they were
+/// tasks of one graph: each begins as soon as those before it have ended that use what it uses. So
+/// work can be described while it runs, and depend on what has been computed.
+///
+/// A task that depends on one of an earlier graph that did not complete fails, until `finish` has
+/// raised what went wrong. At the end of a `with` block `finish` is called.
+#[pyclass(frozen, module = "et")]
+pub(crate) struct Flow {
+    flow: Here<et::executor::Flow>,
+    crew: Here<Arc<Crew>>,
+    card: Arc<Card>,
+}
+
+#[pymethods]
+impl Flow {
+    /// Launches a graph behind those before it, and returns at once. `deadline` ends the run so many
+    /// seconds later, `trace` records when tasks run.
+    #[pyo3(signature = (graph, *, deadline = None, trace = false))]
+    fn launch(
+        &self,
+        py: Python<'_>,
+        graph: &Graph,
+        deadline: Option<f64>,
+        trace: bool,
+    ) -> PyResult<Run> {
+        let options = options(deadline, trace)?;
+        let (built, flow) = (graph.build()?, self.flow.get()?);
+        let run = py.detach(|| flow.launch_with(&built, options)).map_err(Raise::raise)?;
+        Ok(Run::new(run, graph.raised(), self.crew.get()?, &self.card))
+    }
+
+    /// Launches a graph that does nothing: it ends when all that the flow writes to an array by now
+    /// is written, and fails if that did not complete. To be waited for, or awaited.
+    fn settled(&self, py: Python<'_>, buffer: &Buffer) -> PyResult<Run> {
+        let (slice, flow) = (buffer.slice()?.clone(), self.flow.get()?);
+        let run = py.detach(|| flow.settled(slice)).map_err(Raise::raise)?;
+        Ok(Run::new(run, &Raised::default(), self.crew.get()?, &self.card))
+    }
+
+    /// Waits until all that was launched has ended, for at most `timeout` seconds; later tasks
+    /// depend on none of it. Raises what went wrong with the first graph that did not end well.
+    #[pyo3(signature = (timeout = None))]
+    fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let flow = self.flow.get()?;
+        let limit = wait::timeout(timeout)?;
+        wait::end(py, limit, |slice| flow.finish(slice), || false)?.map_err(Raise::raise)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    /// What the block raised goes before what went wrong in the flow.
+    #[pyo3(signature = (kind, *_exception))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _exception: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        if kind.is_none() { self.finish(py, None) } else { Ok(()) }
+    }
+}
+
 /// A launched graph. Dropping it leaves the run alone.
 #[pyclass(frozen, module = "et")]
 pub(crate) struct Run {
@@ -85,6 +161,15 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    fn new(run: et::executor::Run, raised: &Raised, crew: &Arc<Crew>, card: &Arc<Card>) -> Self {
+        Self {
+            run: Here::new(run),
+            raised: Arc::clone(raised),
+            crew: Here::new(Arc::clone(crew)),
+            _card: Arc::clone(card),
+        }
+    }
+
     /// The exception of a run, with what a host function raised as its cause.
     fn failed(&self, py: Python<'_>, failure: RunError) -> PyErr {
         let task = match &failure {

@@ -39,7 +39,7 @@ mod native {
         cc::{compiler, run_compiler},
         device::{Device, devices, open, open_management},
         event::Event,
-        executor::{Executor, Run},
+        executor::{Executor, Flow, Run},
         graph::Graph,
         host::HostBuffer,
         host_data::HostData,

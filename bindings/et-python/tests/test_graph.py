@@ -143,6 +143,63 @@ def test_any_program_computes_what_numpy_does(device, add, program):
         np.testing.assert_array_equal(buffer.to_numpy(), value)
 
 
+def test_a_flow_depends_on_what_it_has_computed(device, add):
+    x = device.array(np.full(16, 1, "f4"))
+    beside, seen = device.array(np.full(16, 5, "f4")), []
+    double = et.Graph()
+    double.add(add, x, x, x, 16)
+    look = et.Graph()
+    look.host(lambda: seen.append(float(beside.to_numpy()[0])), reads=[beside])
+    with device.executor() as executor, executor.flow() as flow:
+        flow.launch(look)
+        steps = 0
+        while x.to_numpy()[0] < 100:
+            flow.launch(double, trace=True)
+            flow.settled(x).wait(20)
+            steps += 1
+        assert steps == 7 and (x.to_numpy() == 128).all()
+    assert seen == [5]
+
+
+def test_a_flow_fails_until_it_is_finished(device):
+    x, seen = device.array(np.full(16, 1, "f4")), []
+
+    def fail():
+        raise ValueError("no luck")
+
+    bad, good = et.Graph(), et.Graph()
+    bad.host(fail, writes=[x], name="bad")
+    good.host(lambda: seen.append(1), reads=[x])
+    with device.executor() as executor:
+        flow = executor.flow()
+        first, behind = flow.launch(bad), flow.launch(good)
+        with pytest.raises(et.TaskError, match="task 0 \"bad\" of an earlier graph of the flow"):
+            behind.wait(20)
+        with pytest.raises(et.TaskError) as caught:
+            first.wait(20)
+        assert isinstance(caught.value.__cause__, ValueError)
+        with pytest.raises(et.TaskError, match="earlier graph"):
+            flow.settled(x).wait(20)
+        with pytest.raises(et.TaskError, match="no luck"):
+            flow.finish(20)
+        flow.launch(good)
+        flow.finish(20)
+        assert seen == [1]
+        free, gate = threading.Event(), et.Graph()
+        gate.host(lambda: free.wait(30), writes=[x])
+        flow.launch(gate)
+        with pytest.raises(et.TimeoutError, match="100ms"):
+            flow.finish(0.1)
+        with pytest.raises(ZeroDivisionError), flow:
+            1 / 0
+        free.set()
+        flow.finish(20)
+        with pytest.raises(et.TaskError, match="no luck"), flow:
+            flow.launch(bad)
+    with pytest.raises(et.ClosedError):
+        flow.launch(good)
+
+
 def test_copies(device, add):
     source, target = et.HostData(np.arange(64, dtype="f4")), et.HostData(np.zeros(64, "f4"))
     a, s = device.empty(64), device.empty(64)

@@ -28,6 +28,7 @@ from ._et import (
     Event,
     Executor,
     FirmwareTrace,
+    Flow,
     Frequencies,
     Graph,
     Grid,
