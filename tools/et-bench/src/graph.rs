@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use anyhow::ensure;
 use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions, TaskState};
-use et::graph::{Graph, GraphBuilder, Task};
+use et::graph::{Graph, GraphBuilder, Resource, Task};
 
 use crate::figure::{Figure, repeat};
 
@@ -208,6 +208,7 @@ pub(super) fn figures(mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
         }
     }
     one_task(&tiny, &mut take)?;
+    flows(&mut take)?;
     speedup(&mut take)?;
     build(&mut take)?;
     million(&mut take)?;
@@ -237,6 +238,55 @@ fn one_task(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Graphs of one task that are launched in a flow one by one: in a chain, without work; and in two
+/// chains, whose tasks take time.
+fn flows(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+    const GRAPHS: usize = 4000;
+    let one = |time: Duration| -> anyhow::Result<Graph> {
+        let mut builder = GraphBuilder::new();
+        let function = builder.function(move |_| {
+            spin(time);
+            Ok(())
+        });
+        builder.add(Task::new(function).updates(&Resource::new(1)))?;
+        Ok(builder.build()?)
+    };
+    let run = |pool: &CpuPool, chains: &[Graph]| -> anyhow::Result<f64> {
+        let flow = pool.flow();
+        let start = Instant::now();
+        for _ in 0..GRAPHS / chains.len() {
+            for graph in chains {
+                flow.launch(graph)?;
+            }
+        }
+        flow.finish(LIMIT)?;
+        Ok(start.elapsed().as_secs_f64() / GRAPHS as f64 * 1e6)
+    };
+    let (single, double) = (pool(1)?, pool(2)?);
+    let empty = [one(Duration::ZERO)?];
+    let runs = repeat(ROUNDS, || run(&single, &empty))?;
+    take(Figure::new("flow_task_us", "µs", &runs, (FLOOR, floor(1))));
+    let time = Duration::from_micros(20);
+    let chains = [one(time)?, one(time)?];
+    let runs = repeat(ROUNDS, || Ok(run(&single, &chains)? / run(&double, &chains)?))?;
+    let floor = bare(1, GRAPHS, time) / bare(2, GRAPHS, time);
+    take(Figure::new("flow_speedup_2w", "× one worker", &runs, (BARE, floor)));
+    Ok(())
+}
+
+/// What the machine gives at this moment without a scheduler, in seconds.
+fn bare(threads: usize, tasks: usize, time: Duration) -> f64 {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| (0..tasks / threads).for_each(|_| spin(time)));
+        }
+    });
+    start.elapsed().as_secs_f64()
+}
+
+const BARE: &str = "two bare threads against one";
 
 fn spin(time: Duration) {
     let start = Instant::now();
@@ -269,19 +319,9 @@ fn speedup(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
             pool.launch(&graph)?.finish(LIMIT)?;
             Ok(start.elapsed().as_secs_f64())
         };
-        // The same without a scheduler: what the machine gives at this moment.
-        let bare = |threads: usize| {
-            let start = Instant::now();
-            thread::scope(|scope| {
-                for _ in 0..threads {
-                    scope.spawn(|| (0..tasks / threads).for_each(|_| spin(time)));
-                }
-            });
-            start.elapsed().as_secs_f64()
-        };
-        let floor = bare(1) / bare(2);
+        let floor = bare(1, tasks, time) / bare(2, tasks, time);
         let runs = repeat(ROUNDS, || Ok(run(&one)? / run(&two)?))?;
-        take(Figure::new(name, "× one worker", &runs, ("two bare threads against one", floor)));
+        take(Figure::new(name, "× one worker", &runs, (BARE, floor)));
     }
     Ok(())
 }
