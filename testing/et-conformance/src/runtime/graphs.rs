@@ -32,6 +32,7 @@ crate::case::group! { Runtime, "runtime::graphs":
     parts_of_a_task_know_their_numbers_and_run_at_the_same_time [Need::Compute],
     what_follows_a_task_waits_for_all_its_parts [Need::Compute],
     parts_that_start_together_have_a_hart_each [Need::Compute, Need::CpuAccess],
+    graphs_run_beside_one_another_on_cores [Need::Compute, Need::CpuAccess],
     kernels_stay_on_their_cores [Need::Compute, Need::CpuAccess],
     streams_of_the_device_work_beside_executors [Need::Compute],
     what_cannot_run_is_refused_before_anything_is_launched [Need::Compute],
@@ -478,6 +479,30 @@ fn parts_that_start_together_have_a_hart_each<H: Hal>(rig: &Rig<H>) -> Result<()
     for (graph, place) in [(&eight, "cores"), (&nine, "streams")] {
         let outcome = anywhere.launch(graph)?.finish(bench.patience)?;
         check_eq!(outcome.place(), place, "where it can run");
+    }
+    Ok(())
+}
+
+/// Two graphs whose tasks do not end before the host says so, and a third that does.
+fn graphs_run_beside_one_another_on_cores<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let executor = executor(&bench, Place::Cores)?;
+    let word = bench.zeroed(64)?;
+    let mut builder = GraphBuilder::new();
+    let hang = builder.kernel(&bench.load("task_hang")?);
+    // They declare no use of the word, so that they do not follow one another.
+    let task = builder.add(Task::new(hang).u64(1).u64(word.addr().as_u64()))?;
+    let graph = builder.build()?;
+    let runs = [executor.launch(&graph)?, executor.launch(&graph)?];
+    works(&bench, &executor)?;
+    for run in &runs {
+        check!(!run.is_done(), "a run that waits for the host is over");
+        // Workers have begun both, or the third would not have gone before them.
+        check_eq!(run.state(task), TaskState::Running, "a task that waits for the host");
+    }
+    bench.stream().copy_to_device(&[1u64; 8], &word)?.wait(bench.patience)?;
+    for run in runs {
+        run.finish(bench.patience)?;
     }
     Ok(())
 }
