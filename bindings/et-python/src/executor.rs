@@ -101,8 +101,8 @@ pub(crate) struct Flow {
 
 #[pymethods]
 impl Flow {
-    /// Launches a graph behind those before it, and returns at once. `deadline` ends the run so many
-    /// seconds later, `trace` records when tasks run.
+    /// Launches a graph behind those before it, and returns at once. `deadline` ends the run so
+    /// many seconds later, `trace` records when tasks run.
     #[pyo3(signature = (graph, *, deadline = None, trace = false))]
     fn launch(
         &self,

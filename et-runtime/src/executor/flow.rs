@@ -21,20 +21,21 @@ const FORGET_FROM: usize = 1024;
 /// another as if they were tasks of one graph.
 ///
 /// A task begins as soon as those before it have ended that it has to follow, in whatever graph of
-/// the flow they are; other launches wait for the whole of an earlier one whose regions conflict with
-/// theirs. So a program can go on describing work while the first part of it runs, and decide what
-/// comes next by [what has been computed](Self::wait_for).
+/// the flow they are; other launches wait for the whole of an earlier one whose regions conflict
+/// with theirs. So a program can go on describing work while the first part of it runs, and decide
+/// what comes next by [what has been computed](Self::wait_for).
 ///
 /// A task that depends on one of an earlier graph that did not complete fails with
 /// [`TaskFailure::Earlier`](super::TaskFailure::Earlier), until [`finish`](Self::finish) has said
 /// what went wrong. At [`Place::Resident`](super::Place::Resident), which takes graphs as a whole,
 /// each waits for the earlier ones that it conflicts with, and is cancelled if it depends on a
-/// failed task. Launches outside of the flow follow its graphs, and these follow them, as always: as
-/// a whole, where regions conflict.
+/// failed task. Launches outside of the flow follow its graphs, and these follow them, as always:
+/// as a whole, where regions conflict.
 ///
-/// What it keeps for itself is proportional to the tasks that have not ended or have failed; buffers
-/// that its graphs used may live until the next launch, or as long as the flow. It is made by
-/// [`CpuPool::flow`](super::CpuPool::flow) and [`DeviceExecutor::flow`](super::DeviceExecutor::flow).
+/// What it keeps for itself is proportional to the tasks that have not ended or have failed;
+/// buffers that its graphs used may live until the next launch, or as long as the flow. It is made
+/// by [`CpuPool::flow`](super::CpuPool::flow) and
+/// [`DeviceExecutor::flow`](super::DeviceExecutor::flow).
 ///
 /// ```
 /// use std::sync::Arc;

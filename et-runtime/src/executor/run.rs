@@ -135,7 +135,8 @@ impl Runs {
     }
 }
 
-/// Tasks of the runs of a flow that have become final, as long as tasks of later runs wait for some.
+/// Tasks of the runs of a flow that have become final, as long as tasks of later runs wait for
+/// some.
 #[derive(Default)]
 pub(super) struct Board {
     /// Relaxed: only who schedules looks at it, and writes.
