@@ -1,7 +1,7 @@
 //! What a kernel has executed: which instructions, and how often. The simulator in this process
 //! counts that; cards do not.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use et::sim::{Count, Histogram};
 use et::{Device, Locator};
 use serde_json::{Value, json};
@@ -10,13 +10,22 @@ use serde_json::{Value, json};
 const ROWS: usize = 40;
 
 /// Names a device that counts, after one that may not.
-pub(crate) fn counting(locator: &str) -> anyhow::Result<Locator> {
+fn counting(locator: &str) -> anyhow::Result<Locator> {
     let mut locator = locator.parse()?;
     match &mut locator {
         Locator::Sim(board) => board.count = Count::Instructions,
         other => bail!("{other} does not count instructions: only the simulator \"sim:\" does"),
     }
     Ok(locator)
+}
+
+/// Opens a device; one that counts, if that is wanted.
+pub(crate) fn open(locator: &str, is_counted: bool) -> anyhow::Result<Device> {
+    let opened = match is_counted {
+        false => et::open(locator).map_err(anyhow::Error::from),
+        true => counting(locator).and_then(|named| Ok(et::open_with(named, et::Config::new())?)),
+    };
+    opened.with_context(|| format!("opening {locator}"))
 }
 
 /// Instructions, and how often each was executed, most frequent first.

@@ -108,13 +108,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         return seeds::run(locator, args, seeds, &elf, &inputs, expected, format);
     }
 
-    let named = if args.instructions {
-        executed::counting(locator)
-    } else {
-        locator.parse().map_err(anyhow::Error::from)
-    };
-    let opened = named.and_then(|named| Ok(et::open_with(named, et::Config::new())?));
-    let device = opened.with_context(|| format!("opening {locator}"))?;
+    let device = executed::open(locator, args.instructions)?;
     if args.profile.is_some() {
         device.profiler().start_with_calls();
     }

@@ -339,6 +339,30 @@ fn check_formula(path: &impl Fn(&str) -> PathBuf, device: &str, place: &str) {
 }
 
 #[test]
+fn a_graph_counts_instructions_at_every_place() {
+    let (_folder, path) = formula();
+    let file = path("graph.json").display().to_string();
+    let run = |more: &[&str]| et(&[&["graph", &file, "--instructions"][..], more].concat());
+    for place in ["cores", "resident", "streams"] {
+        let output = run(&["--json", "--repeat", "2", "--place", place, "-d", DEVICE]);
+        let report = json(&output);
+        let counts = report["instructions"]["counts"].as_array().unwrap();
+        let of = |name: &str| counts.iter().find(|row| row["instruction"] == name).unwrap();
+        // Three of the four tasks add, one multiplies, twice.
+        assert_eq!(of("fadd.s")["count"], 2 * 3 * 16_384, "{place}: {counts:?}");
+        assert_eq!(of("fmul.s")["count"], 2 * 16_384, "{place}: {counts:?}");
+    }
+    assert!(json(&et(&["graph", &file, "--json"]))["instructions"].is_null());
+    let table = text(&run(&[]).stdout);
+    let is_row = |line: &&str| line.ends_with("  fmul.s") && line.trim().starts_with("16384 ");
+    assert!(table.lines().any(|line| is_row(&line)), "{table}");
+    let refused = run(&["-d", "vfio-user:/nowhere/et.sock"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let why = text(&refused.stderr);
+    assert!(why.contains("does not count instructions"), "{why}");
+}
+
+#[test]
 fn a_graph_computes_the_same_at_every_place() {
     let (_folder, path) = formula();
     for place in ["auto", "cores", "resident", "streams"] {

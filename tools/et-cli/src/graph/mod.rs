@@ -20,6 +20,7 @@ use indicatif::ProgressBar;
 
 use self::report::Report;
 use self::spec::{Argument, Condition, Spec, Value};
+use crate::executed::{self, Executed};
 use crate::interrupt::{self, Interrupt};
 use crate::output::{self, Exit, Format, KernelFailed};
 use crate::{copy, npy, value};
@@ -57,6 +58,11 @@ pub(crate) struct Args {
     /// Writes the graph for Graphviz, to a file or standard output, and does not run it.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     dot: Option<PathBuf>,
+    /// Counts which instructions all harts execute in all runs, most frequent first; those of
+    /// harts that schedule or wait for tasks are among them. Only on the simulator, whose kernels
+    /// are slower then.
+    #[arg(long, conflicts_with = "dot")]
+    instructions: bool,
     /// Runs of the graph, each with the data that the one before left.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -117,7 +123,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
     let mut spec = Spec::read(&args.file)?;
     let recorded = recorded(args, &spec)?;
-    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let device = executed::open(locator, args.instructions)?;
     let built =
         build(&device, &spec, &recorded).with_context(|| format!("in {}", args.file.display()))?;
     if let Some(path) = &args.dot {
@@ -147,7 +153,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         outcome = finish(&executor.launch_with(&built.graph, options)?, &interrupt, format)?;
         times.push(outcome.elapsed());
     }
+    // What was on the harts all the time is counted when it ends.
     drop(executor);
+    let executed = args.instructions.then(|| Executed::take(&device));
     if let Some(path) = &args.profile {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
         outcome.write_chrome_json_with(args.detail.into(), &mut BufWriter::new(file))?;
@@ -171,7 +179,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         bar.finish_and_clear();
     }
     device.close();
-    let report = Report { file: &args.file, outcome: &outcome, times, outputs: written };
+    let report = Report { file: &args.file, outcome: &outcome, times, outputs: written, executed };
     report.print(args.profile.as_deref(), format)
 }
 

@@ -9,6 +9,7 @@ use et::executor::{Outcome, TaskFailure, TaskSpan, TaskState};
 use et::graph::TaskId;
 use serde_json::{Value, json};
 
+use crate::executed::Executed;
 use crate::output::{self, Exit, Format};
 use crate::run;
 
@@ -21,6 +22,8 @@ pub(super) struct Report<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) times: Vec<Duration>,
     pub(super) outputs: Vec<PathBuf>,
+    /// In all runs, if that was counted.
+    pub(super) executed: Option<Executed>,
 }
 
 /// What a task did, in one row.
@@ -82,6 +85,7 @@ impl Report<'_> {
         if let Some(path) = profile {
             println!("profile for ui.perfetto.dev: {}", path.display());
         }
+        self.executed.iter().flat_map(Executed::lines).for_each(|line| println!("{line}"));
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -131,6 +135,7 @@ impl Report<'_> {
             "tasks": tasks.collect::<Vec<_>>(),
             "outputs": self.outputs,
             "profile": profile,
+            "instructions": self.executed.as_ref().map(Executed::document),
         })
     }
 
