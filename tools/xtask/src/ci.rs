@@ -86,6 +86,7 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("book", book::check);
     counts.try_check("mdbook", tools::book);
     counts.check("requirements", requirements::check);
+    counts.check("mutants", loom::check_mutants);
     counts.check("interface", interface::check);
     counts.try_check("spelling", tools::spelling);
     counts.try_check("dependencies", tools::dependencies);

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::copy::{seed as seeded, sync};
+use crate::copy::{self, seed as seeded, sync};
 use crate::shell::{capture, cargo, root, write_json};
 
 #[derive(Debug, Default, Serialize)]
@@ -72,15 +72,30 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The bugs for the models of `et-loom` or `et-shuttle`.
+fn seeds(tool: &str) -> anyhow::Result<Vec<Seed>> {
+    let text = copy::read(&root().join(format!("testing/et-{tool}/mutants.json")))?;
+    serde_json::from_str(&text).context("reading mutants.json")
+}
+
+/// Checks that every mutant can be made, which is known long before its turn comes.
+pub(crate) fn check_mutants() -> anyhow::Result<()> {
+    for tool in ["loom", "shuttle"] {
+        for Seed { name, file, find, .. } in seeds(tool)? {
+            let places = copy::read(&root().join(&file))?.matches(&find).count();
+            ensure!(places == 1, "mutant \"{name}\": its text is {places} times in {file}");
+        }
+    }
+    Ok(())
+}
+
 impl Report {
     /// Runs the models of `et-loom` or `et-shuttle`, and then its mutants.
     fn add(&mut self, tool: &str, copy: &Path, target: &Path) -> anyhow::Result<()> {
         // The last mutant may be in the copy still.
         restore(copy)?;
         let models = all_of(tool, copy, target)?;
-        let seeds = root().join(format!("testing/et-{tool}/mutants.json"));
-        let seeds = std::fs::read_to_string(&seeds).with_context(|| seeds.display().to_string())?;
-        let seeds: Vec<Seed> = serde_json::from_str(&seeds).context("reading mutants.json")?;
+        let seeds = seeds(tool)?;
         for Seed { name, model, .. } in &seeds {
             let has_run = models.iter().any(|its| its.name == *model);
             ensure!(has_run, "mutant \"{name}\" names model {model}, which did not run");
