@@ -141,6 +141,37 @@ fn a_wait_that_is_over_says_what_is_missing_and_loses_nothing() {
     assert_eq!(count.load(Ordering::Relaxed), 1);
 }
 
+/// Launches on a flow when it is dropped.
+struct Last(Arc<Flow>, Graph);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.launch(&self.1).unwrap();
+    }
+}
+
+#[test]
+fn what_is_let_go_of_may_use_the_flow() {
+    let pool = CpuPool::new(1).unwrap();
+    let flow = Arc::new(pool.flow());
+    let place = Resource::new(1);
+    let (graph, count) = counting(&place);
+    let last = Last(Arc::clone(&flow), graph.clone());
+    let kept = one(&place, move || {
+        let _last = &last;
+        Ok(())
+    });
+    flow.launch(&kept).unwrap().finish(LONG).unwrap();
+    drop(kept);
+    // As many that it is forgotten by one of them, if not by its worker before.
+    for _ in 0..2000 {
+        flow.launch(&graph).unwrap();
+    }
+    flow.finish(LONG).unwrap();
+    flow.finish(LONG).unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 2001);
+}
+
 /// Whose time is over while it waits has no worker that would say so.
 #[test]
 fn who_waits_for_a_run_that_waits_hears_of_its_deadline() {

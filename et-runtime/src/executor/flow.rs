@@ -109,13 +109,15 @@ impl Flow {
     /// As [`launch`](Self::launch).
     pub fn launch_with(&self, graph: &Graph, options: RunOptions) -> Result<Run, RunError> {
         let run = self.pool.prepare(graph, options, Some(Arc::clone(&self.board)))?;
-        {
+        let forgotten = {
             // The scheduler gets them in the order of the history.
             let mut state = lock(&self.state);
-            let behind = state.append(&run)?;
+            let (behind, forgotten) = state.append(&run)?;
             self.pool.enqueue(Request::Launch(Launch::new(&run, behind)));
-        }
-        // Callbacks may use the flow.
+            forgotten
+        };
+        // What is dropped with them, and callbacks, may use the flow.
+        drop(forgotten);
         self.pool.notify();
         Ok(Run::new(run, Arc::clone(&self.pool)))
     }
@@ -170,23 +172,28 @@ impl Flow {
         };
         let outcomes = runs.iter().map(outcome).collect::<Result<Vec<Arc<Outcome>>, _>>()?;
         let over: HashSet<RunId> = runs.iter().map(|run| run.number).collect();
-        lock(&self.state).forget(|run| over.contains(&run.number));
+        let forgotten = lock(&self.state).forget(|run| over.contains(&run.number));
+        drop(forgotten);
         outcomes.iter().try_for_each(|outcome| outcome.check())
     }
 }
 
 impl State {
-    /// Adds a run; returns what its tasks wait for.
-    pub(super) fn append(&mut self, run: &Arc<RunShared>) -> Result<Vec<Behind>, RunError> {
+    /// Adds a run; returns what its tasks wait for, and what has been forgotten for that.
+    pub(super) fn append(
+        &mut self,
+        run: &Arc<RunShared>,
+    ) -> Result<(Vec<Behind>, Option<Forgotten>), RunError> {
+        let mut forgotten = None;
         if self.history.len() >= self.forget_at.max(FORGET_FROM) {
-            self.forget_completed();
+            forgotten = Some(self.forget_completed());
             self.forget_at = 2 * self.history.len();
         }
         if !self.history.has_room(&run.graph) {
             let why = format!("the flow has {} tasks that have not ended", self.history.len());
             return Err(RunError::Unsupported { place: "flow", why });
         }
-        Ok(self.add(run))
+        Ok((self.add(run), forgotten))
     }
 
     fn add(&mut self, run: &Arc<RunShared>) -> Vec<Behind> {
@@ -205,18 +212,27 @@ impl State {
     }
 
     /// Forgets runs that no task has to wait for any more.
-    pub(super) fn forget_completed(&mut self) {
-        self.forget(|run| run.result.get().is_some_and(|outcome| outcome.is_success()));
+    pub(super) fn forget_completed(&mut self) -> Forgotten {
+        self.forget(|run| run.result.get().is_some_and(|outcome| outcome.is_success()))
     }
 
     /// Forgets some runs, as if they had never been.
-    fn forget(&mut self, is_over: impl Fn(&Arc<RunShared>) -> bool) {
+    fn forget(&mut self, is_over: impl Fn(&Arc<RunShared>) -> bool) -> Forgotten {
         let runs = std::mem::take(&mut self.runs);
-        self.history = History::default();
-        for (_, run) in runs {
-            if !is_over(&run) {
-                self.add(&run);
+        let history = std::mem::take(&mut self.history);
+        for (_, run) in &runs {
+            if !is_over(run) {
+                self.add(run);
             }
         }
+        Forgotten { _runs: runs, _history: history }
     }
+}
+
+/// What a flow kept alive and keeps no longer. Functions and memory of its user are among it, which
+/// must not be dropped under the lock.
+#[must_use = "it is to be dropped without the lock"]
+pub(super) struct Forgotten {
+    _runs: Vec<(u32, Arc<RunShared>)>,
+    _history: History,
 }

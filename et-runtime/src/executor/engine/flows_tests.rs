@@ -57,7 +57,7 @@ impl Stream {
     fn launch(&mut self, graph: &Graph, route: Route) -> Arc<RunShared> {
         let options = (RunOptions::new(), Some(Arc::clone(&self.board)));
         let run = self.rig.prepare(graph, route, options);
-        let behind = self.state.append(&run).unwrap();
+        let (behind, _) = self.state.append(&run).unwrap();
         self.rig.turn([Request::Launch(Launch::new(&run, behind))]);
         run
     }
@@ -135,7 +135,7 @@ fn what_depends_on_a_failed_or_cancelled_task_fails_until_it_is_forgotten() {
     assert_eq!(states(&c), [Failed, DependencyFailed, Running]);
     flow.rig.turn([Request::Cancel(c.number)]);
     flow.end(&c, 2, Ended::Complete);
-    flow.state.forget_completed();
+    drop(flow.state.forget_completed());
     let d = flow.launch(&chain, Route::HOST);
     assert_eq!(states(&d), [Failed, DependencyFailed, Running], "nothing of that is complete");
     flow.rig.turn([Request::Cancel(d.number)]);
@@ -271,7 +271,7 @@ proptest! {
                 let graph = graph_of(&resource, piece.iter().map(|(uses, _)| uses.as_slice()));
                 runs.push(flow.launch(&graph, Route::HOST));
             } else if choice % 7 == 1 {
-                flow.state.forget_completed();
+                drop(flow.state.forget_completed());
             } else if !held.is_empty() {
                 let task = held[choice % held.len()];
                 let at = global(&task);
