@@ -5,6 +5,7 @@
 //! knows nothing of workers: it offers what is ready to [`Place`]s and takes what they have done.
 //! Tasks are released by counters that only the holder touches.
 
+mod behind;
 mod conditions;
 mod exec;
 mod flows;
@@ -17,9 +18,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::behind::Behind;
+use self::behind::Flows;
 use self::exec::Exec;
-pub(super) use self::flows::Behind;
-use self::flows::Flows;
 use self::ready::Queues;
 use self::started::Started;
 use super::Outcome;

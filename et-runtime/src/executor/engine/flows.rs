@@ -1,60 +1,10 @@
-//! Tasks that wait for tasks of earlier runs.
-
-use std::collections::HashMap;
-use std::sync::Arc;
+//! Tasks that wait for tasks of earlier runs: when they have to, and what becomes of them.
 
 use super::Engine;
-use crate::executor::ids::{RunId, TaskRef};
+use super::behind::{Behind, Waiting};
+use crate::executor::ids::TaskRef;
 use crate::executor::outcome::Cut;
 use crate::executor::place::Place;
-use crate::executor::run::{Board, RunShared};
-use crate::sync::Ordering;
-
-/// A task of a run, and one of an earlier run that it must wait for.
-pub(in crate::executor) struct Behind {
-    pub(in crate::executor) task: u32,
-    pub(in crate::executor) run: Arc<RunShared>,
-    pub(in crate::executor) earlier: u32,
-}
-
-/// Those who wait for one task.
-struct Waiting {
-    run: Arc<RunShared>,
-    tasks: Vec<TaskRef>,
-}
-
-/// Tasks of runs that have started, by the earlier ones that they wait for.
-#[derive(Default)]
-pub(super) struct Flows {
-    waiting: HashMap<(RunId, u32), Waiting>,
-    /// The flows that these belong to.
-    boards: Vec<Arc<Board>>,
-}
-
-impl Flows {
-    fn add(&mut self, Behind { run, earlier, .. }: Behind, task: TaskRef) {
-        if let Some(flow) = &run.flow
-            && !flow.is_read.swap(true, Ordering::Relaxed)
-        {
-            self.boards.push(Arc::clone(flow));
-        }
-        let none = || Waiting { run: Arc::clone(&run), tasks: Vec::new() };
-        self.waiting.entry((run.number, earlier)).or_insert_with(none).tasks.push(task);
-    }
-
-    /// Takes those whose wait is over, with what they waited for.
-    fn take_over(&mut self) -> Vec<(u32, Waiting)> {
-        let ended = self.boards.iter().flat_map(|board| board.take());
-        let over = ended.filter_map(|(run, task)| Some((task, self.waiting.remove(&(run, task))?)));
-        let over = over.collect();
-        if self.waiting.is_empty() {
-            for board in self.boards.drain(..) {
-                board.is_read.store(false, Ordering::Relaxed);
-            }
-        }
-        over
-    }
-}
 
 impl<F: Place> Engine<F> {
     /// Lets the tasks of a run that is about to start wait for those of earlier ones. Returns
@@ -91,7 +41,7 @@ impl<F: Place> Engine<F> {
     /// Tells tasks of later runs of what they wait for. Returns `true` if any was told.
     #[inline]
     pub(super) fn tell_later_runs(&mut self) -> bool {
-        !self.flows.waiting.is_empty() && self.tell_those_who_wait()
+        !self.flows.is_empty() && self.tell_those_who_wait()
     }
 
     fn tell_those_who_wait(&mut self) -> bool {
