@@ -58,3 +58,40 @@ impl History {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use et_hal::DeviceAddr;
+
+    use super::*;
+    use crate::graph::{GraphBuilder, Task};
+    use crate::memory::DeviceMemory;
+
+    /// Two buffers of a graph have the same memory, because an edge against the order of the tasks
+    /// keeps them apart: those who use it last are not those who were added last.
+    #[test]
+    fn who_used_memory_last_is_said_by_edges_and_not_by_numbers() {
+        let base = DeviceAddr::new(0x0080_0580_1000);
+        let memory = DeviceMemory::new(base, 1 << 20, None).unwrap();
+        let mut builder = GraphBuilder::new();
+        builder.memory = Some(Arc::clone(&memory));
+        let [late, early] = [(); 2].map(|()| builder.transients.declare(256, 64).unwrap());
+        let function = builder.function(|_| Ok(()));
+        let mut tasks = Vec::new();
+        for buffer in [&late, &early] {
+            tasks.push(builder.add(Task::new(function).writes(buffer)).unwrap());
+            tasks.push(builder.add(Task::new(function).reads(buffer)).unwrap());
+        }
+        builder.edge(tasks[3], tasks[0]).unwrap();
+        let graph = builder.build().unwrap();
+        assert_eq!(graph.transient_memory().peak_bytes, 256, "they share it");
+        let mut history = History::default();
+        assert_eq!(history.append(&graph), []);
+        // The next launch begins with task 2, the one before ended with task 1.
+        assert_eq!(history.append(&graph), [(2, 1)]);
+        assert_eq!(history.append(&graph), [(2, 4 + 1)]);
+        assert_eq!(history.len(), 12);
+    }
+}
