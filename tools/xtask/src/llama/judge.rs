@@ -4,6 +4,9 @@
 /// the device.
 const NO_PADDING: &str = "GGML_ASSERT(size <= ggml_nbytes(tensor)";
 
+/// What is noted of a program that a signal has ended.
+pub(super) const BY_SIGNAL: &str = "ended by signal";
+
 /// Cases of a step.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cases {
@@ -94,16 +97,14 @@ impl Cases {
                 cases.passed += 1;
             }
         }
-        if cases.passed + cases.failed == 0 {
-            // The program has ended in its row, and has said why with its errors.
-            cases.add(if said.contains(NO_PADDING) {
-                let why = "ggml of this version refuses backends that pad tensors";
-                Self::skipped(format!("{name}: {why}"))
-            } else {
-                let last = said.lines().rev().find(|line| !line.trim().is_empty());
-                let last = last.unwrap_or_default();
-                Self::failure(format!("{name} was not tested; the last line: {last}"))
-            });
+        if said.contains(NO_PADDING) {
+            // The program has ended in a row, and has said why with its errors.
+            let why = "ggml of this version refuses backends that pad tensors";
+            cases.add(Self::skipped(format!("{name}: {why}")));
+        } else if cases.passed + cases.failed == 0 || said.contains(BY_SIGNAL) {
+            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+            let what = format!("{name} was not tested to the end; the last line: {last}");
+            cases.add(Self::failure(what));
         }
         cases
     }
@@ -179,7 +180,14 @@ mod tests {
         assert_eq!((cases.passed, cases.failed, cases.skipped), (0, 0, 1));
         let cases = Cases::of_architectures("mamba", row);
         assert_eq!((cases.passed, cases.failed, cases.skipped), (0, 1, 0));
-        assert!(cases.remarks[0].contains("was not tested; the last line: | mamba"), "{cases:?}");
+        assert!(
+            cases.remarks[0].contains("was not tested to the end; the last line: | mamba"),
+            "{cases:?}"
+        );
+        // The first row was well, the program ended in the second.
+        let ended = format!("| llama| ET0|Dense|OK|\n| llama| ET0|MoE|\n{BY_SIGNAL} 11\n");
+        let cases = Cases::of_architectures("llama", &ended);
+        assert_eq!((cases.passed, cases.failed), (1, 1));
     }
 
     #[test]

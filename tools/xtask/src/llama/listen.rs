@@ -1,13 +1,14 @@
 //! Listening to llama.cpp's programs, some of which run for a quarter of an hour.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
-use super::judge;
+use super::judge::{self, BY_SIGNAL};
 
 /// Runs a program on a device, and returns what it said on both outputs; `hear` gets each line of
 /// the first as it comes.
@@ -39,9 +40,14 @@ pub(super) fn said(
         said += &line;
         said.push('\n');
     }
-    child.wait().context("waiting for a program")?;
+    let status = child.wait().context("waiting for a program")?;
     let errors = errors.join().map_err(|_| anyhow!("a reader panicked"))?;
-    Ok(said + &String::from_utf8_lossy(&errors.context("reading what a program says")?))
+    said += &String::from_utf8_lossy(&errors.context("reading what a program says")?);
+    // What was judged before may all be well.
+    if let Some(signal) = status.signal() {
+        said += &format!("\n{BY_SIGNAL} {signal}\n");
+    }
+    Ok(said)
 }
 
 /// Tells how many cases each operator had, and how long they took.
@@ -80,6 +86,14 @@ impl Operators {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_a_signal_ends_is_told_from_one_that_ends() {
+        let run = |script| said(Path::new("sh"), "sim:", &["-c", script], |_| ()).unwrap();
+        assert_eq!(run("echo $ET_DEVICE; exit 1"), "sim:\n");
+        let killed = run("echo '| llama|OK'; kill -ABRT $$");
+        assert_eq!(killed, format!("| llama|OK\n\n{BY_SIGNAL} 6\n"));
+    }
 
     #[test]
     fn the_first_case_of_an_operator_began_when_the_one_before_had_ended() {
