@@ -13,7 +13,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::card::Card;
-use crate::dlpack;
 use crate::dtype::{DType, Shape};
 use crate::error::{self, Raise};
 use crate::event::Event;
@@ -73,18 +72,17 @@ impl Device {
     }
 
     /// Copies to new memory: in a stream, or without waiting for any other work.
-    fn set(
-        &self,
-        py: Python<'_>,
-        buffer: &Buffer,
-        bytes: &[u8],
-        stream: Option<&Stream>,
-    ) -> PyResult<()> {
+    fn copy(&self, py: Python<'_>, source: &Source, stream: Option<&Stream>) -> PyResult<Buffer> {
+        let dtype = source.dtype()?;
+        let buffer = Buffer::alloc(py, &self.card, source.shape().to_vec(), Some(dtype))?;
         match stream {
             // A failure is in the list of the stream.
-            Some(stream) => buffer.write(py, bytes, Some(stream)).map(drop),
-            None => buffer.write(py, bytes, Some(&self.stream("normal")?))?.wait(py, None),
+            Some(stream) => drop(buffer.write(py, source.bytes(), Some(stream))?),
+            None => {
+                buffer.write(py, source.bytes(), Some(&self.stream("normal")?))?.wait(py, None)?;
+            }
         }
+        Ok(buffer)
     }
 }
 
@@ -271,9 +269,9 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Copies an array to new device memory, of the same shape and type: NumPy's, or anything with
-    /// the buffer protocol. The copy has ended when this returns; with a stream, it is in the order
-    /// of that.
+    /// Copies an array to new device memory, of the same shape and type: NumPy's, PyTorch's, or
+    /// anything with the buffer protocol or DLPack. The copy has ended when this returns; with a
+    /// stream, it is in the order of that.
     #[pyo3(signature = (source, *, stream = None))]
     fn array(
         &self,
@@ -281,14 +279,7 @@ impl Device {
         source: &Bound<'_, PyAny>,
         stream: Option<&Stream>,
     ) -> PyResult<Buffer> {
-        let source = Source::of(source)?;
-        let Some(dtype) = source.dtype() else {
-            let text = format!("no data type for elements of format {:?}", source.format());
-            return Err(error::raise("ArgumentError", text));
-        };
-        let buffer = Buffer::alloc(py, &self.card, source.shape().to_vec(), Some(dtype))?;
-        self.set(py, &buffer, source.bytes(), stream)?;
-        Ok(buffer)
+        self.copy(py, &Source::of(source)?, stream)
     }
 
     /// As `array`, by PyTorch's name.
@@ -310,11 +301,7 @@ impl Device {
         source: &Bound<'_, PyAny>,
         stream: Option<&Stream>,
     ) -> PyResult<Buffer> {
-        dlpack::import(source, |dtype, shape, bytes| {
-            let buffer = Buffer::alloc(py, &self.card, shape.to_vec(), Some(dtype))?;
-            self.set(py, &buffer, bytes, stream)?;
-            Ok(buffer)
-        })
+        self.copy(py, &Source::of_dlpack(source)?, stream)
     }
 
     /// Allocates an array of zeros on the host that the device reads and writes directly.
@@ -330,7 +317,7 @@ impl Device {
     }
 
     /// Lends memory of Python to the device, without a copy: that of a NumPy array, or anything
-    /// with the buffer protocol, which must be made of whole pages (`import_granule`), as memory of
+    /// with the buffer protocol or DLPack, which must be made of whole pages (`import_granule`), as memory of
     /// mmap is. `access` is what the device does with it: "read", "write" or "both".
     ///
     /// The object keeps its memory until the host buffer is released or gone, and no copy uses it.

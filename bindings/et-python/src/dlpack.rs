@@ -21,6 +21,8 @@ const PINNED: [i32; 2] = [3, 11];
 
 const NAME: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
+/// Flag of memory that is not to be written.
+const READ_ONLY: u64 = 1;
 
 #[repr(C)]
 struct Tensor {
@@ -178,34 +180,99 @@ fn kind(code: u8) -> Option<Kind> {
         .find(|kind| self::code(*kind) == code)
 }
 
-/// Calls `with` with type, shape and bytes of an array of another library.
-pub(crate) fn import<R>(
-    from: &Bound<'_, PyAny>,
-    with: impl FnOnce(DType, &[usize], &[u8]) -> PyResult<R>,
-) -> PyResult<R> {
-    let refuse = |why: String| PyBufferError::new_err(why);
-    let (device, _): (i32, i32) = from.call_method0("__dlpack_device__")?.extract()?;
-    if device != CPU && !PINNED.contains(&device) {
-        return Err(refuse(format!("memory of a device of kind {device} is not the host's")));
-    }
-    let py = from.py();
-    let version = pyo3::types::PyDict::new(py);
-    version.set_item("max_version", (1, 0))?;
-    let capsule = match from.call_method("__dlpack__", (), Some(&version)) {
-        // Libraries from before version 1 know no versions.
-        Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
-            from.call_method0("__dlpack__")?
+/// An array of another library, whose memory exists as long as this does.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    /// It owns the tensor, and frees it.
+    _capsule: Py<PyAny>,
+    data: *mut u8,
+    len: usize,
+    dtype: DType,
+    shape: Vec<usize>,
+    is_readonly: bool,
+}
+
+// SAFETY: the memory is what the capsule owns, wherever this is used from; the capsule itself is
+// only dropped, which PyO3 does on any thread.
+unsafe impl Send for Imported {}
+// SAFETY: as above; nothing changes by a shared reference.
+unsafe impl Sync for Imported {}
+
+impl Imported {
+    /// Takes what lies in one piece in memory of the host, in the order of C.
+    pub(crate) fn of(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (device, _): (i32, i32) = array.call_method0("__dlpack_device__")?.extract()?;
+        if device != CPU && !PINNED.contains(&device) {
+            return Err(refuse(format!("memory of a device of kind {device} is not the host's")));
         }
-        capsule => capsule?,
-    };
+        let py = array.py();
+        let version = pyo3::types::PyDict::new(py);
+        version.set_item("max_version", (1, 0))?;
+        let capsule = match array.call_method("__dlpack__", (), Some(&version)) {
+            // Libraries from before version 1 know no versions.
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
+                array.call_method0("__dlpack__")?
+            }
+            capsule => capsule?,
+        };
+        let (tensor, is_readonly) = read(&capsule)?;
+        let shape = extents(tensor, tensor.shape)?.into_iter().map(usize::try_from);
+        let shape: Vec<usize> = shape.collect::<Result<_, _>>()?;
+        let known = kind(tensor.code).filter(|_| tensor.lanes == 1);
+        let known = known.and_then(|kind| DType::of(kind, usize::from(tensor.bits / 8)));
+        let Some(dtype) = known else {
+            let (code, bits, lanes) = (tensor.code, tensor.bits, tensor.lanes);
+            return Err(refuse(format!("elements of kind {code}, {bits} bits, {lanes} lanes")));
+        };
+        let len = dtype::len_bytes(&shape, dtype)?;
+        let strides = extents(tensor, tensor.strides)?;
+        let dense = dtype::strides(&shape, 1);
+        // How far apart elements are matters where there is more than one.
+        let is_dense = strides.is_empty()
+            || len == 0
+            || shape.iter().zip(strides.iter().zip(&dense)).all(|(&extent, (stride, dense))| {
+                extent == 1 || i64::try_from(*dense).is_ok_and(|dense| dense == *stride)
+            });
+        if !is_dense {
+            let why = "the tensor is not C-contiguous; make it so with its contiguous()";
+            return Err(error::raise("ArgumentError", why));
+        }
+        let data = tensor.data.wrapping_byte_add(usize::try_from(tensor.byte_offset)?).cast();
+        Ok(Self { _capsule: capsule.unbind(), data, len, dtype, shape, is_readonly })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Returns `true` if its owner does not want it written.
+    pub(crate) fn readonly(&self) -> bool {
+        self.is_readonly
+    }
+
+    /// Returns where its bytes are, and how many: in one piece, as long as this exists.
+    pub(crate) fn bytes(&self) -> (*mut u8, usize) {
+        (self.data, self.len)
+    }
+}
+
+fn refuse(why: String) -> PyErr {
+    PyBufferError::new_err(why)
+}
+
+/// Returns the tensor of a capsule, which frees it when it goes, and whether it is read-only.
+fn read<'a>(capsule: &'a Bound<'_, PyAny>) -> PyResult<(&'a Tensor, bool)> {
     let pointer = |name: &CStr| {
         // SAFETY: asks only; any object may be given.
         let is_valid = unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } != 0;
         // SAFETY: a capsule of that name, as just seen.
         is_valid.then(|| unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) })
     };
-    // The tensor stays in its capsule, which is alive until the end of this function and frees it.
-    let tensor: &Tensor = if let Some(managed) = pointer(VERSIONED) {
+    if let Some(managed) = pointer(VERSIONED) {
         let managed = managed.cast::<ManagedVersioned>();
         // SAFETY: capsules of that name point to such a struct; all versions begin like this.
         let version = unsafe { (*managed).version };
@@ -213,51 +280,24 @@ pub(crate) fn import<R>(
             return Err(refuse(format!("version {} of DLPack", version[0])));
         }
         // SAFETY: of version 1, it is as declared above.
-        unsafe { &(*managed).tensor }
+        let managed = unsafe { &*managed };
+        Ok((&managed.tensor, managed.flags & READ_ONLY != 0))
     } else if let Some(managed) = pointer(NAME) {
         // SAFETY: capsules of that name point to such a struct.
-        unsafe { &(*managed.cast::<Managed>()).tensor }
+        let managed = unsafe { &*managed.cast::<Managed>() };
+        // What is read-only is not exported by libraries of that time.
+        Ok((&managed.tensor, false))
     } else {
-        return Err(refuse("__dlpack__ gave no tensor".to_owned()));
-    };
-    let extents = |from: *const i64| -> PyResult<Vec<i64>> {
-        let ndim = usize::try_from(tensor.ndim)?;
-        if ndim == 0 || from.is_null() {
-            return Ok(Vec::new());
-        }
-        // SAFETY: not null, and of `ndim` numbers, as DLPack has it.
-        Ok(unsafe { std::slice::from_raw_parts(from, ndim) }.to_vec())
-    };
-    let shape = extents(tensor.shape)?.into_iter().map(usize::try_from);
-    let shape: Vec<usize> = shape.collect::<Result<_, _>>()?;
-    let known = kind(tensor.code).filter(|_| tensor.lanes == 1);
-    let known = known.and_then(|kind| DType::of(kind, usize::from(tensor.bits / 8)));
-    let Some(dtype) = known else {
-        let (code, bits, lanes) = (tensor.code, tensor.bits, tensor.lanes);
-        return Err(refuse(format!("elements of kind {code}, {bits} bits, {lanes} lanes")));
-    };
-    let len = dtype::len_bytes(&shape, dtype)?;
-    let strides = extents(tensor.strides)?;
-    let dense = dtype::strides(&shape, 1);
-    // How far apart elements are matters where there is more than one.
-    let is_dense = strides.is_empty()
-        || len == 0
-        || shape.iter().zip(strides.iter().zip(&dense)).all(|(&extent, (stride, dense))| {
-            extent == 1 || i64::try_from(*dense).is_ok_and(|dense| dense == *stride)
-        });
-    if !is_dense {
-        let why = "the tensor is not C-contiguous; make it so with its contiguous()";
-        return Err(error::raise("ArgumentError", why));
+        Err(refuse("__dlpack__ gave no tensor".to_owned()))
     }
-    let bytes = match len {
-        0 => &[][..],
-        _ => {
-            let start = tensor.data.wrapping_byte_add(usize::try_from(tensor.byte_offset)?);
-            // SAFETY: `len` bytes in one piece from there, by type, shape and strides, which live
-            // as long as the capsule; what another thread writes meanwhile only changes what is
-            // copied.
-            unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }
-        }
-    };
-    with(dtype, &shape, bytes)
+}
+
+/// Returns as many numbers as the tensor has dimensions; none if there are none.
+fn extents(tensor: &Tensor, from: *const i64) -> PyResult<Vec<i64>> {
+    let ndim = usize::try_from(tensor.ndim)?;
+    if ndim == 0 || from.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: not null, and of `ndim` numbers, as DLPack has it.
+    Ok(unsafe { std::slice::from_raw_parts(from, ndim) }.to_vec())
 }

@@ -109,10 +109,7 @@ impl HostBuffer {
             }
         };
         let lent = Lent::of(object, access != DeviceAccess::Read)?;
-        let Some(dtype) = lent.source().dtype() else {
-            let text = format!("no data type for elements of format {:?}", lent.source().format());
-            return Err(error::raise("ArgumentError", text));
-        };
+        let dtype = lent.source().dtype()?;
         let shape = lent.source().shape().to_vec();
         // The runtime would copy. Here copies are not hidden.
         let granule = card.look(|device| device.import_granule())?;

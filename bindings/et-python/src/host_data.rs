@@ -24,7 +24,7 @@ impl HostData {
         let source = Source::of(source)?;
         Ok(Self {
             data: et::graph::HostData::new(source.bytes().to_vec()),
-            dtype: source.dtype().unwrap_or(DType::U8),
+            dtype: source.dtype()?,
             shape: source.shape().to_vec(),
         })
     }

@@ -154,21 +154,15 @@ impl Buffer {
 
     /// Refuses a copy of elements of another type or number. Bytes go with anything.
     pub(crate) fn check(&self, what: &Source) -> PyResult<()> {
-        self.fits(what.shape(), what.bytes().len(), what.dtype(), || what.format())
+        self.fits(what.shape(), what.bytes().len(), what.format())
     }
 
     /// As [`check`](Self::check).
     fn check_host(&self, host: &HostBuffer) -> PyResult<()> {
-        self.fits(host.extents(), host.len_bytes(), Some(host.type_of()), String::new)
+        self.fits(host.extents(), host.len_bytes(), Ok(host.type_of()))
     }
 
-    fn fits(
-        &self,
-        other: &[usize],
-        len: usize,
-        dtype: Option<DType>,
-        format: impl FnOnce() -> String,
-    ) -> PyResult<()> {
+    fn fits(&self, other: &[usize], len: usize, format: Result<DType, String>) -> PyResult<()> {
         if len != self.len_bytes() {
             let shape = &self.shape;
             let text = format!(
@@ -177,15 +171,16 @@ impl Buffer {
             );
             return Err(error::raise("ArgumentError", text));
         }
-        let of_bytes = |dtype: Option<DType>| dtype.is_none_or(|dtype| dtype == DType::U8);
-        let (own, other) = (self.dtype, dtype);
-        if of_bytes(own) || of_bytes(other) && other.is_some() || own == other {
+        let own = self.dtype_or_bytes();
+        if own == DType::U8
+            || format.as_ref().is_ok_and(|&other| other == DType::U8 || other == own)
+        {
             return Ok(());
         }
         let text = format!(
             "elements of type {} do not go with a buffer of {}",
-            other.map_or_else(format, |dtype| dtype.name().to_owned()),
-            self.dtype_or_bytes().name()
+            format.map_or_else(|format| format, |other| other.name().to_owned()),
+            own.name()
         );
         Err(error::raise("ArgumentError", text))
     }
@@ -350,8 +345,8 @@ impl Buffer {
         Ok(Self { is_readonly: true, ..self.same()? })
     }
 
-    /// Copies an array, or anything with the buffer protocol, to the device. When this returns,
-    /// the source may be changed; the copy has ended when the event has.
+    /// Copies an array, or anything with the buffer protocol or DLPack, to the device. When this
+    /// returns, the source may be changed; the copy has ended when the event has.
     ///
     /// A `HostBuffer` is not copied first: the device reads it, so it must not be changed before
     /// the event is done.
@@ -371,7 +366,8 @@ impl Buffer {
         self.write(py, source.bytes(), stream)
     }
 
-    /// Copies the array into anything that can be written by the buffer protocol, and waits.
+    /// Copies the array into anything that can be written by the buffer protocol or DLPack, and
+    /// waits.
     ///
     /// To a `HostBuffer` use `copy_to_host`, which does not wait.
     #[pyo3(signature = (target, *, stream = None, timeout = None))]

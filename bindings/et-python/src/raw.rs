@@ -1,32 +1,42 @@
-//! Memory of Python objects, by the buffer protocol.
+//! Memory of Python objects, by the buffer protocol or DLPack.
 
 #![expect(unsafe_code, reason = "memory that other code of Python uses too")]
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use et::hal::StableDeref;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
 
-use crate::callbacks;
 use crate::dtype::DType;
-use crate::error;
+use crate::{callbacks, dlpack, error};
 
 /// The bytes of an object, which exist as long as this does.
 #[derive(Debug)]
-pub(crate) struct Source {
-    buffer: PyUntypedBuffer,
-    /// Type and extents of an array without dimensions, whose buffer is a view of its bytes.
-    single: Option<CString>,
+pub(crate) enum Source {
+    /// By the buffer protocol.
+    Buffer {
+        buffer: PyUntypedBuffer,
+        /// Type and extents of an array without dimensions, whose buffer is a view of its bytes.
+        single: Option<CString>,
+    },
+    /// By DLPack.
+    Tensor(dlpack::Imported),
 }
 
 impl Source {
-    /// Takes what lies in one piece, in the order of C.
+    /// Takes what lies in one piece, in the order of C: of the buffer protocol, or, where an object
+    /// does not have it, as PyTorch's tensors, of DLPack.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let view = PyMemoryView::from(object)?;
+        let view = match PyMemoryView::from(object) {
+            Ok(view) => view,
+            Err(_) if object.hasattr("__dlpack__")? => return Self::of_dlpack(object),
+            Err(error) => return Err(error),
+        };
         let (buffer, single) = match view.getattr("ndim")?.extract()? {
             // PyO3 takes the missing extents of such arrays for a mistake.
             0 => {
@@ -42,40 +52,74 @@ impl Source {
                 "the array is not C-contiguous; copy it with numpy.ascontiguousarray",
             ));
         }
-        Ok(Self { buffer, single })
+        Ok(Self::Buffer { buffer, single })
     }
 
-    /// Returns the type of the elements, if it has a name here.
-    pub(crate) fn dtype(&self) -> Option<DType> {
-        let size =
-            self.single.as_ref().map_or(self.buffer.item_size(), |_| self.buffer.len_bytes());
-        DType::of_format(self.code()).filter(|dtype| dtype.size == size)
+    /// Takes an array by DLPack, whatever else it has.
+    pub(crate) fn of_dlpack(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+        dlpack::Imported::of(array).map(Self::Tensor)
     }
 
-    fn code(&self) -> &CStr {
-        self.single.as_deref().unwrap_or_else(|| self.buffer.format())
+    /// Returns the type of the elements, or their format, if that has no name here.
+    pub(crate) fn format(&self) -> Result<DType, String> {
+        let (code, size) = match self {
+            Self::Buffer { buffer, single: None } => (buffer.format(), buffer.item_size()),
+            Self::Buffer { buffer, single: Some(code) } => (&**code, buffer.len_bytes()),
+            Self::Tensor(tensor) => return Ok(tensor.dtype()),
+        };
+        let known = DType::of_format(code).filter(|dtype| dtype.size == size);
+        known.ok_or_else(|| code.to_string_lossy().into_owned())
     }
 
-    /// Returns the format of the elements.
-    pub(crate) fn format(&self) -> String {
-        self.code().to_string_lossy().into_owned()
+    /// Returns the type of the elements; an error if it has no name here.
+    pub(crate) fn dtype(&self) -> PyResult<DType> {
+        self.format().map_err(|format| {
+            let text = format!("no data type for elements of format {format:?}");
+            error::raise("ArgumentError", text)
+        })
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
-        if self.single.is_some() { &[] } else { self.buffer.shape() }
+        match self {
+            Self::Buffer { single: Some(_), .. } => &[],
+            Self::Buffer { buffer, .. } => buffer.shape(),
+            Self::Tensor(tensor) => tensor.shape(),
+        }
+    }
+
+    fn readonly(&self) -> bool {
+        match self {
+            Self::Buffer { buffer, .. } => buffer.readonly(),
+            Self::Tensor(tensor) => tensor.readonly(),
+        }
+    }
+
+    /// Returns where its bytes are, and how many. The object promises them there, in one piece as
+    /// has been checked, as long as this is not released, which it is by `drop`. They are bytes,
+    /// which need no alignment, and an object is not longer than `isize::MAX`.
+    fn raw(&self) -> (*mut u8, usize) {
+        let (start, len) = match self {
+            Self::Buffer { buffer, .. } => (buffer.buf_ptr().cast(), buffer.len_bytes()),
+            Self::Tensor(tensor) => tensor.bytes(),
+        };
+        // What is empty may be anywhere.
+        if len == 0 { (NonNull::dangling().as_ptr(), 0) } else { (start, len) }
     }
 
     /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let len = self.buffer.len_bytes();
-        if len == 0 {
-            return &[];
+        let (start, len) = self.raw();
+        // SAFETY: as `raw` says. A thread of Python that writes meanwhile can only change which
+        // bytes are copied: they are only ever copied from.
+        unsafe { std::slice::from_raw_parts(start, len) }
+    }
+
+    fn release(self, py: Python<'_>) {
+        match self {
+            Self::Buffer { buffer, .. } => buffer.release(py),
+            // It gives the memory back by itself.
+            Self::Tensor(tensor) => drop(tensor),
         }
-        // SAFETY: the object promises `len` bytes there, in one piece as `of` has checked, as long
-        // as the buffer is not released, which it is by `drop`. They are bytes, which need no
-        // alignment, and an object is not longer than `isize::MAX`. A thread of Python that writes
-        // meanwhile can only change which bytes are copied: they are only ever copied from.
-        unsafe { std::slice::from_raw_parts(self.buffer.buf_ptr().cast(), len) }
     }
 }
 
@@ -87,7 +131,7 @@ impl Target {
     /// Takes what can be written and lies in one piece.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let source = Source::of(object)?;
-        if source.buffer.readonly() {
+        if source.readonly() {
             return Err(error::raise("ArgumentError", "the array is read-only"));
         }
         Ok(Self(source))
@@ -100,13 +144,10 @@ impl Target {
 
     /// Returns the bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = self.0.buffer.len_bytes();
-        if len == 0 {
-            return &mut [];
-        }
-        // SAFETY: as in `Source::bytes`; the object says that they may be written. The exclusive
-        // borrow is of the only Rust value that reaches them.
-        unsafe { std::slice::from_raw_parts_mut(self.0.buffer.buf_ptr().cast(), len) }
+        let (start, len) = self.0.raw();
+        // SAFETY: as `raw` says; the object says that they may be written. The exclusive borrow is
+        // of the only Rust value that reaches them.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 }
 
@@ -135,7 +176,7 @@ impl Lent {
     /// Gives the object back at once.
     pub(crate) fn release(mut self, py: Python<'_>) {
         if let Some(source) = self.source.take() {
-            source.buffer.release(py);
+            source.release(py);
         }
     }
 }
@@ -151,13 +192,9 @@ impl Deref for Lent {
 impl DerefMut for Lent {
     fn deref_mut(&mut self) -> &mut [u8] {
         assert!(self.may_write, "lent to be read");
-        let source = self.source();
-        let len = source.buffer.len_bytes();
-        if len == 0 {
-            return &mut [];
-        }
+        let (start, len) = self.source().raw();
         // SAFETY: as in `Target::bytes_mut`; `of` has checked that the object may be written.
-        unsafe { std::slice::from_raw_parts_mut(source.buffer.buf_ptr().cast(), len) }
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 }
 
@@ -171,6 +208,6 @@ impl Drop for Lent {
         // This may be a thread of the runtime, with locks that threads of Python wait for: it must
         // not wait for the interpreter. One that ends needs no memory back.
         let source = ManuallyDrop::new(source);
-        callbacks::post(move |py| ManuallyDrop::into_inner(source).buffer.release(py));
+        callbacks::post(move |py| ManuallyDrop::into_inner(source).release(py));
     }
 }

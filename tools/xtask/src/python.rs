@@ -13,9 +13,10 @@ use crate::tools::Done;
 const PACKAGE: &str = "bindings/et-python";
 /// What the tests need.
 const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "hypothesis", "mypy", "trio"];
-/// Libraries with which memory is exchanged, by tests that skip what is not there. PyTorch is
-/// used where it is: without its CUDA libraries, which are gigabytes, its package does not load.
+/// Libraries with which memory is exchanged, by tests that skip what is not there.
 const PEERS: [&str; 1] = ["jax"];
+/// What exchanges memory with PyTorch.
+const PYTORCH_TESTS: &str = "test_pytorch.py";
 /// What the examples for many hosts need.
 const HOST_PACKAGES: [&str; 5] = ["numpy", "pytest", "ray", "mpi4py", "mpich"];
 /// Their tests, which have an environment of their own: Ray is large.
@@ -101,13 +102,46 @@ fn maturin() -> anyhow::Result<Result<PathBuf, String>> {
     if folder.join("bin/maturin").exists() {
         return Ok(Ok(folder.join("bin/maturin")));
     }
-    Ok(environment(&folder, &["maturin>=1.9,<2"])?.map(|()| folder.join("bin/maturin")))
+    let made = environment(&Interpreter::default(), &folder, &["maturin>=1.9,<2"])?;
+    Ok(made.map(|()| folder.join("bin/maturin")))
+}
+
+/// What virtual environments are made of.
+struct Interpreter {
+    program: PathBuf,
+    /// Whether its own packages are seen in them.
+    shares_packages: bool,
+}
+
+impl Default for Interpreter {
+    fn default() -> Self {
+        let program = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+        Self { program: program.into(), shares_packages: false }
+    }
+}
+
+impl Interpreter {
+    /// Finds one that has PyTorch: the usual one, or the distribution's. A virtual environment
+    /// could not install it: without CUDA's libraries, which are gigabytes, the registry's package
+    /// does not load.
+    fn with_pytorch() -> Option<Self> {
+        let known = [Self::default().program, "/usr/bin/python3".into()];
+        let program = known.into_iter().find(|program| {
+            let output = Command::new(program).args(["-c", "import torch"]).output();
+            output.is_ok_and(|output| output.status.success())
+        })?;
+        Some(Self { program, shares_packages: true })
+    }
 }
 
 /// Makes a virtual environment with packages; else says why it cannot be made.
-fn environment(folder: &Path, packages: &[&str]) -> anyhow::Result<Result<(), String>> {
-    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-    let version = Command::new(&python)
+fn environment(
+    of: &Interpreter,
+    folder: &Path,
+    packages: &[&str],
+) -> anyhow::Result<Result<(), String>> {
+    let python = &of.program;
+    let version = Command::new(python)
         .args(["-c", "import sys; sys.exit(sys.version_info < (3, 11))"])
         .output();
     match version {
@@ -117,7 +151,9 @@ fn environment(folder: &Path, packages: &[&str]) -> anyhow::Result<Result<(), St
         }
         Ok(_) => {}
     }
-    if !capture(Command::new(&python).args(["-m", "venv"]).arg(folder))?.status.success() {
+    let mut venv = Command::new(python);
+    venv.args(["-m", "venv"]).args(of.shares_packages.then_some("--system-site-packages"));
+    if !capture(venv.arg(folder))?.status.success() {
         return Ok(Err("python3 has no module venv".to_owned()));
     }
     let mut pip = Command::new(folder.join("bin/pip"));
@@ -135,16 +171,16 @@ fn environment(folder: &Path, packages: &[&str]) -> anyhow::Result<Result<(), St
 /// Builds the wheel, installs it into an environment of its own, and runs tests and examples.
 pub(crate) fn check() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
-    let environment =
-        match Environment::make(folder.path(), &folder.path().join("python"), &TEST_PACKAGES)? {
-            Ok(environment) => environment,
-            Err(why) => return Ok(Done::Skipped(why)),
-        };
-    if let Err(why) = self::environment(&folder.path().join("python"), &PEERS)? {
+    let (own, python) = (Interpreter::default(), folder.path().join("python"));
+    let environment = match Environment::make(&own, folder.path(), &python, &TEST_PACKAGES)? {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    if let Err(why) = self::environment(&own, &python, &PEERS)? {
         println!("exchange with {}: skipped, because {why}", PEERS.join(", "));
     }
-    let ignore = format!("--ignore={HOST_TESTS}");
-    execute(environment.python()?.args(PYTEST).arg(ignore).arg("."))?;
+    let ignored = [HOST_TESTS, PYTORCH_TESTS].map(|tests| format!("--ignore={tests}"));
+    execute(environment.python()?.args(PYTEST).args(ignored).arg("."))?;
     for example in EXAMPLES {
         execute(environment.python()?.arg(format!("../examples/{example}")))?;
     }
@@ -155,14 +191,30 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     Ok(Done::Checked)
 }
 
+/// Exchanges memory with PyTorch, where an interpreter has it.
+pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
+    let Some(of) = Interpreter::with_pytorch() else {
+        return Ok(Done::Skipped("no Python has PyTorch".to_owned()));
+    };
+    let folder = tempfile::tempdir()?;
+    let made = Environment::make(&of, folder.path(), &folder.path().join("python"), &["pytest"])?;
+    let environment = match made {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    execute(environment.python()?.args(PYTEST).arg(PYTORCH_TESTS))?;
+    Ok(Done::Checked)
+}
+
 /// Runs the examples for many hosts, in an environment that is kept.
 pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let kept = sdk::built("release")?.with_file_name("python-hosts");
-    let environment = match Environment::make(folder.path(), &kept, &HOST_PACKAGES)? {
-        Ok(environment) => environment,
-        Err(why) => return Ok(Done::Skipped(why)),
-    };
+    let environment =
+        match Environment::make(&Interpreter::default(), folder.path(), &kept, &HOST_PACKAGES)? {
+            Ok(environment) => environment,
+            Err(why) => return Ok(Done::Skipped(why)),
+        };
     let output = capture(environment.python()?.args(PYTEST).args(["-rs", HOST_TESTS]))?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -174,7 +226,7 @@ pub(crate) fn check_hosts() -> anyhow::Result<Done> {
 pub(crate) fn interpreter() -> anyhow::Result<Result<PathBuf, String>> {
     let folder = tempfile::tempdir()?;
     let kept = sdk::built("release")?.with_file_name("python-bench");
-    let made = Environment::make(folder.path(), &kept, &["numpy"])?;
+    let made = Environment::make(&Interpreter::default(), folder.path(), &kept, &["numpy"])?;
     Ok(made.map(|environment| environment.python))
 }
 
@@ -182,7 +234,8 @@ pub(crate) fn interpreter() -> anyhow::Result<Result<PathBuf, String>> {
 pub(crate) fn check_types() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let kept = sdk::built("release")?.with_file_name("python-types");
-    let environment = match Environment::make(folder.path(), &kept, &["typing_extensions"])? {
+    let own = Interpreter::default();
+    let environment = match Environment::make(&own, folder.path(), &kept, &["typing_extensions"])? {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -233,6 +286,7 @@ impl Environment {
     /// Builds the wheel and installs it into a virtual environment with packages; else says why
     /// that cannot be done.
     fn make(
+        of: &Interpreter,
         scratch: &Path,
         folder: &Path,
         packages: &[&str],
@@ -241,7 +295,7 @@ impl Environment {
             Ok(wheel) => wheel,
             Err(why) => return Ok(Err(why)),
         };
-        if let Err(why) = environment(folder, packages)? {
+        if let Err(why) = environment(of, folder, packages)? {
             return Ok(Err(why));
         }
         let mut pip = Command::new(folder.join("bin/pip"));
