@@ -60,7 +60,7 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
     wrong += memcmp(&a, &b, sizeof a) <= 0;
     wrong += memchr(&a.words[3], 3, 8) != &a.words[3] || memchr(&a.words[3], 4, 8) != NULL;
 
-    strcpy(text, "kernel" + zero);
+    strcpy(text, &"kernel"[zero]);
     strcat(text, " of a card");
     wrong += strlen(text + zero) != 16 || strnlen(text, 3 + zero) != 3;
     wrong += strcmp(text, "kernel of a cbrd") >= 0 || strcmp(text, "kernel of a card") != 0;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use et_cc::{Compiler, Library};
+use et_cc::{Compiler, Library, Options};
 use pyo3::prelude::*;
 
 use crate::error;
@@ -19,7 +19,8 @@ fn find(files: PathBuf, libc: Option<&str>) -> PyResult<Compiler> {
         }
     };
     let prefix = std::env::var("CROSS_COMPILE").ok();
-    Compiler::find(prefix.as_deref(), Some(&files), library).map_err(failed)
+    let options = Options { clang: None, prefix: prefix.as_deref(), files: Some(&files), library };
+    Compiler::find(&options).map_err(failed)
 }
 
 fn failed(error: impl std::fmt::Display) -> PyErr {

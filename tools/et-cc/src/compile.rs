@@ -4,21 +4,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
-use crate::toolchain::{self, Sdk};
+use crate::toolchain::{self, Clang, Sdk};
 
 /// What the cores execute, and code that can be loaded anywhere. The reasons are in
 /// `testing/kernels/rebuild.sh`. The user's options come later, and so win.
 const ARCHITECTURE: [&str; 2] = ["-march=rv64imfc", "-mabi=lp64f"];
 
-const COMPILE: [&str; 13] = [
+const COMPILE: [&str; 11] = [
     "-mcmodel=medany",
-    "-mno-fdiv",
     "-mno-relax",
     "-msmall-data-limit=0",
     "-ffreestanding",
-    "-fno-tree-loop-distribute-patterns",
     "-fno-common",
     "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
@@ -27,6 +25,10 @@ const COMPILE: [&str; 13] = [
     "-gdwarf-4",
     "-gz=none",
 ];
+
+/// What Clang has no options for: its loops do not become calls with `-ffreestanding`, and division
+/// of floats is left to checks of the result.
+const COMPILE_GCC: [&str; 2] = ["-mno-fdiv", "-fno-tree-loop-distribute-patterns"];
 
 /// How what belongs to every kernel is compiled; it has no lines that reports could show.
 const RUNTIME: [&str; 4] = ["-O2", "-std=gnu11", "-g0", "-c"];
@@ -55,10 +57,25 @@ pub enum Library {
     Picolibc,
 }
 
+/// What a [`Compiler`] is made of; what is not said is found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// A Clang, instead of GCC.
+    pub clang: Option<&'a Path>,
+    /// What is before `gcc` in the name of GCC.
+    pub prefix: Option<&'a str>,
+    /// The folder of the device SDK.
+    pub files: Option<&'a Path>,
+    /// The C library.
+    pub library: Library,
+}
+
 /// A stock compiler, the device SDK, and how kernels are built with them.
 #[derive(Debug)]
 pub struct Compiler {
+    /// It, or what it brings, is used in any case.
     gcc: PathBuf,
+    clang: Option<Clang>,
     sdk: Sdk,
     library: Library,
 }
@@ -78,24 +95,31 @@ impl Call {
 }
 
 impl Compiler {
-    /// Finds a compiler for C, by what is before `gcc` in its name, and the device SDK: in a
-    /// folder, or beside this program.
+    /// Finds a compiler for C, and the device SDK: in a folder, or beside this program.
     ///
     /// # Errors
-    /// If there is no compiler, or no SDK.
-    pub fn find(
-        prefix: Option<&str>,
-        files: Option<&Path>,
-        library: Library,
-    ) -> anyhow::Result<Self> {
-        let gcc = toolchain::compiler(prefix, "gcc")?;
-        Ok(Self { gcc, sdk: Sdk::find(files)?, library })
+    /// If there is no compiler, or no SDK, or Clang is to use picolibc.
+    pub fn find(options: &Options<'_>) -> anyhow::Result<Self> {
+        let gcc = toolchain::compiler(options.prefix, "gcc")?;
+        let clang = options.clang.map(|program| Clang::find(program, &gcc)).transpose()?;
+        ensure!(
+            clang.is_none() || options.library == Library::None,
+            "picolibc comes with options for GCC only: leave --compiler or --libc out"
+        );
+        Ok(Self { gcc, clang, sdk: Sdk::find(options.files)?, library: options.library })
     }
 
     /// Returns the name of the compiler.
     #[must_use]
     pub fn program(&self) -> &Path {
-        &self.gcc
+        self.clang.as_ref().map_or(&self.gcc, |clang| &clang.program)
+    }
+
+    /// Returns `true` if the compiler may use instructions on which the card traps without being
+    /// asked to.
+    #[must_use]
+    pub fn needs_check(&self) -> bool {
+        self.clang.is_some()
     }
 
     /// Prepares a call with the user's arguments, such as `-O2 kernel.c -o kernel.elf`. Compiles
@@ -105,7 +129,7 @@ impl Compiler {
     /// If a part of the toolchain or the SDK is missing.
     pub fn call(&self, args: &[OsString]) -> anyhow::Result<Call> {
         let folder = tempfile::tempdir().context("creating a folder for temporary files")?;
-        let mut command = Command::new(&self.gcc);
+        let mut command = Command::new(self.program());
         self.prepare(&mut command)?;
         let links = links(args);
         if links {
@@ -122,6 +146,10 @@ impl Compiler {
     fn prepare(&self, command: &mut Command) -> anyhow::Result<()> {
         self.sdk.apply(command, &self.gcc, self.library != Library::None)?;
         command.args(ARCHITECTURE).args(COMPILE);
+        match &self.clang {
+            Some(clang) => command.args(&clang.options),
+            None => command.args(COMPILE_GCC),
+        };
         if self.library == Library::Picolibc {
             command.arg(format!("--specs={}", toolchain::picolibc(&self.gcc)?.display()));
         }
@@ -135,11 +163,11 @@ impl Compiler {
         let text = (self.library == Library::None).then_some("string.c");
         for source in start.into_iter().chain(text).chain(["print.c"]) {
             let object = folder.join(source).with_extension("o");
-            let mut compile = Command::new(&self.gcc);
+            let mut compile = Command::new(self.program());
             self.prepare(&mut compile)?;
             compile.args(RUNTIME).arg(self.sdk.file("src").join(source)).arg("-o").arg(&object);
             let output = compile.output();
-            let output = output.with_context(|| format!("running {}", self.gcc.display()))?;
+            let output = output.with_context(|| format!("running {}", self.program().display()))?;
             if !output.status.success() {
                 let text = String::from_utf8_lossy(&output.stderr);
                 bail!("{} of the device SDK does not compile:\n{text}", source);

@@ -3,5 +3,5 @@
 mod compile;
 mod toolchain;
 
-pub use compile::{Call, Compiler, Library, driver, has_extension, links, result};
+pub use compile::{Call, Compiler, Library, Options, driver, has_extension, links, result};
 pub use toolchain::language;

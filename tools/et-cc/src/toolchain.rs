@@ -1,6 +1,6 @@
 //! What kernels are built with: a stock compiler, and the device SDK.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,6 +11,50 @@ const PREFIXES: [&str; 3] = ["riscv64-unknown-elf-", "riscv64-elf-", "riscv-none
 
 /// Where the device SDK is in an installed prefix.
 const INSTALLED: &str = "lib/et/device";
+
+/// Another compiler than GCC, which works with the assembler, the linker and the support library of
+/// a GCC.
+#[derive(Debug)]
+pub(crate) struct Clang {
+    pub(crate) program: PathBuf,
+    /// What makes it compile for the target of that GCC, and find its tools.
+    pub(crate) options: [OsString; 4],
+}
+
+impl Clang {
+    /// Takes a program, which must be a Clang.
+    pub(crate) fn find(program: &Path, gcc: &Path) -> anyhow::Result<Self> {
+        let name = program.display();
+        let output = Command::new(program).arg("--version").output().with_context(|| {
+            format!("no compiler {name}: install the package clang, or leave --compiler out")
+        })?;
+        let says = String::from_utf8_lossy(&output.stdout);
+        let first = says.lines().next().unwrap_or_default();
+        ensure!(first.contains("clang version"), "{name} is no Clang: {first}");
+        // PREFIX/lib/gcc/TARGET/VERSION/include
+        let include = ask(gcc, "-print-file-name=include")?;
+        let version = include.as_deref().and_then(Path::parent);
+        let target = version.and_then(Path::parent);
+        let prefix = target.and_then(|target| target.ancestors().nth(3));
+        let (Some(target), Some(prefix)) = (target.and_then(Path::file_name), prefix) else {
+            bail!("{} does not say where it is installed", gcc.display());
+        };
+        let with = |option: &str, value: &OsStr| {
+            let mut option = OsString::from(option);
+            option.push(value);
+            option
+        };
+        let options = [
+            with("--target=", target),
+            with("--gcc-toolchain=", prefix.as_os_str()),
+            // It has an assembler of its own, which does not know the vendor's instructions.
+            "-fno-integrated-as".into(),
+            // Stock options that mean nothing in one of its steps.
+            "-Wno-unused-command-line-argument".into(),
+        ];
+        Ok(Self { program: program.to_owned(), options })
+    }
+}
 
 /// Finds the compiler of a language, `gcc` or `g++`.
 pub(crate) fn compiler(prefix: Option<&str>, language: &str) -> anyhow::Result<PathBuf> {

@@ -22,7 +22,14 @@
 #endif
 
 #define ET_INLINE static inline __attribute__((always_inline, unused))
+#ifdef __clang__
+#define ET_NOINLINE __attribute__((noinline))
+/* Called by address as well: what a compiler finds out of one caller is not true of the others. */
+#define ET_NOIPA ET_NOINLINE
+#else
 #define ET_NOINLINE __attribute__((noinline, noclone))
+#define ET_NOIPA __attribute__((noipa))
+#endif
 #define ET_ALIGN_LINE __attribute__((aligned(ET_LINE_BYTES)))
 
 #define ET_STR_(x) #x

@@ -22,8 +22,9 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
  * entry point of its own but says ET_TASK_ENTRY; it can be launched on many harts, and be called by
  * one hart as a task of a graph, with part 0 of 1. A negative result is a failure.
  */
-int64_t et_task(const struct args *args, const struct kernel_environment *env, uint64_t part,
-                uint64_t parts) __attribute__((used, noipa));
+ET_NOIPA __attribute__((used)) int64_t et_task(const struct args *args,
+                                               const struct kernel_environment *env, uint64_t part,
+                                               uint64_t parts);
 
 ET_END_C
 

@@ -5,8 +5,8 @@ mod check;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
-use et_cc::Compiler;
+use anyhow::{Context, bail, ensure};
+use et_cc::{Compiler, Options};
 
 use crate::output::Format;
 
@@ -32,7 +32,11 @@ pub(crate) struct Args {
     /// Where the device SDK is, instead of beside this program.
     #[arg(long, value_name = "DIR", env = "ET_KERNEL_FILES")]
     files: Option<PathBuf>,
-    /// What is before `gcc` in the name of the compiler.
+    /// A Clang to compile with, instead of GCC, whose assembler and linker it uses. Implies --check:
+    /// it cannot be told to do without division of floats.
+    #[arg(long, value_name = "PROGRAM", env = "ET_CC")]
+    compiler: Option<PathBuf>,
+    /// What is before `gcc` in the name of GCC.
     #[arg(long, value_name = "PREFIX", env = "CROSS_COMPILE")]
     prefix: Option<String>,
     /// Sources and options for the compiler, such as `-O2 kernel.c -o kernel.elf`.
@@ -48,16 +52,22 @@ pub(crate) fn run(args: &Args, format: Format) -> anyhow::Result<()> {
         Library::None => et_cc::Library::None,
         Library::Picolibc => et_cc::Library::Picolibc,
     };
-    let compiler = Compiler::find(args.prefix.as_deref(), args.files.as_deref(), library)?;
-    let gcc = compiler.program().display();
+    let compiler = Compiler::find(&Options {
+        clang: args.compiler.as_deref(),
+        prefix: args.prefix.as_deref(),
+        files: args.files.as_deref(),
+        library,
+    })?;
+    let name = compiler.program().display();
     let mut call = compiler.call(&args.args)?;
-    let status = call.command().status().with_context(|| format!("running {gcc}"))?;
+    let status = call.command().status().with_context(|| format!("running {name}"))?;
     // The compiler has said why.
-    ensure!(status.success(), "{gcc} failed");
-    if args.check {
-        let output = et_cc::result(&args.args, et_cc::links(&args.args))
-            .context("--check needs a file to look at: link, or give -o with -c")?;
-        check::check(&output, format)?;
+    ensure!(status.success(), "{name} failed");
+    match et_cc::result(&args.args, et_cc::links(&args.args)) {
+        Some(output) if args.check || compiler.needs_check() => check::check(&output, format),
+        None if args.check => {
+            bail!("--check needs a file to look at: link, or give -o with -c")
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }

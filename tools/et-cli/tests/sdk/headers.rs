@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{WARNINGS, cc, has_compiler, sdk};
+use super::{WARNINGS, cc, compilers, has_compiler, sdk};
 
 /// Users may want to know more about their own code.
 const MORE: [&str; 4] = ["-Wconversion", "-Wshadow", "-Wcast-qual", "-Wundef"];
@@ -34,8 +34,10 @@ fn every_header_stands_alone() {
         std::fs::write(&source, include.repeat(2) + "typedef int not_empty;\n").unwrap();
         let source = source.to_str().unwrap();
         for language in [["-xc", "-std=c11"], ["-xc", "-std=gnu99"], ["-xc++", "-std=c++17"]] {
-            let options = [&WARNINGS[..], &MORE, &["-fsyntax-only"], &language, &[source]];
-            cc(&options.concat());
+            for compiler in compilers() {
+                let options = [&WARNINGS[..], &MORE, &["-fsyntax-only"], &language, &[source]];
+                cc(&[compiler, &options.concat()].concat());
+            }
         }
     }
 }
@@ -52,5 +54,7 @@ fn assembly_has_the_numbers_and_macros() {
     std::fs::write(&source, text).unwrap();
     let elf = folder.path().join("k.elf");
     let [source, elf] = [source.to_str().unwrap(), elf.to_str().unwrap()];
-    cc(&["--check", "-nostartfiles", source, "-o", elf]);
+    for compiler in compilers() {
+        cc(&[&["--check"], compiler, &["-nostartfiles", source, "-o", elf]].concat());
+    }
 }
