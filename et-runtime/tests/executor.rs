@@ -538,25 +538,6 @@ fn wide_graphs_need_no_settings() {
 }
 
 #[test]
-fn a_pool_that_goes_cancels_what_has_not_started() {
-    let mut builder = GraphBuilder::new();
-    let (first, gate) = gate(&mut builder);
-    let function = builder.function(|_| Ok(()));
-    builder.add(Task::new(function).after(first)).unwrap();
-    let graph = builder.build().unwrap();
-    let pool = CpuPool::new(1).unwrap();
-    let run = pool.launch(&graph).unwrap();
-    gate.wait_entered();
-    let closer = std::thread::spawn(move || drop(pool));
-    while run.state(TaskId::from_index(1)) != TaskState::Cancelled {
-        std::thread::yield_now();
-    }
-    gate.open();
-    closer.join().unwrap();
-    assert!(matches!(run.outcome().unwrap().check(), Err(RunError::Cancelled { .. })));
-}
-
-#[test]
 fn what_a_pool_keeps_of_a_run_goes_when_it_sleeps() {
     let pool = CpuPool::with_config(&PoolConfig::new(1).spins(1)).unwrap();
     let mut builder = GraphBuilder::new();

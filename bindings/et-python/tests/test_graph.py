@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import et
 
-from conftest import KERNELS
+from conftest import KERNELS, SIM
 
 
 @pytest.fixture
@@ -306,3 +306,32 @@ def test_an_executor_that_is_closed_waits_for_python(device):
     assert started.wait(10)
     executor.close()
     assert ended == [1, 1] and run.done
+
+
+@pytest.mark.parametrize("what", ["executor.close()", "device.close()", "device.reset()"])
+def test_a_host_function_may_end_what_runs_it(what):
+    device = et.open(SIM, shutdown_timeout=1.0)
+    executor = device.executor()
+    graph = et.Graph()
+    graph.host(lambda: eval(what, {"executor": executor, "device": device}))
+    run = executor.launch(graph)
+    run.wait(20)
+    assert run.done and run.progress == (1, 1)
+    device.close()
+
+
+def test_a_host_function_may_drop_the_last_executor(device):
+    kept = [device.executor()]
+    graph = et.Graph()
+    gate = threading.Event()
+
+    def function():
+        gate.wait()
+        kept.clear()
+        gc.collect()
+
+    graph.host(function)
+    run = kept[0].launch(graph)
+    gate.set()
+    run.wait(20)
+    assert run.done and not kept

@@ -544,7 +544,7 @@ impl<H: Hal> Device<H> {
         &self.management
     }
 
-    /// Closes the device; returns when nothing of it runs any more.
+    /// Closes the device; returns when nothing of it runs any more, but a callback that closes it.
     pub fn close(mut self) {
         let timeout = self.link.config.shutdown_timeout;
         self.stop(&Error::all_closed(), timeout);
@@ -569,9 +569,9 @@ impl<H: Hal> Device<H> {
         link.run_errands();
         link.close();
         link.join_writer();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
+        // A callback that it runs may close the device; it ends behind that.
+        let thread = thread.filter(|thread| thread.thread().id() != thread::current().id());
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the drain thread panicked");
         }
     }

@@ -36,6 +36,7 @@ mod harts;
 mod host;
 mod ids;
 mod outcome;
+mod own;
 mod phases;
 mod place;
 mod pool;

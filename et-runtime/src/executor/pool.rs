@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::driver::{Check, Limits, Pool};
 use super::engine::{Beside, Engine};
 use super::host::{Desk, HostThreads, Threads};
+use super::own;
 use super::run::Runs;
 use super::{Flow, Run, RunError, RunOptions};
 use crate::clock::{Clock, SystemClock};
@@ -112,18 +113,30 @@ impl Owner {
             Pool::new(clock, spins, (workers, limits), engine, check)
         });
         let its = Arc::clone(&pool);
-        let background = std::thread::Builder::new()
-            .name(format!("{name}-sched"))
-            .spawn(move || its.stand_by())?;
+        let background =
+            std::thread::Builder::new().name(format!("{name}-sched")).spawn(move || {
+                own::belong_to(Arc::as_ptr(&its));
+                its.stand_by();
+            })?;
         Ok(Self { pool, background: Some(background) })
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.pool.close();
-        if let Some(background) = self.background.take() {
-            drop(background.join());
+        let (pool, background) = (Arc::clone(&self.pool), self.background.take());
+        let end = move || {
+            pool.close();
+            if let Some(background) = background {
+                drop(background.join());
+            }
+        };
+        if !own::belongs_to(Arc::as_ptr(&self.pool)) {
+            return end();
+        }
+        // A task or a callback of the pool lets it go: its thread cannot be waited for by itself.
+        if let Err(error) = std::thread::Builder::new().name("et-end".into()).spawn(end) {
+            tracing::error!(%error, "no thread that could end a pool; its threads stay");
         }
     }
 }
@@ -131,7 +144,7 @@ impl Drop for Owner {
 /// Host threads that run the tasks of graphs.
 ///
 /// Threads are started when there is work for them. Dropping the pool cancels what has not started,
-/// and waits for what runs.
+/// and waits for what runs; dropped by a task or a callback of its own, it ends so behind them.
 ///
 /// ```
 /// use std::sync::Arc;

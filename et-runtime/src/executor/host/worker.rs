@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use et_devapi::handshake::{Assignment, Scheduler, Worker, WorkerState};
 
 use super::super::ids::{RunId, TaskRef, WorkerId, high, low};
+use super::super::own;
 use super::super::run::{RunShared, Runs};
 use super::Desk;
 use crate::handshake::{HostCell, Patience, sure};
@@ -113,6 +114,7 @@ fn sure_told<E>(told: Result<(), E>) {
 
 /// The life of a worker.
 fn work<D: Desk>(desk: &Weak<D>, table: &Runs, cell: &HostCell, index: WorkerId, spins: u32) {
+    own::belong_to(desk.as_ptr());
     let mut worker = Worker::new();
     sure(worker.announce(cell, u64::from(index.0)));
     if let Some(desk) = desk.upgrade() {

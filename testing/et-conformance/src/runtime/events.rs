@@ -2,7 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ crate::case::group! { Runtime, "runtime::events":
     a_deadline_says_what_was_waited_for [Need::Compute, Need::Abort],
     an_event_knows_how_far_its_operation_is [Need::Compute, Need::Abort],
     callbacks_come_without_anybody_waiting,
+    a_callback_may_close_the_device_that_calls_it,
     callbacks_follow_the_states_of_an_operation [Need::Compute, Need::Abort],
     events_are_futures,
     a_device_can_be_used_without_a_thread_of_its_own,
@@ -133,6 +134,26 @@ fn callbacks_come_without_anybody_waiting<H: Hal>(rig: &Rig<H>) -> Result<(), Fa
         let _ = sender.send((usize::MAX, outcome.is_ok()));
     });
     check_eq!(receiver.recv_timeout(bench.patience)?, (usize::MAX, true), "the late callback");
+    Ok(())
+}
+
+/// It runs in a thread of the device, which cannot wait for its own end.
+fn a_callback_may_close_the_device_that_calls_it<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let Bench { device, patience } = Bench::open(rig)?;
+    let stream = device.stream();
+    // Long enough for the callback to be there before the end.
+    let buffer = device.alloc(16 << 20)?;
+    let device = Arc::new(Mutex::new(Some(device)));
+    let its = Arc::clone(&device);
+    let (sender, receiver) = mpsc::channel();
+    stream.fill(&buffer, 1)?.on_done(move |outcome| {
+        let device = its.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_ok = outcome.is_ok() && device.is_some();
+        drop(device);
+        let _ = sender.send(is_ok);
+    });
+    check!(receiver.recv_timeout(patience)?, "the fill, or the device in its callback");
+    check!(stream.barrier().is_err(), "a stream of a closed device takes work");
     Ok(())
 }
 
