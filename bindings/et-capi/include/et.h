@@ -648,6 +648,10 @@ typedef struct et_graph_builder {
 // which is in the message of the failure. It may wait, and must not throw.
 typedef int32_t (*et_task_function)(void *user, uint32_t task, const uint64_t *args, size_t words);
 
+// To be called when something is the caller's again, in whichever thread sees it. It must not wait,
+// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
+typedef void (*et_released)(void *user);
+
 // The description of a task.
 typedef struct et_task {
     // A number to be looked up; 0 is no task.
@@ -673,10 +677,6 @@ typedef struct et_holder {
     // 0.
     uint32_t reserved;
 } et_holder;
-
-// To be called when memory is the caller's again, in whichever thread sees it. It must not wait,
-// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
-typedef void (*et_released)(void *user);
 
 // Memory on the host that the device reads and writes directly.
 typedef struct et_host_buffer {
@@ -1351,6 +1351,15 @@ enum et_status et_graph_function(struct et_graph_builder builder,
                                  et_task_function call,
                                  void *user,
                                  uint32_t *function);
+
+// As `et_graph_function`; besides, `released` is called with `user`, exactly once, unless this
+// call fails: when the builder, the graph and its runs are gone, and the function is never called
+// again, also where a task went on behind the end of its run.
+enum et_status et_graph_function_owned(struct et_graph_builder builder,
+                                       et_task_function call,
+                                       void *user,
+                                       et_released released,
+                                       uint32_t *function);
 
 // In a host function: returns whether its run was cancelled, so that a long function can return
 // early. Elsewhere `ET_INVALID`.

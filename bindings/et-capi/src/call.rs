@@ -1,16 +1,21 @@
 //! Around every call: no panic gets out, and none that may wait is made by a callback.
 
+#![expect(unsafe_code, reason = "calls functions of the caller")]
+
 use std::any::Any;
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::imports::et_released;
+use crate::raw::User;
 use crate::status::{Failure, et_status};
 
 /// Does a call; turns failure and panic into a status with a message.
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> et_status {
     if INSIDE.get() == Inside::Release {
-        let why = "memory is given back, and whoever is told must call nothing of the library";
+        let why = "something is given back, and whoever is told must call nothing of the library";
         return Failure::new(et_status::ET_IN_CALLBACK, why).report();
     }
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -28,6 +33,40 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
+/// Told when what belongs to a caller is no longer used; dropped, it tells so.
+#[derive(Debug)]
+pub(crate) struct Release {
+    released: et_released,
+    user: User,
+}
+
+impl Release {
+    pub(crate) fn new(released: et_released, user: *mut c_void) -> Self {
+        Self { released, user: User::new(user) }
+    }
+
+    /// Not a field: a closure would keep that alone, and drop the rest.
+    pub(crate) fn user(&self) -> User {
+        self.user
+    }
+
+    /// It has never left the caller.
+    pub(crate) fn forget(&mut self) {
+        self.released = None;
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(released) = self.released {
+            let user = self.user.get();
+            // SAFETY: the caller gave a function that may be called with this pointer on any
+            // thread.
+            inside(Inside::Release, || unsafe { released(user) });
+        }
+    }
+}
+
 /// In whose code a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inside {
@@ -36,7 +75,7 @@ pub(crate) enum Inside {
     Completion,
     /// A host function of a graph: it may wait, but not for the end of its own thread.
     HostFunction,
-    /// A callback that is told of memory that is given back: the runtime may hold locks.
+    /// A callback that is told of what is given back: the runtime may hold locks.
     Release,
 }
 

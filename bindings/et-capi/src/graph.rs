@@ -12,9 +12,10 @@ use et::graph::{
     Comparison, FunctionId, Graph, GraphBuilder, Task, TaskContext, TaskError, TaskId, Word,
 };
 
-use crate::call::{Inside, guard, inside};
+use crate::call::{Inside, Release, guard, inside};
 use crate::device::{self, et_device};
 use crate::host_data::et_host_data;
+use crate::imports::et_released;
 use crate::kernel::et_kernel;
 use crate::launch::arguments;
 use crate::memory::{self, et_mem};
@@ -140,8 +141,7 @@ pub extern "C" fn et_graph_function(
     function: Option<&mut MaybeUninit<u32>>,
 ) -> et_status {
     guard(|| {
-        let null = || Failure::new(et_status::ET_NULL_POINTER, "call is null");
-        let call = call.ok_or_else(null)?;
+        let call = wanted(call)?;
         let user = User::new(user);
         register(builder, function, |builder| {
             Ok(builder.function(move |context| run(call, user, context)))
@@ -149,11 +149,33 @@ pub extern "C" fn et_graph_function(
     })
 }
 
-fn run(
-    call: unsafe extern "C" fn(*mut c_void, u32, *const u64, usize) -> i32,
-    user: User,
-    context: &TaskContext<'_>,
-) -> Result<(), TaskError> {
+/// As `et_graph_function`; besides, `released` is called with `user`, exactly once, unless this
+/// call fails: when the builder, the graph and its runs are gone, and the function is never called
+/// again, also where a task went on behind the end of its run.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_graph_function_owned(
+    builder: et_graph_builder,
+    call: et_task_function,
+    user: *mut c_void,
+    released: et_released,
+    function: Option<&mut MaybeUninit<u32>>,
+) -> et_status {
+    guard(|| {
+        let call = wanted(call)?;
+        register(builder, function, |builder| {
+            let release = Release::new(released, user);
+            Ok(builder.function(move |context| run(call, release.user(), context)))
+        })
+    })
+}
+
+type Call = unsafe extern "C" fn(*mut c_void, u32, *const u64, usize) -> i32;
+
+fn wanted(call: et_task_function) -> Result<Call, Failure> {
+    call.ok_or_else(|| Failure::new(et_status::ET_NULL_POINTER, "call is null"))
+}
+
+fn run(call: Call, user: User, context: &TaskContext<'_>) -> Result<(), TaskError> {
     let (args, task) = (context.args(), index(context.task()));
     let before = CONTEXT.replace(std::ptr::from_ref(context).cast());
     let code = inside(Inside::HostFunction, || {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use et::HostBuffer;
 use et::hal::{DeviceAccess, StableDeref};
 
-use crate::call::{Inside, guard, inside, may_wait};
+use crate::call::{Release, guard, may_wait};
 use crate::device::{self, et_device};
 use crate::graph::{access, et_access};
 use crate::memory::{Pinned, et_host_buffer, with_pinned};
@@ -18,7 +18,7 @@ use crate::raw::{self, User};
 use crate::status::{Failure, et_status};
 use crate::table;
 
-/// To be called when memory is the caller's again, in whichever thread sees it. It must not wait,
+/// To be called when something is the caller's again, in whichever thread sees it. It must not wait,
 /// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
 pub type et_released = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
@@ -27,8 +27,7 @@ pub type et_released = Option<unsafe extern "C" fn(user: *mut c_void)>;
 struct Lent {
     memory: User,
     len: usize,
-    released: et_released,
-    user: User,
+    release: Release,
 }
 
 impl Deref for Lent {
@@ -52,17 +51,6 @@ impl DerefMut for Lent {
 
 // SAFETY: the bytes are where the caller has them, wherever this value is.
 unsafe impl StableDeref for Lent {}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(released) = self.released {
-            let user = self.user.get();
-            // SAFETY: the caller gave a function that may be called with this pointer on any
-            // thread.
-            inside(Inside::Release, || unsafe { released(user) });
-        }
-    }
-}
 
 /// Returns the bytes in which memory of the caller can be used where it is: it begins and ends on a
 /// multiple. 0 if its contents are always copied.
@@ -112,15 +100,14 @@ pub unsafe extern "C" fn et_host_buffer_import(
         }
         raw::check(memory, bytes, "memory")?;
         let buffer = device::with(device, |device| {
-            let lent =
-                Lent { memory: User::new(memory), len: bytes, released, user: User::new(user) };
+            let release = Release::new(released, user);
+            let lent = Lent { memory: User::new(memory), len: bytes, release };
             let imported = match access {
                 DeviceAccess::Read => device.import(lent),
                 access => device.import_mut(lent, access),
             };
             Ok(imported.map_err(|mut refused| {
-                // It has never left the caller.
-                refused.owner.released = None;
+                refused.owner.release.forget();
                 refused.error
             })?)
         })?;

@@ -71,6 +71,30 @@ fn the_c_example_of_lists_and_management_runs() {
     }
 }
 
+/// Each of the programs in a language.
+fn elements_are_right(prefix: &Prefix, compiler: &str, extension: &str, more: &[&str]) {
+    let folder = match extension {
+        "c" => example(""),
+        _ => Path::new(env!("CARGO_MANIFEST_DIR")).join("../et-cpp/examples"),
+    };
+    let include = format!("-I{}", folder.join("../../et-cpp/include").display());
+    for (name, elements) in [("saxpy", 1000), ("formula", 16384), ("matmul", 3072)] {
+        let source = folder.join(name).with_extension(extension);
+        let program = prefix.build(compiler, &[source], &[more, &[&include]].concat());
+        let said = c_example(Command::new(program));
+        assert!(said.contains(&format!("{elements} elements are right")), "{name}: {said}");
+    }
+}
+
+#[test]
+fn formula_saxpy_and_matmul_run_in_c_and_cpp() {
+    for (compiler, extension, standard) in [("cc", "c", "-std=c99"), ("c++", "cpp", "-std=c++17")] {
+        if is_there(compiler, &["--version"]) {
+            elements_are_right(&Prefix::new(), compiler, extension, &[standard]);
+        }
+    }
+}
+
 #[test]
 fn the_cpp_example_runs() {
     if !is_there("c++", &["--version"]) {
@@ -92,6 +116,7 @@ fn the_address_sanitizer_finds_nothing() {
     }
     if has_sanitizer(&prefix, "c++") {
         graph(&prefix, Command::new(build(&prefix, "c++", "graph.cpp", &ADDRESS_SANITIZER)));
+        elements_are_right(&prefix, "c++", "cpp", &ADDRESS_SANITIZER);
     }
 }
 
@@ -103,6 +128,7 @@ fn valgrind_finds_nothing() {
     let prefix = Prefix::new();
     c_example(valgrind(&build(&prefix, "cc", "saxpy.c", &["-g"])));
     c_example(valgrind(&build(&prefix, "cc", "card.c", &["-g"])));
+    c_example(valgrind(&build(&prefix, "cc", "formula.c", &["-g"])));
 }
 
 #[test]

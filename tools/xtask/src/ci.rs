@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
-use crate::{book, dist, fresh, interface, layers, llama, loom, python, sdk, vm, wording};
+use crate::{book, dist, fresh, interface, layers, llama, loom, python, readme, sdk, vm, wording};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -167,6 +167,7 @@ fn run_cargo(args: &[&str]) -> anyhow::Result<()> {
 fn packages(counts: &mut Counts) {
     counts.try_check("prefix", sdk::check);
     counts.try_check("dist", dist::check);
+    counts.try_check("readme", readme::check);
     counts.try_check("fresh", fresh::check);
     counts.try_check("python", python::check);
     counts.try_check("pytorch", python::check_pytorch);

@@ -14,6 +14,7 @@ mod layers;
 mod llama;
 mod loom;
 mod python;
+mod readme;
 mod requirements;
 mod sdk;
 mod shell;

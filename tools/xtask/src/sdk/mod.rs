@@ -59,7 +59,7 @@ const FILES: [(&str, Origin, &str); 34] = [
         "bindings/et-capi/cmake/etConfigVersion.cmake.in",
     ),
     // C++, and the original runtime's interface.
-    ("include/et.hpp", File, "bindings/et-cpp/include/et.hpp"),
+    ("include", Folder, "bindings/et-cpp/include"),
     ("include", Folder, "bindings/et-cpp/compat/include"),
     ("lib/libetrt.a", Built, "libetrt.a"),
     ("lib/cmake/runtime/runtimeConfig.cmake", File, "bindings/et-cpp/cmake/runtimeConfig.cmake"),
