@@ -21,8 +21,8 @@ pub use runner::harness;
 /// The examples of the book's chapters that are programs.
 #[cfg(doctest)]
 mod book {
-    #[doc = include_str!("../../../docs/src/architecture.md")]
-    struct Architecture;
+    #[doc = include_str!("../../../docs/src/errors.md")]
+    struct Errors;
     #[doc = include_str!("../../../docs/src/getting-started.md")]
     struct GettingStarted;
     #[doc = include_str!("../../../docs/src/graphs.md")]
