@@ -13,6 +13,7 @@ mod figure;
 mod floor;
 mod graph;
 mod host;
+mod hosts;
 mod llama;
 mod management;
 mod python;
@@ -51,6 +52,8 @@ enum What {
     /// The Python package, by the interpreter that the environment variable PYTHON names; it needs
     /// the wheel and NumPy.
     Python,
+    /// The examples with Ray and MPI, by the same; it needs the wheel and what they import.
+    Hosts,
     /// The other process of a measurement.
     #[command(hide = true)]
     Peer {
@@ -99,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Some(What::Graph) => graph::figures(&mut take)?,
         Some(What::Llama) => llama::figures(&mut take)?,
         Some(What::Python) => python::figures(&mut take)?,
+        Some(What::Hosts) => hosts::figures(&mut take)?,
         Some(_) => vfio::figures(only.as_deref(), &mut take)?,
         None => {
             for (name, bench) in BENCHES {

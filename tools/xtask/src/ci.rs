@@ -171,6 +171,7 @@ fn packages(counts: &mut Counts) {
     counts.try_check("fresh", fresh::check);
     counts.try_check("python", python::check);
     counts.try_check("pytorch", python::check_pytorch);
+    counts.try_check("python-dbg", python::check_debug);
     counts.try_check("pyright", python::check_types);
     counts.try_check("hosts", python::check_hosts);
     counts.try_check("llama", llama::check);

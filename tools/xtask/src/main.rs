@@ -115,11 +115,15 @@ fn main() -> anyhow::Result<()> {
         Command::Bench { args } => {
             let call = ["run", "--quiet", "--release", "--package", "et-bench", "--"];
             let mut command = cargo(&call);
-            if args.first().is_some_and(|what| what == "python") {
-                match python::interpreter()? {
-                    Ok(python) => command.env("PYTHON", python),
-                    Err(why) => anyhow::bail!("not measured, because {why}"),
-                };
+            let python = match args.first().and_then(|what| what.to_str()) {
+                Some("python") => Some(python::interpreter(&python::FOR_BENCH)?),
+                Some("hosts") => Some(python::interpreter(&python::FOR_HOSTS)?),
+                _ => None,
+            };
+            match python.transpose() {
+                Ok(Some(python)) => drop(command.env("PYTHON", python)),
+                Ok(None) => {}
+                Err(why) => anyhow::bail!("not measured, because {why}"),
             }
             if args.first().is_some_and(|what| what == "llama") {
                 if let Some(launcher) = sdk::launcher()? {

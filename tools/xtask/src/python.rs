@@ -13,13 +13,13 @@ use crate::tools::Done;
 const PACKAGE: &str = "bindings/et-python";
 /// What the tests need.
 const TEST_PACKAGES: [&str; 5] = ["numpy", "pytest", "hypothesis", "mypy", "trio"];
+/// The same for the interpreter that checks itself, where types are not asked for again.
+const DEBUG_PACKAGES: [&str; 4] = ["numpy", "pytest", "hypothesis", "trio"];
 /// Libraries with which memory is exchanged, by tests that skip what is not there.
 const PEERS: [&str; 1] = ["jax"];
 /// What exchanges memory with PyTorch.
 const PYTORCH_TESTS: &str = "test_pytorch.py";
-/// What the examples for many hosts need.
-const HOST_PACKAGES: [&str; 5] = ["numpy", "pytest", "ray", "mpi4py", "mpich"];
-/// Their tests, which have an environment of their own: Ray is large.
+/// Tests of the examples for many hosts, which have an environment of their own: Ray is large.
 const HOST_TESTS: &str = "test_hosts.py";
 /// Checks types beside mypy.
 const PYRIGHT: &str = "pyright@1.1.414";
@@ -126,12 +126,22 @@ impl Interpreter {
     /// does not load.
     fn with_pytorch() -> Option<Self> {
         let known = [Self::default().program, "/usr/bin/python3".into()];
-        let program = known.into_iter().find(|program| {
-            let output = Command::new(program).args(["-c", "import torch"]).output();
-            output.is_ok_and(|output| output.status.success())
-        })?;
+        let program = known.into_iter().find(|program| can(program, "import torch"))?;
         Some(Self { program, shares_packages: true })
     }
+
+    /// Finds one that checks itself: references, and what is done without its lock.
+    fn for_debugging() -> Option<Self> {
+        let program = PathBuf::from("python3-dbg");
+        let is_one = can(&program, "import sys; sys.gettotalrefcount()");
+        is_one.then_some(Self { program, shares_packages: false })
+    }
+}
+
+/// Returns `true` if an interpreter is there and runs a program.
+fn can(interpreter: &Path, program: &str) -> bool {
+    let output = Command::new(interpreter).args(["-c", program]).output();
+    output.is_ok_and(|output| output.status.success())
 }
 
 /// Makes a virtual environment with packages; else says why it cannot be made.
@@ -191,6 +201,23 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     Ok(Done::Checked)
 }
 
+/// Runs the tests with an interpreter that checks itself, and memory that is checked at its ends.
+pub(crate) fn check_debug() -> anyhow::Result<Done> {
+    let Some(of) = Interpreter::for_debugging() else {
+        return Ok(Done::Skipped("python3-dbg is not installed".to_owned()));
+    };
+    let folder = tempfile::tempdir()?;
+    let python = folder.path().join("python");
+    let environment = match Environment::make(&of, folder.path(), &python, &DEBUG_PACKAGES)? {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let ignored = [HOST_TESTS, PYTORCH_TESTS].map(|tests| format!("--ignore={tests}"));
+    let mut command = environment.python()?;
+    execute(command.args(["-X", "dev"]).args(PYTEST).args(ignored).arg("."))?;
+    Ok(Done::Checked)
+}
+
 /// Exchanges memory with PyTorch, where an interpreter has it.
 pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
     let Some(of) = Interpreter::with_pytorch() else {
@@ -209,12 +236,10 @@ pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
 /// Runs the examples for many hosts, in an environment that is kept.
 pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
-    let kept = sdk::built("release")?.with_file_name("python-hosts");
-    let environment =
-        match Environment::make(&Interpreter::default(), folder.path(), &kept, &HOST_PACKAGES)? {
-            Ok(environment) => environment,
-            Err(why) => return Ok(Done::Skipped(why)),
-        };
+    let environment = match kept(&FOR_HOSTS, folder.path())? {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
     let output = capture(environment.python()?.args(PYTEST).args(["-rs", HOST_TESTS]))?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -222,12 +247,22 @@ pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     Ok(all_skipped(&text).map_or(Done::Checked, Done::Skipped))
 }
 
-/// Returns an interpreter with the wheel of this tree and NumPy; else says why there is none.
-pub(crate) fn interpreter() -> anyhow::Result<Result<PathBuf, String>> {
+/// An environment that is kept from run to run, by its name, and what is in it beside the wheel.
+pub(crate) type Kept = (&'static str, &'static [&'static str]);
+/// For what the calls of the package cost.
+pub(crate) const FOR_BENCH: Kept = ("python-bench", &["numpy"]);
+/// For the examples for many hosts.
+pub(crate) const FOR_HOSTS: Kept = ("python-hosts", &["numpy", "pytest", "ray", "mpi4py", "mpich"]);
+
+/// Returns an interpreter with the wheel of this tree; else says why there is none.
+pub(crate) fn interpreter(of: &Kept) -> anyhow::Result<Result<PathBuf, String>> {
     let folder = tempfile::tempdir()?;
-    let kept = sdk::built("release")?.with_file_name("python-bench");
-    let made = Environment::make(&Interpreter::default(), folder.path(), &kept, &["numpy"])?;
-    Ok(made.map(|environment| environment.python))
+    Ok(kept(of, folder.path())?.map(|environment| environment.python))
+}
+
+fn kept((name, packages): &Kept, scratch: &Path) -> anyhow::Result<Result<Environment, String>> {
+    let folder = sdk::built("release")?.with_file_name(name);
+    Environment::make(&Interpreter::default(), scratch, &folder, packages)
 }
 
 /// Checks the stubs by pyright, which reads them otherwise than mypy.
