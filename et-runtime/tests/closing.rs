@@ -1,5 +1,7 @@
 //! Pools that go while they work, whoever lets them go.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
