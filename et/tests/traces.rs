@@ -322,6 +322,32 @@ fn one_threshold_decides_what_kernels_and_firmware_write() {
         let trapped = text.lines().find(|line| line.contains("U-mode exception"));
         assert_eq!(trapped.map(|line| line.split_whitespace().nth(1).unwrap()), level, "{text}");
     }
+    // The service processor of the simulator says it, and follows the same threshold.
+    let management = device.management().unwrap();
+    let mut reader = management.firmware_trace().unwrap();
+    let refused = || {
+        let much = et::management::CacheConfig::new(u16::MAX, u16::MAX, u16::MAX);
+        management.set_cache_config(much).unwrap_err();
+    };
+    refused();
+    let text = while_listening("debug", || assert_eq!(reader.log().unwrap(), 2));
+    for (level, said) in [("INFO", "boot of release"), ("WARN", "CONFIG refused: -1")] {
+        let line = text.lines().find(|line| line.contains(said)).unwrap_or_default();
+        for part in [level, "et::firmware", "cycle=", "micros="] {
+            assert!(line.contains(part), "{part} in {text}");
+        }
+    }
+    for (filter, count) in [("warn", 1), ("error", 0), ("off", 0), ("et::firmware=debug", 2)] {
+        let text = while_listening(filter, || {
+            management.set_trace_level(None).unwrap();
+            refused();
+            assert_eq!(reader.log().unwrap(), count, "{filter}");
+        });
+        assert_eq!(text.lines().count(), count, "{filter}: {text}");
+    }
+    let mut reader = device.firmware_trace();
+    reader.read(LONG).unwrap();
+
     let written = while_listening("off", || {
         device.configure_trace(&FirmwareTraceConfig::new(0b11)).unwrap();
         trap(&device, 5);

@@ -3,9 +3,10 @@
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::{
-    BufferType, CmdStatus, CustomEvent, EntryHeader, EntryType, ExecutionStack, HeaderKind, MAGIC,
-    MemoryEntry, PmcCounter, PmcCountersCompute, PmcCountersMs, PmcCountersSc, PowerStatus,
-    TraceHeader, TraceSizeHeader, UserProfileEvent, VERSION, ValueU8, ValueU16, ValueU32, ValueU64,
+    BufferType, CmdStatus, CustomEvent, EntryHeader, EntryType, ExecutionStack, HeaderKind,
+    LEVEL_MARK, MAGIC, MemoryEntry, PmcCounter, PmcCountersCompute, PmcCountersMs, PmcCountersSc,
+    PowerStatus, TraceHeader, TraceSizeHeader, UserProfileEvent, VERSION, ValueU8, ValueU16,
+    ValueU32, ValueU64,
 };
 
 /// Why bytes are not a trace buffer.
@@ -169,9 +170,6 @@ pub struct Entries<'a> {
     skipped_bytes: u64,
 }
 
-/// What is before a level behind a text: `ET_TRACE_LEVEL_MARK` of the kernel library.
-const LEVEL_MARK: u8 = 0xe7;
-
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry<'a> {
@@ -180,7 +178,8 @@ pub struct Entry<'a> {
     /// The writer.
     pub hart_id: u16,
     /// Of a text, 0 critical to 4 debug, if the writer has put it behind the text, as the kernel
-    /// library does where there is room. The format has no field for it.
+    /// library does where there is room, and the simulated service processor. The format has no
+    /// field for it.
     pub level: Option<u8>,
     /// What it says.
     pub body: Body<'a>,
@@ -208,7 +207,7 @@ pub enum Body<'a> {
     Exception(&'a ExecutionStack),
     CmdStatus(&'a CmdStatus),
     PowerStatus(&'a PowerStatus),
-    /// An event of the writer's own, and its bytes.
+    /// An event of the writer's own, and its bytes: see [`CustomEvent::payload`].
     Custom(&'a CustomEvent, &'a [u8]),
     UserProfile(&'a UserProfileEvent),
 }

@@ -3,9 +3,11 @@
 #![allow(missing_debug_implementations, reason = "types made by the derives, not by us")]
 
 mod cursor;
+mod custom;
 mod decode;
 
 pub use cursor::{Cursor, News};
+pub use custom::CustomPayload;
 pub use decode::{Body, Buffer, BufferError, Entries, Entry, Part, Parts};
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -15,6 +17,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const MAGIC: u32 = 0x7654_3210;
 /// Version of the trace layout: major, minor, patch. Spec: §19.
 pub const VERSION: (u16, u16, u16) = (0, 6, 0);
+/// What is before a level at the end of the padding of a text: `ET_TRACE_LEVEL_MARK` of the kernel
+/// library. The format has no field for levels. Spec: §16.2.
+pub const LEVEL_MARK: u8 = 0xe7;
 
 macro_rules! layout {
     ($($(#[$doc:meta])* $name:ident = $size:literal { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* })*) => {$(

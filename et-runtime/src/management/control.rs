@@ -2,12 +2,14 @@
 
 use et_devapi::msg::mgmt::{
     ActivePowerManagement, CacheSizes, LaneWidth, LinkSpeed, Module, Pll, SetFrequency, SetVoltage,
-    StatsKind, StatsRun, StatusWord, StepClock, Text, TraceMasks, WordArg, calls,
+    StatsKind, StatsRun, StatusWord, StepClock, Text, TraceEvents, TraceMasks, WordArg, calls,
 };
 use et_hal::Hal;
 
 use super::query::byte;
-use super::{CacheConfig, ErrorSource, Management, MinionErrors};
+use super::{CacheConfig, ErrorSource, Management, MinionErrors, Way};
+use crate::sync::Ordering;
+use crate::trace::DEBUG;
 use crate::{Error, Result};
 
 fn word(value: u32) -> WordArg {
@@ -155,7 +157,9 @@ impl<H: Hal> Management<H> {
         self.call(calls::SET_SHIRE_CACHE_CONFIG, &sizes, "dividing the caches").map(drop)
     }
 
-    /// Controls statistics by bits of [`StatsControl`](et_devapi::msg::mgmt::StatsControl).
+    /// Controls statistics by bits of [`StatsControl`](et_devapi::msg::mgmt::StatsControl). What is
+    /// not set is off: counters that begin anew are traced on only if that bit is set too. The
+    /// samples are read by [`statistics_trace`](Self::statistics_trace).
     ///
     /// # Errors
     /// See [`Management`].
@@ -165,7 +169,8 @@ impl<H: Hal> Management<H> {
     }
 
     /// Switches the trace of the service processor by bits of
-    /// [`TraceControl`](et_devapi::msg::mgmt::TraceControl).
+    /// [`TraceControl`](et_devapi::msg::mgmt::TraceControl). What is not set is off. The trace is
+    /// read by [`firmware_trace`](Self::firmware_trace).
     ///
     /// # Errors
     /// See [`Management`].
@@ -174,13 +179,25 @@ impl<H: Hal> Management<H> {
         self.call(calls::SET_DM_TRACE_RUN_CONTROL, &command, "controlling the trace").map(drop)
     }
 
-    /// Sets what the service processor traces: kinds of entries, and the greatest level of text.
+    /// Sets what the service processor traces: bits of
+    /// [`TraceEvents`], and the greatest level of text, a number
+    /// of [`TraceFilter`](et_devapi::msg::mgmt::TraceFilter), in the lowest 8 bits of the filter.
+    /// [`set_trace_level`](Self::set_trace_level) sets both.
     ///
     /// # Errors
     /// See [`Management`].
+    ///
+    /// Spec: §16.2, §17.3
     pub fn configure_trace(&self, events: u32, filter: u32) -> Result<()> {
         let masks = TraceMasks { event_mask: events.into(), filter_mask: filter.into() };
-        self.call(calls::SET_DM_TRACE_CONFIG, &masks, "configuring the trace").map(drop)
+        self.call(calls::SET_DM_TRACE_CONFIG, &masks, "configuring the trace")?;
+        if let Way::Own(link) = &self.way {
+            let is_all = events == TraceEvents::ALL;
+            let asked = u8::try_from(filter & 0xff).unwrap_or(DEBUG).min(DEBUG);
+            let level = if is_all { DEBUG } else { asked };
+            link.trace_level.store(level, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Has a test build of the firmware send each of its events; others do nothing.

@@ -13,7 +13,7 @@ use crate::clock::Deadline;
 use crate::config::Config;
 use crate::link::wait::{Source, Terms};
 use crate::link::{OneShot, Parker, Waiters, Whereabouts};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, AtomicU8, Mutex, lock};
 use crate::{Error, Result};
 
 /// Longest sleep on the notification; one that got lost costs this much.
@@ -37,6 +37,9 @@ pub(super) struct ManagementLink<H: Hal> {
     name: Arc<str>,
     core: Mutex<Core>,
     waiters: Waiters<Vec<u8>>,
+    /// The highest level of texts that the service processor was asked to trace.
+    // Relaxed: a number that orders nothing.
+    pub(super) trace_level: AtomicU8,
     /// Those who wait for events.
     listeners: Mutex<Vec<Arc<Parker>>>,
 }
@@ -61,6 +64,7 @@ impl<H: Hal> ManagementLink<H> {
             layout,
             core: Mutex::new(Core::new()),
             waiters: Waiters::new(vec![0; buffer]),
+            trace_level: AtomicU8::new(crate::trace::DEBUG),
             listeners: Mutex::default(),
         })
     }
@@ -112,7 +116,7 @@ impl<H: Hal> ManagementLink<H> {
     }
 
     /// The same error, with what was asked of which device.
-    fn during(&self, op: &'static str, error: Error) -> Error {
+    pub(super) fn during(&self, op: &'static str, error: Error) -> Error {
         error.during(op).on(Arc::clone(&self.name))
     }
 

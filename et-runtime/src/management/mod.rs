@@ -9,6 +9,8 @@
 //! | `way.rs` | to the endpoint of this process, or of another |
 //! | `link.rs` | carries messages between it and the mailbox, by the thread that waits |
 //! | `query.rs`, `control.rs`, `update.rs` | typed calls |
+//! | `named.rs` | queries by the names of their commands |
+//! | `trace.rs` | traces of the service processor and of statistics |
 //! | `values.rs`, `stats.rs` | what they return, with units |
 //! | `device.rs` | resets that concern an open device |
 //! | `relay.rs` | cards that another process has, and where a device keeps its endpoint |
@@ -19,9 +21,11 @@ mod control;
 mod core;
 mod device;
 mod link;
+mod named;
 mod query;
 pub(crate) mod relay;
 mod stats;
+mod trace;
 mod update;
 mod values;
 mod way;
@@ -42,8 +46,10 @@ use crate::sync::Arc;
 use crate::{Error, OpenError, Result};
 
 pub use self::core::{Answer, ManagementCounters, ManagementEvent, ManagementEventKind};
+pub use self::named::{Field, FieldValue};
 pub use self::relay::Watch;
 pub use self::stats::{Statistic, Unit};
+pub use self::trace::ManagementTrace;
 pub use self::values::{
     AsicVoltages, Asset, CacheConfig, ErrorCounts, ErrorSource, FirmwareVersions, Frequencies,
     MemoryRate, MinionErrors, ModuleVoltages, Residency, Temperatures,
@@ -52,7 +58,8 @@ pub use self::way::Relay;
 pub use et_devapi::msg::mgmt::calls::{CommandInfo, command_info};
 pub use et_devapi::msg::mgmt::{
     ActivePowerManagement, BreakpointEvent, Event as CardEvent, EventClass, EventDetail, EventId,
-    HartStatus, LaneWidth, LinkSpeed, Module, Pll, PowerState, StatsKind, StepClock, ThrottleState,
+    HartStatus, LaneWidth, LinkSpeed, Module, Pll, PowerState, StatsControl, StatsKind, StepClock,
+    ThrottleState, TraceControl, TraceEvents, TraceFilter,
 };
 
 /// The management endpoint of a device.

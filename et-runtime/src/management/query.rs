@@ -21,7 +21,7 @@ pub(super) fn byte(code: u32) -> ByteArg {
 }
 
 /// Returns what is before the first NUL; what is no text is replaced.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }

@@ -1,6 +1,7 @@
 //! Statistics as a list, for programs that print or record them.
 
 use et_devapi::msg::mgmt::{Extremes, MmStats, SpStats, WideExtremes};
+use et_devapi::trace::{Body, CustomPayload, Entry};
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +50,23 @@ pub struct Statistic {
     pub least: u64,
     /// Greatest.
     pub greatest: u64,
+}
+
+impl Statistic {
+    /// Returns the values of an entry of a [statistics
+    /// trace](super::Management::statistics_trace), those of the command for
+    /// [statistics](super::Management::statistics) at its time; none for an entry of another kind.
+    ///
+    /// The layout is that of the simulated card: see [`CustomPayload`].
+    #[must_use]
+    pub fn of_entry(entry: &Entry<'_>) -> Vec<Self> {
+        let Body::Custom(event, bytes) = entry.body else { return Vec::new() };
+        match event.payload(bytes) {
+            CustomPayload::OpStats(stats) => of_service_processor(stats),
+            CustomPayload::ComputeResources(stats) => of_master_minion(stats),
+            _ => Vec::new(),
+        }
+    }
 }
 
 trait Values {

@@ -99,17 +99,14 @@ impl<H: Hal> FirmwareTrace<H> {
     /// Those of [`Stream::download`].
     pub fn read(&mut self, timeout: Duration) -> Result<Trace> {
         let bytes = self.stream.fetch_firmware_trace(timeout)?;
-        let mut trace = Trace::new(self.frequency_mhz);
-        trace.most = Some(self.asked.load(Ordering::Relaxed));
+        let most = self.asked.load(Ordering::Relaxed);
+        let mut trace = Trace::of_level(self.frequency_mhz, most);
         let cursors = [std::slice::from_mut(&mut self.master), &mut self.compute];
         for ((source, bytes), cursors) in halves(&bytes).into_iter().zip(cursors) {
             // One that was never set up has no header.
             let Ok(buffer) = Buffer::parse(bytes) else { continue };
             for (part, cursor) in buffer.parts().zip(cursors) {
-                let news = cursor.advance(&part);
-                trace.add(source, &news.older);
-                trace.add(source, &news.newer);
-                trace.parts_with_losses += u64::from(news.has_losses);
+                trace.add_news(source, &cursor.advance(&part));
             }
         }
         Ok(trace)

@@ -33,7 +33,7 @@ pub(super) fn of_kernels() -> u8 {
     threshold!("et::kernel")
 }
 
-pub(super) fn of_firmware() -> u8 {
+pub(crate) fn of_firmware() -> u8 {
     threshold!("et::firmware")
 }
 
@@ -41,7 +41,7 @@ pub(super) fn of_firmware() -> u8 {
 ///
 /// All ones as the mask of events would make the filter all ones, whatever was asked for. The
 /// highest bit stands for nothing. Spec: §16.2
-pub(super) fn masks(event_mask: u32, level: u8) -> (u32, u32) {
+pub(crate) fn masks(event_mask: u32, level: u8) -> (u32, u32) {
     let events = if level < DEBUG { event_mask & !(1 << 31) } else { event_mask };
     (events, u32::from(level) | 0xffff_ff00)
 }

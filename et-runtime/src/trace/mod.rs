@@ -1,21 +1,22 @@
 //! What kernels and firmware trace: text, values, counters, exceptions. Spec: §16
 //!
 //! ```text
-//! kernel: et_printf, et_trace_… ─▶ its part of a buffer ─▶ KernelTrace::read ──┐
-//!                                                                              ├─▶ Trace
-//! firmware ─▶ its own parts ─────────────────────────────▶ FirmwareTrace::read ┘
+//! kernel: et_printf, et_trace_… ─▶ its part of a buffer ─▶ KernelTrace::read ────┐
+//! firmware of the minions ─▶ its own parts, copied ──────▶ FirmwareTrace::read ──┼─▶ Trace
+//! service processor, statistics ─▶ memory of the card ───▶ ManagementTrace::read ┘
 //! ```
 
 mod firmware;
 mod kernel;
-mod level;
+pub(crate) mod level;
 mod regions;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use et_devapi::trace::{Body, Buffer, Entries, Entry};
+use et_devapi::msg::mgmt::Extremes;
+use et_devapi::trace::{Body, Buffer, Entries, Entry, News};
 
 use crate::kernel::Program;
 use level::say;
@@ -31,12 +32,14 @@ pub use regions::Region;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// Firmware of the master minions, which dispatches commands.
+    /// Firmware of the master minions, which dispatches commands. Their statistics too.
     MasterMinion,
     /// Firmware of the compute minions.
     Compute,
     /// A kernel.
     Kernel,
+    /// The service processor, and its statistics.
+    ServiceProcessor,
 }
 
 impl fmt::Display for Source {
@@ -45,6 +48,7 @@ impl fmt::Display for Source {
             Self::MasterMinion => "mm",
             Self::Compute => "cm",
             Self::Kernel => "kernel",
+            Self::ServiceProcessor => "sp",
         })
     }
 }
@@ -82,6 +86,23 @@ pub struct Losses {
 impl Trace {
     fn new(frequency_mhz: Option<u32>) -> Self {
         Self { frequency_mhz, ..Self::default() }
+    }
+
+    /// The same, for texts of firmware that was asked for a level.
+    pub(crate) fn of_level(frequency_mhz: Option<u32>, most: u8) -> Self {
+        Self { most: Some(most), ..Self::new(frequency_mhz) }
+    }
+
+    /// Takes what is new in a part.
+    pub(crate) fn add_news(&mut self, source: Source, news: &News<'_>) {
+        self.add(source, &news.older);
+        self.add(source, &news.newer);
+        self.parts_with_losses += u64::from(news.has_losses);
+    }
+
+    /// Notes that a part was overwritten while it was read.
+    pub(crate) fn add_loss(&mut self) {
+        self.parts_with_losses += 1;
     }
 
     /// Takes from the buffers of firmware, one behind the other, what is not older than `since`:
@@ -194,7 +215,8 @@ pub struct Text<'a>(pub &'a Entry<'a>);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use et_devapi::trace::{CmdProgress, CounterId};
+        use et_devapi::msg::mgmt::WideExtremes;
+        use et_devapi::trace::{CmdProgress, CounterId, CustomPayload};
         match self.0.body {
             // Control characters would change the terminal.
             Body::String(text) => {
@@ -248,9 +270,18 @@ impl fmt::Display for Text<'_> {
                     power.current_power, power.current_temp, power.tgt_freq
                 )
             }
-            Body::Custom(event, bytes) => {
-                write!(f, "event {} with {} bytes", event.custom_type, bytes.len())
-            }
+            Body::Custom(event, bytes) => match event.payload(bytes) {
+                CustomPayload::OpStats(stats) => {
+                    write!(f, "statistics: power {}", Of(&stats.system_power))?;
+                    write!(f, " mW, {}", Of(&stats.system_temperature))?;
+                    write!(f, " °C, {} MHz", Of(&stats.minion_freq))
+                }
+                CustomPayload::ComputeResources(stats) => {
+                    let WideExtremes { avg, min, max } = stats.cm_utilization;
+                    write!(f, "statistics: minions busy {avg} % ({min} to {max})")
+                }
+                _ => write!(f, "event {} with {} bytes", event.custom_type, bytes.len()),
+            },
             Body::UserProfile(event) => {
                 write!(
                     f,
@@ -260,5 +291,15 @@ impl fmt::Display for Text<'_> {
             }
             other => write!(f, "{other:?}"),
         }
+    }
+}
+
+/// Average, least and greatest value.
+struct Of<'a>(&'a Extremes);
+
+impl fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Extremes { avg, min, max } = self.0;
+        write!(f, "{avg} ({min} to {max})")
     }
 }

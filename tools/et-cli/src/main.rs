@@ -82,6 +82,8 @@ enum Command {
     Man(packaging::ManArgs),
     /// Lists the instructions of a kernel file.
     Objdump(objdump::Args),
+    /// Asks the service processor by the name of a command, and shows every field of its answer.
+    Query(manage::QueryArgs),
     /// Makes a page out of a profile, in one file: timeline, kernels, critical path, failures.
     Report(report::Args),
     /// Resets a device, or a part of it.
@@ -156,6 +158,7 @@ fn main() -> ExitCode {
         Command::Info => info::info(&cli.device, format),
         Command::Objdump(args) => objdump::run(args, format),
         Command::Report(args) => report::run(args, format),
+        Command::Query(args) => manage::query(&cli.device, args, format),
         Command::Reset(args) => manage::reset(&cli.device, args, format),
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),

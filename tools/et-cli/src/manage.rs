@@ -1,13 +1,14 @@
-//! `et stat`, `et update` and `et reset`.
+//! `et stat`, `et query`, `et update` and `et reset`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use et::management::{
-    ErrorSource, ManagementEvent, ManagementEventKind, Module, StatsKind, ThrottleState,
+    ErrorSource, FieldValue, ManagementEvent, ManagementEventKind, Module, Statistic, StatsKind,
+    ThrottleState,
 };
-use et::{Config, Management};
+use et::{AnyHal, Config, Management};
 use serde_json::{Value, json};
 
 use crate::info::print_tree;
@@ -60,6 +61,15 @@ pub(crate) struct ResetArgs {
     soc: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct QueryArgs {
+    /// The command, as `GET_MODULE_POWER` or `module-power`. Without one, all are listed.
+    name: Option<String>,
+    /// What is asked for, as the state of a residency.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    argument: u64,
+}
+
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     if (0.01..=86_400.0).contains(&seconds) {
@@ -68,7 +78,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     Err("must be from 0.01 to 86400".into())
 }
 
-fn open(locator: &str) -> anyhow::Result<Management> {
+pub(crate) fn open(locator: &str) -> anyhow::Result<Management> {
     let opened = et::open_management(locator.parse()?, Config::new());
     Ok(opened.with_context(|| format!("opening {locator}"))?.with_timeout(PATIENCE))
 }
@@ -110,6 +120,36 @@ pub(crate) fn stat(locator: &str, args: &StatArgs, format: Format) -> anyhow::Re
                 None if pause.is_zero() => break,
                 None => {}
             }
+        }
+    }
+}
+
+pub(crate) fn query(locator: &str, args: &QueryArgs, format: Format) -> anyhow::Result<()> {
+    let Some(name) = &args.name else {
+        let names: Vec<_> = Management::<AnyHal>::queries().map(|command| command.name).collect();
+        return match format {
+            Format::Json => output::json(&json!({ "queries": names })),
+            Format::Text => {
+                names.iter().for_each(|name| println!("{name}"));
+                Ok(())
+            }
+        };
+    };
+    let asked = open(locator)?.query(name, args.argument);
+    let fields = asked.with_context(|| format!("asking for {name} (`et query` lists all)"))?;
+    let fields = fields.into_iter().map(|field| {
+        let value = match field.value {
+            FieldValue::Number(number) => json!(i64::try_from(number).unwrap_or(i64::MAX)),
+            other => json!(other.to_string()),
+        };
+        (field.name, value)
+    });
+    let document = Value::Object(fields.collect());
+    match format {
+        Format::Json => output::json(&document),
+        Format::Text => {
+            print_tree(&document, 0);
+            Ok(())
         }
     }
 }
@@ -187,18 +227,22 @@ fn look(management: &Management, all: bool) -> anyhow::Result<Value> {
     if all {
         for (name, kind) in [("service_processor", StatsKind::Sp), ("master_minion", StatsKind::Mm)]
         {
-            let list = management.statistics(kind)?;
-            let list = list.iter().map(|s| {
-                let value = json!({
-                    "average": s.average, "least": s.least, "greatest": s.greatest,
-                    "unit": s.unit.symbol(),
-                });
-                (s.name.to_owned(), value)
-            });
-            document[name] = list.collect::<serde_json::Map<_, _>>().into();
+            document[name] = statistics(&management.statistics(kind)?);
         }
     }
     Ok(document)
+}
+
+/// Statistics by their names.
+pub(crate) fn statistics(list: &[Statistic]) -> Value {
+    let list = list.iter().map(|s| {
+        let value = json!({
+            "average": s.average, "least": s.least, "greatest": s.greatest,
+            "unit": s.unit.symbol(),
+        });
+        (s.name.to_owned(), value)
+    });
+    list.collect::<serde_json::Map<_, _>>().into()
 }
 
 /// One look as a line.

@@ -1,4 +1,5 @@
-//! `et stat`, `et update`, `et reset`, and what `et info` knows of the module.
+//! `et stat`, `et query`, `et update`, `et reset`, what `et info` knows of the module, and the traces of the
+//! service processor.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -122,4 +123,78 @@ fn every_reset_can_be_asked_for() {
     }
     assert!(!et(&["reset"]).status.success(), "what is not said is not reset");
     assert!(!et(&["reset", "--soc", "--function"]).status.success());
+}
+
+#[test]
+fn the_log_of_the_service_processor_is_shown_with_levels() {
+    let output = et_on(",fault=ecc:dram:3:1", &["trace", "--sp"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    let lines: Vec<_> = stdout.lines().map(|line| line.split_once("] ").unwrap().1).collect();
+    let expected = [
+        "sp info: boot of release 1.5.0",
+        "sp warning: 3 errors: DRAM, corrected",
+        "sp error: 1 errors: DRAM, uncorrectable",
+    ];
+    assert_eq!(lines, expected, "{stdout}");
+    assert!(stdout.lines().all(|line| line.contains(" us] ")), "{stdout}");
+
+    let trace = json(&et_on(",fault=ecc:dram:3:1", &["trace", "--sp", "--all", "--json"]));
+    let entries = trace["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 4, "{trace}");
+    for (name, value) in
+        [("source", "sp"), ("kind", "text"), ("level", "error"), ("text", expected[2])]
+    {
+        let value = value.strip_prefix("sp error: ").unwrap_or(value);
+        assert_eq!(entries[2][name], value, "{trace}");
+    }
+    assert!(entries[0]["us"].as_f64().unwrap() <= entries[2]["us"].as_f64().unwrap());
+    // Commands, once that is asked for: the one that asks is the first.
+    assert_eq!(entries[3]["level"], "debug");
+    assert!(entries[3]["text"].as_str().unwrap().starts_with("SET_DM_TRACE_CONFIG took "));
+    assert_eq!(trace["losses"], serde_json::json!({"harts": 0, "entries": 0, "bytes": 0}));
+    // Operations firmware that does not start has no say in it.
+    let output = et_on(",fault=boot-error:ops", &["trace", "--sp"]);
+    assert!(text(&output.stdout).contains("boot of release"), "{}", text(&output.stderr));
+    assert!(!et(&["trace", "--sp", "--file", "x"]).status.success());
+}
+
+#[test]
+fn samples_of_statistics_are_shown_with_their_values() {
+    let none = et(&["trace", "--stats"]);
+    assert!(none.status.success() && none.stdout.is_empty(), "{}", text(&none.stdout));
+    let trace = json(&et(&["trace", "--stats", "--all", "--json"]));
+    let entries = trace["entries"].as_array().unwrap();
+    let kinds: Vec<_> = entries.iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert!(kinds.starts_with(&["power", "statistics"]), "{kinds:?}");
+    assert_eq!(entries[0]["values"]["power"], 6100);
+    assert_eq!(entries[0]["values"]["temperature_c"], 44);
+    let power = &entries[1]["values"]["system_power"];
+    assert_eq!((&power["greatest"], &power["unit"]), (&6100.into(), &"mW".into()));
+    let of_mm = entries.iter().find(|entry| entry["source"] == "mm").unwrap();
+    assert_eq!(of_mm["values"]["cm_utilization"]["unit"], "%");
+    let output = et(&["trace", "--stats", "--sp", "--all"]);
+    let stdout = text(&output.stdout);
+    for part in [
+        "sp info: boot of release",
+        "sp: power 6100, 44 °C, 600 MHz",
+        "sp: statistics: power 6100 (6100 to 6100) mW, 44 (44 to 44) °C, 600 (600 to 600) MHz",
+        "mm hart 0: statistics: minions busy 0 % (0 to 0)",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+}
+
+#[test]
+fn any_question_can_be_asked_by_the_name_of_its_command() {
+    let power = json(&et(&["query", "module-power", "--json"]));
+    assert_eq!(power, serde_json::json!({"power": 6100}));
+    let serial = text(&et(&["query", "GET_MODULE_SERIAL_NUMBER"]).stdout);
+    assert!(serial.contains("Z-9"), "{serial}");
+    let idle = et(&["query", "module-residency-power-states", "--argument", "3", "--json"]);
+    assert!(json(&idle)["cumulative"].as_u64().unwrap() > 0);
+    let all = text(&et(&["query"]).stdout);
+    assert!(all.contains("GET_ASIC_FREQUENCIES\n") && !all.contains("SET_"), "{all}");
+    let none = et(&["query", "set-part-number"]);
+    assert!(!none.status.success() && text(&none.stderr).contains("`et query` lists"));
 }

@@ -1,5 +1,5 @@
-//! Traces of the firmware: configuration, control, and buffers. What kernels trace is the matter of
-//! `user_trace`.
+//! Traces of the operations firmware: configuration, control, and buffers. What kernels trace is
+//! the matter of `user_trace`, what the service processor traces that of `sp`.
 //!
 //! By default the master minion logs what fails, and each compute hart its exceptions. How far each
 //! command has come is traced only after the host has configured the trace, because it costs time.
@@ -17,18 +17,13 @@ use zerocopy::IntoBytes;
 
 use super::kernel::Reachable;
 use super::log::{self, Place, Position};
+use super::sp;
 use crate::board::Slot;
 
 /// Bytes of one hart's part of the CM trace. Spec: §16.1
 const CM_PART_BYTES: u32 = 4096;
 /// Parts of the CM trace: one for each compute hart. Spec: §16.1
 const CM_PARTS: u16 = 2080;
-/// Trace of the service processor, and both statistics buffers. Spec: §12.1
-const SP_TRACE_BASE: u64 = 0x80_0440_1000;
-const SP_TRACE_PART_BYTES: u32 = 0x1000;
-const SP_STATS_BASE: u64 = 0x80_04d2_3000;
-const MM_STATS_BASE: u64 = 0x80_04e2_3000;
-const STATS_BYTES: u32 = 0x10_0000;
 /// Bytes of the master minion's trace. Spec: §16.1
 const MM_BYTES: u32 = 0x10_0000;
 /// Offset of the first entry in the first part, and in every other part. Spec: §16.1
@@ -308,11 +303,8 @@ fn cm_place(index: u16) -> Place {
 
 /// Writes the headers of the buffers that are small, as the firmware does when it starts.
 pub(crate) fn format_at_boot(dram: &Dram) {
-    let empty = |_| FIRST_ENTRY;
-    format(dram, SP_TRACE_BASE, BufferType::Sp, SP_TRACE_PART_BYTES, 1, empty);
-    format(dram, abi::MM_TRACE_BASE.as_u64(), BufferType::Mm, MM_BYTES, 1, empty);
-    format(dram, SP_STATS_BASE, BufferType::SpStats, STATS_BYTES, 1, empty);
-    format(dram, MM_STATS_BASE, BufferType::MmStats, STATS_BYTES, 1, empty);
+    format(dram, abi::MM_TRACE_BASE.as_u64(), BufferType::Mm, MM_BYTES, 1, |_| FIRST_ENTRY);
+    sp::format_at_boot(dram);
 }
 
 /// Returns `true` if a launch may have this trace configuration. Spec: §9.1

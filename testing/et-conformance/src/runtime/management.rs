@@ -3,10 +3,14 @@
 //! Nothing here writes into flash memory; what is set is set back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use et_hal::Hal;
-use et_runtime::management::{Asset, ErrorSource, EventId, ManagementEventKind, StatsKind};
+use et_runtime::management::{
+    Asset, ErrorSource, EventId, ManagementEventKind, ManagementTrace, StatsControl, StatsKind,
+    TraceControl,
+};
+use et_runtime::trace::layout::Body;
 use et_runtime::{Error, Launch};
 
 use super::bench::{Bench, pattern};
@@ -20,6 +24,8 @@ crate::case::group! { Runtime, "runtime::management":
     it_answers_many_threads_while_copies_are_in_flight,
     a_temperature_above_the_threshold_is_announced,
     a_refusal_is_typed_and_harmless,
+    traces_of_the_service_processor_are_read_once,
+    statistics_are_traced_while_they_are_on,
     impossible_images_are_refused_before_anything_is_written,
     handles_end_with_their_device [Need::FunctionReset],
     the_operations_endpoint_is_reset_alone [Need::Compute],
@@ -150,6 +156,68 @@ fn a_refusal_is_typed_and_harmless<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> 
     let outcome = management.set_cache_config(config);
     check_matches!(outcome, Err(Error::Refused { .. }), "a division of more than there is");
     check_eq!(management.cache_config()?, before, "the division");
+    bench.works()
+}
+
+/// Returns the times of what is new, which never run backwards within a part.
+fn times_of<H: Hal>(reader: &mut ManagementTrace<H>) -> Result<Vec<u64>, Failure> {
+    let trace = reader.read()?;
+    let losses = trace.losses();
+    check_eq!((losses.entries, losses.bytes), (0, 0), "what makes no sense");
+    // Exceptions have a part of their own.
+    let is_exception = |body| matches!(body, Body::Exception(_));
+    let of_log = trace.entries().filter(|(_, entry)| !is_exception(entry.body));
+    let times: Vec<_> = of_log.map(|(_, entry)| entry.cycle).collect();
+    check!(times.is_sorted(), "times run backwards: {times:?}");
+    Ok(times)
+}
+
+/// What a card's firmware logs of a command is its own business; it says nothing twice.
+/// Spec: §16.1, §17.2
+fn traces_of_the_service_processor_are_read_once<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let management = bench.device.management()?;
+    let mut reader = management.firmware_trace()?;
+    management.control_trace(TraceControl::ENABLE)?;
+    management.set_trace_level(Some(4))?;
+    let mut last = times_of(&mut reader)?.last().copied();
+    for _ in 0..rig.times(100, 20) {
+        check!(management.power_mw()? > 0, "no power");
+        let times = times_of(&mut reader)?;
+        if let (Some(last), Some(first)) = (last, times.first()) {
+            check!(last <= *first, "{first} comes after {last}");
+        }
+        last = times.last().copied().or(last);
+    }
+    // Off, and emptied: nothing comes, and what was there is not lost but thrown away.
+    management.control_trace(TraceControl::RESET)?;
+    check_eq!(times_of(&mut reader)?.len(), 0, "entries of an emptied trace");
+    management.power_mw()?;
+    let trace = reader.read()?;
+    check_eq!(trace.entries().count(), 0, "entries of a trace that is off");
+    check_eq!(trace.losses().harts, 0, "parts with losses");
+    management.control_trace(TraceControl::ENABLE)?;
+    bench.works()
+}
+
+/// Spec: §16.1, §17.2
+fn statistics_are_traced_while_they_are_on<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let management = bench.device.management()?;
+    for kind in [StatsKind::Sp, StatsKind::Mm] {
+        let mut reader = management.statistics_trace(kind)?;
+        let on = StatsControl::ENABLE | StatsControl::RESET_BUFFER;
+        management.control_statistics(kind, on)?;
+        let start = Instant::now();
+        while times_of(&mut reader)?.is_empty() {
+            check!(start.elapsed() < bench.patience, "no sample of the {kind}");
+            std::thread::yield_now();
+        }
+        management.control_statistics(kind, StatsControl::RESET_BUFFER)?;
+        reader.read()?;
+        check!(management.power_mw()? > 0, "no power");
+        check_eq!(times_of(&mut reader)?.len(), 0, "samples that are off, of the {kind}");
+    }
     bench.works()
 }
 

@@ -4,16 +4,20 @@ use std::time::{Duration, Instant};
 
 use et_devapi::msg::Tag;
 use et_devapi::msg::mgmt::{
-    AsicVoltages, ByteArg, CacheSizes, DefaultRsp, EventClass, EventId, Frequencies, GprDump,
-    HartControl, HartSelection, MemRead, MemWrite, MmStats, Module, Pll, Power, PublicKeys, Quad,
-    ReadWrite, RegisterRead, RegisterWrite, Residency, SetFrequency, SetVoltage, SpStats,
-    StatsControl, StatsRun, StatusWord, Temperatures, Text, Uptime, WordArg, calls, command_info,
+    AsicVoltages, ByteArg, CacheSizes, DefaultRsp, DmStatus, EventClass, EventId, Frequencies,
+    GprDump, HartControl, HartSelection, MemRead, MemWrite, MmStats, Module, Pll, Power,
+    PublicKeys, Quad, ReadWrite, RegisterRead, RegisterWrite, Residency, SetFrequency, SetVoltage,
+    SpStats, StatsRun, StatusWord, Temperatures, Text, TraceMasks, Uptime, WordArg, calls,
+    command_info,
 };
 use et_devapi::pci::BAR0_DEVICE_ADDR;
+use et_devapi::trace::PowerStatus;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::debug::{CONTROL, read_memory, write_memory};
-use super::health::whole16;
+use super::health::{States, whole16};
+use super::settings::version;
+use super::trace::{Level, Sample};
 use super::{FirmwareImage, ImageError, NOTHING, Order, ServiceProcessor, event};
 use crate::ErrorSource;
 
@@ -79,6 +83,9 @@ impl ServiceProcessor {
     pub(super) fn answer(&mut self, id: u16, tag: Tag, payload: &[u8]) -> Option<Answer> {
         if command_info(id)?.response_bytes.is_none() {
             self.order = (id == calls::RESET_ETSOC.id).then_some(Order::ResetChip);
+            if self.order.is_some() {
+                self.log(Level::Info, "chip reset");
+            }
             return None;
         }
         match id {
@@ -152,7 +159,8 @@ impl ServiceProcessor {
         match image {
             Ok(image) => {
                 let [bl1, bl2, mm, wm, machine, release, pmic] = image.versions.map(Into::into);
-                let installed = &mut self.slot.flash().installed;
+                let mut flash = self.slot.flash();
+                let installed = &mut flash.installed;
                 installed.bl1_v = bl1;
                 installed.bl2_v = bl2;
                 installed.mm_v = mm;
@@ -160,10 +168,14 @@ impl ServiceProcessor {
                 installed.machm_v = machine;
                 installed.fw_release_rev = release;
                 installed.pmic_v = pmic;
+                drop(flash);
+                let release = version(release.get());
+                self.log(Level::Info, &format!("release {release} installed"));
                 0
             }
             Err(error) => {
                 tracing::info!(%error, "firmware image refused");
+                self.log(Level::Error, &format!("firmware image refused: {error}"));
                 error as i32
             }
         }
@@ -334,29 +346,45 @@ impl ServiceProcessor {
     fn control(&mut self, id: u16, payload: &[u8]) -> Option<Answer> {
         Some(match id {
             60 => Answer::new(id, 0, &self.sp_stats()),
-            61 => {
-                let mut stats = MmStats::new_zeroed();
-                stats.cm_utilization = self.health.utilization().wide();
-                Answer::new(id, 0, &stats)
-            }
+            61 => Answer::new(id, 0, &self.mm_stats()),
             62 => {
                 let command: StatsRun = read(payload);
-                if command.control.get() & StatsControl::RESET_COUNTER != 0 {
-                    self.health.forget();
+                let (of, control) = (command.r#type.get().into(), command.control.get());
+                let (dram, now) = (&self.slot.dram, Instant::now());
+                let done = self.trace.control_statistics(dram, now, of, control);
+                if done == Some(true) {
+                    self.health.forget(of);
                 }
-                default(id, 0)
+                if self.trace.next_sample().is_some_and(|due| due <= now) {
+                    self.take_sample();
+                }
+                default(id, if done.is_some() { 0 } else { FAILED })
             }
             63 => Answer::new(id, 0, &self.minion),
             65 => {
                 // As a test build does: one of each.
                 for number in 256..=272 {
                     let id = EventId::from(number);
+                    if id == EventId::SpException {
+                        self.trap();
+                    }
                     self.send(&event(id, EventClass::Info, 1, [0, 0]));
                 }
                 default(id, 0)
             }
-            66 => default(id, 0),
-            67 => Answer::new(id, 0, &status_word(0)),
+            66 => {
+                let control = read::<StatusWord>(payload).status.get();
+                let is_done = self.trace.control(&self.slot.dram, control);
+                default(id, if is_done { 0 } else { FAILED })
+            }
+            67 => {
+                let masks: TraceMasks = read(payload);
+                let (events, filter) = (masks.event_mask.get(), masks.filter_mask.get());
+                let is_done = self.trace.configure(events, filter);
+                let outcome = if is_done { DmStatus::Success } else { DmStatus::Error };
+                let status = if is_done { 0 } else { FAILED };
+                Answer::new(id, status, &status_word(outcome.into()))
+            }
             68 => {
                 let fits = self.settings.set_caches(read::<CacheSizes>(payload));
                 Answer::new(id, if fits { 0 } else { FAILED }, &NOTHING)
@@ -364,6 +392,37 @@ impl ServiceProcessor {
             69 => Answer::new(id, 0, &self.settings.caches),
             _ => return None,
         })
+    }
+
+    /// What a trap leaves in the traces. This firmware has one for tests only, a breakpoint at 0:
+    /// it is not code, and has no addresses.
+    fn trap(&mut self) {
+        const BREAKPOINT: u64 = 3;
+        self.log(Level::Critical, &format!("exception: cause {BREAKPOINT}, pc 0x0"));
+        let state = (0, BREAKPOINT, 0);
+        if let Some(event) = self.trace.exception(&self.slot.dram, Instant::now(), state) {
+            self.send(&event);
+        }
+    }
+
+    /// What a sample of the statistics is taken from.
+    pub(super) fn sample(&self) -> Sample {
+        let health = &self.health;
+        let state = |states: &States| u8::try_from(states.current()).unwrap_or(u8::MAX);
+        let mut power = PowerStatus::new_zeroed();
+        power.current_power = whole16(health.milliwatts()).into();
+        power.throttle_state = state(&health.throttle);
+        power.power_state = state(&health.power_states);
+        power.current_temp = u8::try_from(whole16(health.celsius())).unwrap_or(u8::MAX);
+        power.tgt_freq = whole16(health.mhz()).into();
+        power.tgt_voltage = self.asic_voltages().minion;
+        Sample { power, sp: self.sp_stats(), mm: self.mm_stats() }
+    }
+
+    fn mm_stats(&self) -> MmStats {
+        let mut stats = MmStats::new_zeroed();
+        stats.cm_utilization = self.health.utilization().wide();
+        stats
     }
 
     fn sp_stats(&self) -> SpStats {

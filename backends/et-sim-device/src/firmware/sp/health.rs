@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use et_devapi::msg::mgmt::{Event, EventClass, EventId, Extremes, Residency, WideExtremes};
+use et_devapi::msg::mgmt::{
+    Event, EventClass, EventId, Extremes, Residency, StatsKind, WideExtremes,
+};
 use zerocopy::FromZeros;
 
 use super::event;
@@ -252,12 +254,15 @@ impl Health {
         self.is_news = true;
     }
 
-    /// Statistics begin anew.
-    pub(super) fn forget(&mut self) {
-        for track in
-            [&mut self.temperature, &mut self.power, &mut self.utilization, &mut self.clock_mhz]
-        {
-            *track = Track::new(track.now);
+    /// Statistics of a processor begin anew.
+    pub(super) fn forget(&mut self, of: StatsKind) {
+        let Self { temperature, power, clock_mhz, utilization, .. } = self;
+        let tracks: &mut [&mut Track] = match of {
+            StatsKind::Sp => &mut [temperature, power, clock_mhz],
+            _ => &mut [utilization],
+        };
+        for track in tracks {
+            **track = Track::new(track.now);
         }
     }
 
@@ -412,9 +417,11 @@ mod tests {
         assert_eq!(health.power().narrow().max.get(), 25_000);
         let utilization = health.utilization().wide();
         assert_eq!((utilization.avg.get(), utilization.max.get()), (50, 100));
-        health.forget();
-        assert_eq!(health.utilization().wide().max.get(), 0);
+        health.forget(StatsKind::Sp);
         assert!(health.hottest() < 41.0);
+        assert_eq!(health.utilization().wide().max.get(), 100, "that is of the other processor");
+        health.forget(StatsKind::Mm);
+        assert_eq!(health.utilization().wide().max.get(), 0);
     }
 
     #[test]

@@ -8,15 +8,17 @@ mod debug;
 mod health;
 mod image;
 mod settings;
+mod trace;
 
 pub use image::{FirmwareImage, ImageError};
 pub(crate) use settings::Flash;
+pub(crate) use trace::format_at_boot;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use et_devapi::msg::mgmt::{
-    Event, EventClass, EventId, MinionErrors, Quad, Response, calls, parse_command,
+    Event, EventClass, EventId, MinionErrors, Quad, Response, calls, command_info, parse_command,
 };
 use et_devapi::msg::{Tag, command_bytes};
 use et_devapi::pci::Vector;
@@ -27,6 +29,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::debug::Debugger;
 use self::health::{Health, Load};
 use self::settings::Settings;
+use self::trace::{Level, Trace};
 use super::registers;
 use crate::board::Slot;
 use crate::faults::Noise;
@@ -60,6 +63,7 @@ pub(crate) struct ServiceProcessor {
     settings: Settings,
     health: Health,
     debugger: Debugger,
+    trace: Trace,
     minion: MinionErrors,
     order: Option<Order>,
     /// Responses so far.
@@ -74,6 +78,7 @@ impl ServiceProcessor {
         let registers = |e| BoardError::Registers(Box::new(e));
         let (submission, completion) =
             (registers::management_submission()?, registers::management_completion()?);
+        let now = Instant::now();
         let mut sp = Self {
             slot: Arc::clone(slot),
             submission: Consumer::attach(submission, page).map_err(registers)?,
@@ -81,14 +86,17 @@ impl ServiceProcessor {
             doorbells_seen: 0,
             look: false,
             settings: Settings::new(&slot.config),
-            health: Health::new(&slot.config, Instant::now()),
+            health: Health::new(&slot.config, now),
             debugger: Debugger::default(),
+            trace: Trace::new(slot.config.frequency_mhz, now),
             minion: MinionErrors::new_zeroed(),
             order: None,
             responses: 0,
             noise: Noise::new(slot.config.seed),
             faults: Vec::new(),
         };
+        let release = slot.flash().release();
+        sp.log(Level::Info, &format!("boot of release {release}"));
         for fault in &slot.config.faults {
             sp.add_fault(*fault);
         }
@@ -101,6 +109,11 @@ impl ServiceProcessor {
         match fault {
             Fault::Ecc { source, corrected, uncorrectable } => {
                 for event in self.settings.count_errors(source, corrected, uncorrectable) {
+                    let level = match event.class {
+                        EventClass::Fatal => Level::Error,
+                        _ => Level::Warning,
+                    };
+                    self.log(level, &format!("{} errors: {}", event.count, event.id));
                     self.send(&event);
                 }
             }
@@ -118,8 +131,12 @@ impl ServiceProcessor {
     /// Looks after the card and takes one command, if there is one; returns `true` if there was.
     pub(crate) fn step(&mut self, computes: bool) -> bool {
         let load = if computes { Load::Busy } else { Load::Idle };
-        if self.health.has_news(load) {
+        let is_due = self.trace.next_sample().is_some_and(|due| Instant::now() >= due);
+        if is_due || self.health.has_news(load) {
             self.observe(load);
+        }
+        if is_due {
+            self.take_sample();
         }
         let rung = self.slot.bell.rung(Endpoint::Management);
         if rung != self.doorbells_seen {
@@ -144,7 +161,9 @@ impl ServiceProcessor {
 
     /// Returns how long the firmware may sleep before the card has to be looked after.
     pub(crate) fn next_look(&self) -> Option<Duration> {
-        self.health.next_look(Instant::now())
+        let now = Instant::now();
+        let sample = self.trace.next_sample().map(|due| due.saturating_duration_since(now));
+        self.health.next_look(now).into_iter().chain(sample).min()
     }
 
     /// Takes what has to be done outside of this worker.
@@ -157,15 +176,45 @@ impl ServiceProcessor {
         if hung {
             self.minion.hang_count += 1;
             let count = self.minion.hang_count.get();
+            self.log(Level::Warning, "the operations firmware hangs");
             self.send(&event(EventId::MinionHangs, EventClass::Critical, count, [0, 0]));
         }
         let status = if is_back { 0 } else { commands::FAILED };
+        if is_back {
+            self.log(Level::Info, "operations reset");
+        } else {
+            self.log(Level::Error, "the operations firmware does not start");
+        }
         let payload = self.minion;
         self.respond(calls::MM_RESET.id, tag, Duration::ZERO, status, payload.as_bytes());
     }
 
     fn observe(&mut self, load: Load) {
         for event in self.health.update(Instant::now(), load) {
+            let [syndrome, _] = event.syndromes;
+            match event.id {
+                EventId::ThermalLow => {
+                    let limit = self.health.threshold_c;
+                    let text = format!("{syndrome} C, the threshold is {limit} C: half the clock");
+                    self.log(Level::Warning, &text);
+                }
+                _ => self.log(Level::Info, &format!("half the clock for {syndrome} us")),
+            }
+            self.send(&event);
+        }
+    }
+
+    /// Logs a text into the trace.
+    fn log(&mut self, level: Level, text: &str) {
+        if let Some(event) = self.trace.log(&self.slot.dram, Instant::now(), level, text) {
+            self.send(&event);
+        }
+    }
+
+    /// Writes statistics into their traces, as they are at the last look.
+    fn take_sample(&mut self) {
+        let sample = self.sample();
+        for event in self.trace.sample(&self.slot.dram, Instant::now(), &sample) {
             self.send(&event);
         }
     }
@@ -182,12 +231,32 @@ impl ServiceProcessor {
         // A payload that is too short is followed by what the buffer held before: zeros here.
         let mut whole = [0; COMMAND_BYTES];
         whole[..payload.len()].copy_from_slice(payload);
-        let Some(answer) = self.answer(id, tag, &whole) else {
+        let answer = self.answer(id, tag, &whole);
+        let latency = started.elapsed();
+        self.log_command(id, answer.as_ref().map(|answer| answer.status), latency);
+        let Some(answer) = answer else {
             tracing::debug!(id, "management command without an answer");
             return;
         };
-        let latency = started.elapsed();
         self.respond(answer.id, tag, latency, answer.status, answer.payload());
+    }
+
+    /// Logs a command that was refused, and any other if the host wants that.
+    fn log_command(&mut self, id: u16, status: Option<i32>, latency: Duration) {
+        let Some(info) = command_info(id) else {
+            self.log(Level::Warning, &format!("command {id} is not known"));
+            return;
+        };
+        match status {
+            Some(status) if status != 0 => {
+                self.log(Level::Warning, &format!("{} refused: {status}", info.name));
+            }
+            _ if self.trace.wants_commands() => {
+                let micros = latency.as_micros();
+                self.log(Level::Debug, &format!("{} took {micros} us", info.name));
+            }
+            _ => {}
+        }
     }
 
     /// Publishes a response; a full queue loses it. Spec: §5.6

@@ -50,10 +50,21 @@ impl Flash {
         }
     }
 
+    /// Returns the release that runs, as text.
+    pub(super) fn release(&self) -> String {
+        version(self.versions.fw_release_rev.get())
+    }
+
     /// The chip starts: what was installed runs.
     pub(crate) fn boot(&mut self) {
         self.versions = self.installed;
     }
+}
+
+/// Major, minor and revision, from the top.
+pub(super) fn version(number: u32) -> String {
+    let [major, minor, revision] = [24, 16, 8].map(|shift| number >> shift & 0xff);
+    format!("{major}.{minor}.{revision}")
 }
 
 /// What commands set until the next reset of the chip.
