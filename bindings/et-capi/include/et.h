@@ -648,8 +648,8 @@ typedef struct et_graph_builder {
 // which is in the message of the failure. It may wait, and must not throw.
 typedef int32_t (*et_task_function)(void *user, uint32_t task, const uint64_t *args, size_t words);
 
-// To be called when something is the caller's again, in whichever thread sees it. It must not wait,
-// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
+// To be called when something is the caller's again, in whichever thread sees it. It must not
+// wait, and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
 typedef void (*et_released)(void *user);
 
 // The description of a task.

@@ -18,8 +18,8 @@ use crate::raw::{self, User};
 use crate::status::{Failure, et_status};
 use crate::table;
 
-/// To be called when something is the caller's again, in whichever thread sees it. It must not wait,
-/// and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
+/// To be called when something is the caller's again, in whichever thread sees it. It must not
+/// wait, and must not throw. Calls of this library in it are `ET_IN_CALLBACK`.
 pub type et_released = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
 /// Memory of a caller, who hears of its end.

@@ -317,8 +317,8 @@ impl Device {
     }
 
     /// Lends memory of Python to the device, without a copy: that of a NumPy array, or anything
-    /// with the buffer protocol or DLPack, which must be made of whole pages (`import_granule`), as memory of
-    /// mmap is. `access` is what the device does with it: "read", "write" or "both".
+    /// with the buffer protocol or DLPack, which must be made of whole pages (`import_granule`), as
+    /// memory of mmap is. `access` is what the device does with it: "read", "write" or "both".
     ///
     /// The object keeps its memory until the host buffer is released or gone, and no copy uses it.
     /// While a copy does, do not change it, nor read what the device writes.

@@ -487,7 +487,7 @@ impl<H: Hal> Device<H> {
     ///
     /// # Errors
     /// [`Error::Hal`] if the backend cannot reset; [`Error::Timeout`]; those of
-    /// [`open`](Device::open). After an error the device is closed, but a reset may be tried again.
+    /// [`open`](Device::open). After an error its handles are stale; a reset may be tried again.
     pub fn reset(&mut self, timeout: Duration) -> Result<()> {
         self.reset_by(ResetScope::Function, timeout)
     }

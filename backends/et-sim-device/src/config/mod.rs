@@ -120,6 +120,7 @@ pub enum CpuAccess {
 /// | `stack-guards` | `default`, or `none` for default stacks that run into one another |
 /// | `check` | `none`, or `memory` for kernels that trap when they touch what is in no buffer |
 /// | `count` | `none`, or `instructions` for how often each of them was executed |
+/// | `execution` | `translated` to code of the host where it is hot, or `interpreted` |
 /// | `credit-abort` | `yes`, or `no` for aborts that do not reach harts waiting for a credit |
 /// | `ack-timeout` | microseconds until the firmware gives up on such harts |
 /// | `mhz` | minion clock |

@@ -32,8 +32,8 @@ pub(crate) struct Args {
     /// Where the device SDK is, instead of beside this program.
     #[arg(long, value_name = "DIR", env = "ET_KERNEL_FILES")]
     files: Option<PathBuf>,
-    /// A Clang to compile with, instead of GCC, whose assembler and linker it uses. Implies --check:
-    /// it cannot be told to do without division of floats.
+    /// A Clang to compile with, instead of GCC, whose assembler and linker it uses. Implies
+    /// --check: it cannot be told to do without division of floats.
     #[arg(long, value_name = "PROGRAM", env = "ET_CC")]
     compiler: Option<PathBuf>,
     /// What is before `gcc` in the name of GCC.
