@@ -7,18 +7,24 @@ use std::time::Duration;
 use et_hal::{Loss, ResetScope};
 use et_hal_sim::SimHal;
 use et_runtime::{Config, Device, Error, RecoveryPolicy, Remedy};
-use et_sim_device::Fault;
+use et_sim_device::{Fault, StuckUntil};
 
 const LONG: Duration = Duration::from_secs(20);
 const POLICY: RecoveryPolicy = RecoveryPolicy::new().timeout(Duration::from_millis(200));
 const COMPUTE: Remedy = Remedy::Reset(ResetScope::Compute);
 const OPERATIONS: Remedy = Remedy::Reset(ResetScope::Operations);
 const FUNCTION: Remedy = Remedy::Reset(ResetScope::Function);
+const SLOT: Remedy = Remedy::Reset(ResetScope::Slot);
+const CHIP: Remedy = Remedy::Reset(ResetScope::Chip);
 
 fn device() -> Device<SimHal> {
+    device_that_boots_within(LONG)
+}
+
+fn device_that_boots_within(limit: Duration) -> Device<SimHal> {
     let hal = SimHal::open("shires=1,dram=256MiB,threads=1".parse().unwrap()).unwrap();
     // Only the policy's own limits are to end a wait.
-    Device::open_with(hal, Config::new().watchdog(LONG).boot_timeout(LONG)).unwrap()
+    Device::open_with(hal, Config::new().watchdog(LONG).boot_timeout(limit)).unwrap()
 }
 
 fn inject(device: &Device<SimHal>, fault: Fault) {
@@ -57,6 +63,7 @@ fn what_the_policy_forbids_is_not_done() {
     assert_eq!(remedies, [Remedy::Abort, COMPUTE]);
     assert!(error.steps.iter().all(|step| step.outcome.is_err()));
     assert!(matches!(error.ill, Error::Timeout { .. }), "{error:?}");
+    assert_eq!(error.lost, Loss { queues: false, compute: true, memory: false });
     assert!(error.to_string().contains("abort, compute reset"), "{error}");
     // What was made before is still this device's.
     assert!(device.default_stream().fill(&buffer, 1).is_ok());
@@ -86,4 +93,34 @@ fn a_silent_service_processor_is_missed_by_those_who_use_it() {
     let (remedies, lost) = recovered(&mut device);
     assert_eq!((remedies, lost.memory), (vec![FUNCTION], false));
     device.management().unwrap().uptime().unwrap();
+}
+
+/// The firmware hangs, and does not boot until a reset of this scope.
+fn stuck(until: StuckUntil) -> Device<SimHal> {
+    // Every reset that does not help takes as long.
+    let device = device_that_boots_within(Duration::from_secs(2));
+    inject(&device, Fault::Stuck { until });
+    inject(&device, Fault::Hang { after: 0 });
+    device
+}
+
+#[test]
+fn a_card_that_a_function_reset_does_not_mend_has_its_slot_reset() {
+    let mut device = stuck(StuckUntil::Slot);
+    let (remedies, lost) = recovered(&mut device);
+    assert_eq!(remedies, [Remedy::Abort, COMPUTE, OPERATIONS, FUNCTION, SLOT]);
+    assert_eq!(lost, Loss { queues: true, compute: true, memory: true });
+}
+
+/// Only who asks for it.
+#[test]
+fn the_chip_is_the_last_that_is_reset() {
+    let mut device = stuck(StuckUntil::Chip);
+    let error = device.recover(&POLICY).unwrap_err();
+    let remedies: Vec<_> = error.steps.iter().map(|step| step.remedy).collect();
+    assert_eq!(remedies, [Remedy::Abort, COMPUTE, OPERATIONS, FUNCTION, SLOT]);
+    assert_eq!(error.lost, Loss { queues: true, compute: true, memory: true });
+    let recovery = device.recover(&POLICY.widest(ResetScope::Chip)).unwrap();
+    assert_eq!(recovery.steps.last().map(|step| step.remedy), Some(CHIP));
+    works(&device);
 }

@@ -15,7 +15,7 @@ pub use error::SimError;
 pub use et_sim_device::{
     Board, BoardConfig, ComputeKind, ConfigError, Count, Counted, Counters, CreditAbort,
     DmaCoherence, ErrorSource, Executed, FAULT_FORMS, Fault, FirmwareImage, FloatProfile,
-    Histogram, ImageError, MemoryKind, ParseFaultError, StackGuards, Timing,
+    Histogram, ImageError, MemoryKind, ParseFaultError, StackGuards, StuckUntil, Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

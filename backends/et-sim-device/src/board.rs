@@ -15,7 +15,7 @@ use crate::firmware::{Firmware, Flash};
 use crate::interrupt::{Bell, DoorbellLines};
 use crate::{
     BoardConfig, BoardError, Check, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy,
-    Waited,
+    StuckUntil, Waited,
 };
 
 /// What a host access to a BAR meets.
@@ -180,6 +180,17 @@ impl Slot {
         (word & CONTROL_FAULT != 0).then_some(Control::Fault)
     }
 
+    /// A reset mends what was stuck until it, or until a gentler one.
+    fn mend(&self, by: StuckUntil) {
+        let is_mended = |fault: &Fault| matches!(fault, Fault::Stuck { until } if *until <= by);
+        self.boot_faults().retain(|fault| !is_mended(fault));
+    }
+
+    /// Returns `true` if the operations firmware does not start.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.boot_faults().iter().any(|fault| matches!(fault, Fault::Stuck { .. }))
+    }
+
     /// Returns what the device does wrong when it boots.
     pub(crate) fn boot_faults(&self) -> MutexGuard<'_, Vec<Fault>> {
         self.boot_faults.lock().unwrap_or_else(PoisonError::into_inner)
@@ -237,6 +248,7 @@ impl Slot {
     /// The chip resets itself: the BARs answer nothing until the firmware has booted, and a host
     /// has to enable memory space and MSIs again.
     pub(crate) fn chip_reset(&self, of: Generation) {
+        self.mend(StuckUntil::Chip);
         self.set_link(of, LINK_DOWN);
         self.host_is_ready.store(!self.config.waits_for_host, Ordering::Release);
     }
@@ -481,7 +493,10 @@ impl Board {
         slot.host_is_ready.store(!slot.config.waits_for_host, Ordering::Release);
         let clear = match memory {
             MemoryAfterReset::Kept => 0,
-            MemoryAfterReset::Cleared => CONTROL_CLEAR,
+            MemoryAfterReset::Cleared => {
+                slot.mend(StuckUntil::Slot);
+                CONTROL_CLEAR
+            }
         };
         slot.control.fetch_or(CONTROL_RESET | clear, Ordering::AcqRel);
         slot.bell.raise();

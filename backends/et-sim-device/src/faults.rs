@@ -29,6 +29,12 @@ pub enum Fault {
         /// The endpoint (`ops` or `mgmt`).
         endpoint: Endpoint,
     },
+    /// `stuck:SCOPE`: the operations endpoint publishes status −1 at every boot, until the `slot` or
+    /// the `chip` is reset.
+    Stuck {
+        /// The gentlest reset that helps.
+        until: StuckUntil,
+    },
     /// `bad-crc:ENDPOINT`: one bit of the registers is wrong.
     BadCrc {
         /// The endpoint (`ops` or `mgmt`).
@@ -147,6 +153,7 @@ impl Fault {
             Self::NeverBoots
                 | Self::BootStops { .. }
                 | Self::BootError { .. }
+                | Self::Stuck { .. }
                 | Self::BadCrc { .. }
                 | Self::BadSize { .. }
                 | Self::NoFrequency
@@ -174,6 +181,7 @@ pub const FAULT_FORMS: &[&str] = &[
     "never-boots",
     "boot-stops:ENDPOINT:STATUS",
     "boot-error:ENDPOINT",
+    "stuck:SCOPE",
     "bad-crc:ENDPOINT",
     "bad-size:ENDPOINT:BYTES",
     "no-frequency",
@@ -194,6 +202,15 @@ pub const FAULT_FORMS: &[&str] = &[
     "sp-silent:N",
     "link-loss:N",
 ];
+
+/// The gentlest reset that mends what is [stuck](Fault::Stuck).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StuckUntil {
+    /// That of the slot.
+    Slot,
+    /// That of the chip.
+    Chip,
+}
 
 /// Memory and wires that are watched for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -244,6 +261,7 @@ impl Fields<'_> {
             "never-boots" => Fault::NeverBoots,
             "boot-stops" => Fault::BootStops { endpoint: self.endpoint()?, status: self.number()? },
             "boot-error" => Fault::BootError { endpoint: self.endpoint()? },
+            "stuck" => Fault::Stuck { until: self.until()? },
             "bad-crc" => Fault::BadCrc { endpoint: self.endpoint()? },
             "bad-size" => Fault::BadSize { endpoint: self.endpoint()?, total_size: self.number()? },
             "no-frequency" => Fault::NoFrequency,
@@ -288,6 +306,14 @@ impl Fields<'_> {
         ErrorSource::NAMES.iter().find(|(_, name)| *name == text).map(|(source, _)| *source)
     }
 
+    fn until(&mut self) -> Option<StuckUntil> {
+        match self.rest.next()? {
+            "slot" => Some(StuckUntil::Slot),
+            "chip" => Some(StuckUntil::Chip),
+            _ => None,
+        }
+    }
+
     fn endpoint(&mut self) -> Option<Endpoint> {
         match self.rest.next()? {
             "ops" => Some(Endpoint::Operations),
@@ -309,6 +335,8 @@ impl fmt::Display for Fault {
                 write!(f, "boot-stops:{}:{status}", end(endpoint))
             }
             Self::BootError { endpoint } => write!(f, "boot-error:{}", end(endpoint)),
+            Self::Stuck { until: StuckUntil::Slot } => f.write_str("stuck:slot"),
+            Self::Stuck { until: StuckUntil::Chip } => f.write_str("stuck:chip"),
             Self::BadCrc { endpoint } => write!(f, "bad-crc:{}", end(endpoint)),
             Self::BadSize { endpoint, total_size } => {
                 write!(f, "bad-size:{}:{total_size}", end(endpoint))
@@ -375,6 +403,7 @@ mod tests {
             "never-boots",
             "boot-stops:mgmt:7",
             "boot-error:ops",
+            "stuck:chip",
             "bad-crc:mgmt",
             "bad-size:ops:600",
             "no-frequency",

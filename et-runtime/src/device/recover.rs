@@ -152,9 +152,12 @@ pub struct Recovery {
 /// A device that nothing helps that the policy allows; it is closed, or does not work.
 #[derive(Clone, thiserror::Error)]
 #[error("the device does not work again after {}", list(steps))]
+#[non_exhaustive]
 pub struct RecoveryError {
     /// What was done, in this order.
     pub steps: Vec<RecoveryStep>,
+    /// What that may have destroyed.
+    pub lost: Loss,
     /// What is wrong now.
     #[source]
     pub ill: Error,
@@ -208,7 +211,8 @@ impl<H: Hal> Device<H> {
                 Err(still) => ill = still,
             }
         }
-        Err(RecoveryError { steps: recovery.steps, ill: ill.error().clone() })
+        let Recovery { steps, lost, .. } = recovery;
+        Err(RecoveryError { steps, lost, ill: ill.error().clone() })
     }
 
     /// Returns what is wrong: the device is lost, compute is down, firmware does not answer, or

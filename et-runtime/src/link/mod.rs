@@ -492,6 +492,11 @@ impl<H: Hal> Link<H> {
         drop(kept);
     }
 
+    /// Returns `true` after [`close`](Self::close).
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Ends the background thread.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);

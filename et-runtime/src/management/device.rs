@@ -12,6 +12,7 @@ use super::{Management, Watch, Way};
 use crate::clock::Deadline;
 use crate::device::Device;
 use crate::link::Parker;
+use crate::sync::Arc;
 use crate::{Error, Result};
 
 /// Pause between two looks at a chip that resets itself.
@@ -48,7 +49,7 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §18
     pub fn reset_operations(&mut self, timeout: Duration) -> Result<()> {
-        let management = self.management()?;
+        let management = self.service_processor()?;
         // It has nothing to do with what ends now.
         self.management_slot().take();
         self.abandon(&Error::all_stale());
@@ -67,7 +68,7 @@ impl<H: Hal> Device<H> {
     ///
     /// Spec: §18
     pub fn reset_chip(&mut self, timeout: Duration) -> Result<()> {
-        let management = self.management()?;
+        let management = self.service_processor()?;
         let deadline = self.link().deadline(timeout);
         management.reset_chip()?;
         if let Way::Own(link) = &management.way {
@@ -75,6 +76,18 @@ impl<H: Hal> Device<H> {
         }
         let left = deadline.left(&*self.link().config.clock);
         self.reset(left)
+    }
+}
+
+impl<H: Hal> Device<H> {
+    /// Returns the management endpoint, also of a device whose operations did not start again after
+    /// a reset: what it knew of the card is older than that.
+    fn service_processor(&self) -> Result<Management<H>> {
+        let link = self.link();
+        if !link.is_closed() {
+            return self.management();
+        }
+        Ok(Management::open_alone(Arc::clone(&link.hal), link.config.clone())?)
     }
 }
 

@@ -112,10 +112,14 @@ impl<H: Hal> Management<H> {
     /// Spec: §4
     pub fn open(hal: H, config: Config) -> Result<Self, OpenError> {
         let config = config.named_for(&hal);
-        let dir = open::management_registers(&hal, &config)?;
+        Self::open_alone(Arc::new(hal), config)
+    }
+
+    fn open_alone(hal: Arc<H>, config: Config) -> Result<Self, OpenError> {
+        let dir = open::management_registers(&*hal, &config)?;
         let layout =
             discovery::mgmt_mailbox(&dir).map_err(|error| OpenError::Registers(Arc::new(error)))?;
-        Ok(Self::new(Arc::new(ManagementLink::open(Arc::new(hal), dir, layout, config)?)))
+        Ok(Self::new(Arc::new(ManagementLink::open(hal, dir, layout, config)?)))
     }
 
     fn new(link: Arc<ManagementLink<H>>) -> Self {

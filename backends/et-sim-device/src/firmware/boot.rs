@@ -166,6 +166,7 @@ impl Sequence {
                     sequence.last = Some(status);
                 }
                 Fault::BootError { endpoint: of } if of == endpoint => sequence.fails = true,
+                Fault::Stuck { .. } if endpoint == Endpoint::Operations => sequence.fails = true,
                 _ => {}
             }
         }

@@ -248,7 +248,7 @@ impl Firmware {
     fn reset_operations(&mut self, tag: Tag) {
         let hung = self.mm.as_ref().is_some_and(MasterMinion::is_hung);
         self.compute = self.stop_compute();
-        let mut is_back = self.boot.operations_ready();
+        let mut is_back = self.boot.operations_ready() && !self.slot.is_stuck();
         if is_back {
             let started =
                 boot::restart_operations(&self.slot).and_then(|()| self.start_operations());
