@@ -31,7 +31,9 @@ pub use handles::{
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
-pub use open::{DeviceInfo, Holder, OpenError, list, open, open_management, open_with};
+pub use open::{
+    DeviceInfo, Holder, OpenError, list, open, open_management, open_with, open_within,
+};
 
 #[cfg(not(any(feature = "sim", feature = "vfio")))]
 pub use et_runtime::{

@@ -3,6 +3,7 @@
 use std::fmt;
 #[cfg(feature = "share")]
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "vfio")]
 use et_hal::{Error as _, ErrorKind};
@@ -17,6 +18,9 @@ use et_vfio_host::{Host, Preflight};
 #[cfg(feature = "share")]
 use crate::share::{self, ShareError};
 use crate::{AnyHal, Locator, LocatorError};
+
+/// How soon a device that is busy is tried again.
+const TRY_EVERY: Duration = Duration::from_millis(20);
 
 /// A device that could not be opened.
 #[derive(thiserror::Error)]
@@ -113,6 +117,17 @@ impl OpenError {
             _ => None,
         }
     }
+
+    /// Returns `true` if the device cannot be had as long as another has it, or a reset of it goes
+    /// on.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            #[cfg(feature = "vfio")]
+            Self::Vfio { source, .. } => source.kind() == ErrorKind::Busy,
+            _ => false,
+        }
+    }
 }
 
 /// Opens the device of that name with default options. Errors call it by this name.
@@ -136,6 +151,31 @@ pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, Ope
     #[cfg(feature = "share")]
     share::begin(&mut device, &name);
     Ok(device)
+}
+
+/// As [`open_with`]; as long as the device is [busy](OpenError::is_busy), tries again until `limit`
+/// has passed.
+///
+/// Whoever waits gets the device when its holder ends, in whatever way: by a close, or as a process
+/// that was killed. Of several who wait, any may be the next.
+///
+/// # Errors
+/// [`OpenError`]; the last one if the device is busy all the time.
+pub fn open_within(
+    locator: &Locator,
+    config: &Config,
+    limit: Duration,
+) -> Result<Device<AnyHal>, OpenError> {
+    let since = Instant::now();
+    loop {
+        let left = limit.saturating_sub(since.elapsed());
+        match open_with(locator.clone(), config.clone()) {
+            Err(error) if error.is_busy() && !left.is_zero() => {
+                std::thread::sleep(TRY_EVERY.min(left));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// Opens the management endpoint of a device alone, which needs no operations firmware.
@@ -247,6 +287,7 @@ mod tests {
         let error = open(error);
         assert_eq!(error.holder().unwrap().to_string(), text);
         assert!(std::error::Error::source(&error).unwrap().to_string().contains(text));
+        assert!(error.is_busy() && open(VfioError::ResetBusy).is_busy());
         assert_eq!(open(VfioError::ResetBusy).holder(), None);
     }
 }

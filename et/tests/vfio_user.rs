@@ -276,6 +276,25 @@ fn a_second_client_is_told_that_the_card_is_in_use() {
 }
 
 #[test]
+fn who_waits_for_a_card_in_use_gets_it_when_its_holder_ends() {
+    let rig = Rig::new(without_cores());
+    let first = rig.open();
+    let locator: et::Locator = rig.locator().parse().unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| et::open_within(&locator, &Config::new(), LONG).unwrap());
+        // Another who does not wait is refused as soon as the first attempt of that one is.
+        let refused = et::open_within(&locator, &Config::new(), Duration::ZERO);
+        assert!(refused.unwrap_err().is_busy() && !waits.is_finished());
+        drop(first);
+        work::copies(&waits.join().unwrap());
+    });
+    rig.check_left();
+    // What is not busy is not waited for.
+    let nothing = "vfio-user:/nothing/there".parse().unwrap();
+    assert!(!et::open_within(&nothing, &Config::new(), LONG).unwrap_err().is_busy());
+}
+
+#[test]
 fn the_properties_say_what_connects_the_card() {
     let rig = Rig::new(without_cores());
     let device = rig.open();

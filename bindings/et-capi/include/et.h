@@ -450,6 +450,8 @@ typedef struct et_device_options {
     // 1: copies may start and end at any byte of device memory. Firmware allows it, and cards are
     // not documented to.
     uint32_t byte_copies;
+    // How long to try again while another process has the device; 0 for not at all.
+    uint64_t busy_timeout_ns;
 } et_device_options;
 
 // What a device says about itself; 0 where it does not say.

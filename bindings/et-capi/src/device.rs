@@ -49,11 +49,13 @@ pub struct et_device_options {
     /// 1: copies may start and end at any byte of device memory. Firmware allows it, and cards are
     /// not documented to.
     pub byte_copies: u32,
+    /// How long to try again while another process has the device; 0 for not at all.
+    pub busy_timeout_ns: u64,
 }
 
 // SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
 unsafe impl Growing for et_device_options {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = std::mem::offset_of!(Self, busy_timeout_ns);
 }
 
 /// What a device says about itself; 0 where it does not say.
@@ -183,7 +185,8 @@ pub unsafe extern "C" fn et_device_open(
         // SAFETY: promised by the caller.
         let options = unsafe { raw::options(options, "options") }?;
         let parsed = locator.parse().map_err(et::OpenError::from)?;
-        let opened = et::open_with(parsed, config(&options).name(locator))?;
+        let busy = Duration::from_nanos(options.busy_timeout_ns);
+        let opened = et::open_within(&parsed, &config(&options).name(locator), busy)?;
         out.write(table::insert(Arc::new(RwLock::new(Some(opened))))?);
         Ok(())
     })

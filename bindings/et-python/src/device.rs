@@ -86,15 +86,20 @@ impl Device {
     }
 }
 
-/// Opens a device by its locator.
+/// Opens a device by its locator. As long as another process has it, tries again for
+/// `busy_timeout` seconds.
 #[pyfunction]
-#[pyo3(signature = (locator = "sim:", **options))]
+#[pyo3(signature = (locator = "sim:", *, busy_timeout = 0.0, **options))]
 pub(crate) fn open(
     py: Python<'_>,
     locator: &str,
+    busy_timeout: f64,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Device> {
-    let device = opened(py, locator, options, et::open_with)?;
+    let limit = wait::timeout(Some(busy_timeout))?.unwrap_or(Duration::MAX);
+    let device = opened(py, locator, options, move |locator, config| {
+        et::open_within(&locator, &config, limit)
+    })?;
     let card = py.detach(|| Card::new(locator.to_owned(), device));
     let ends = || error::raise("ClosedError", "the interpreter ends");
     Ok(Device { card: card.ok_or_else(ends)? })
@@ -120,7 +125,7 @@ fn opened<T: Send + 'static>(
     py: Python<'_>,
     locator: &str,
     options: Option<&Bound<'_, PyDict>>,
-    open: fn(Locator, Config) -> Result<T, et::OpenError>,
+    open: impl FnOnce(Locator, Config) -> Result<T, et::OpenError> + Send + 'static,
 ) -> PyResult<T> {
     et::log::to_stderr_if_asked();
     let parsed: Locator = locator.parse().map_err(|error| et::OpenError::Locator(error).raise())?;

@@ -11,6 +11,7 @@ use et::{Device, DeviceBuffer, HostBuffer, Kernel, Launch, Stream};
 use serde_json::{Value, json};
 
 use crate::doctor::size;
+use crate::open;
 use crate::output::{self, Format};
 use crate::value;
 
@@ -98,7 +99,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         elf.is_some() || !args.what.contains(&What::Launch),
         "launches need a kernel: --kernel FILE"
     );
-    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let device = open::open(locator).with_context(|| format!("opening {locator}"))?;
     let kernel = elf.map(|elf| device.load_kernel("bench", &elf)).transpose()?;
     let mut runs = Vec::new();
     for &what in &args.what {

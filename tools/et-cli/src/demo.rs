@@ -10,8 +10,8 @@ use et::executor::{DeviceExecutor, ExecutorConfig, Place, RunOptions};
 use et::graph::{GraphBuilder, Task};
 use serde_json::json;
 
-use crate::graph;
 use crate::output::{self, Format};
+use crate::{graph, open};
 
 const ELEMENTS: usize = 16_384;
 const WAIT: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
     let started = Instant::now();
-    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let device = open::open(locator).with_context(|| format!("opening {locator}"))?;
     let opened = started.elapsed();
     let properties = device.properties();
 

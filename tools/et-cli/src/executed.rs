@@ -6,6 +6,8 @@ use et::sim::{Count, Histogram};
 use et::{Device, Locator};
 use serde_json::{Value, json};
 
+use crate::open;
+
 /// Rows of the table; `--json` and profiles have all.
 const ROWS: usize = 40;
 
@@ -22,7 +24,7 @@ fn counting(locator: &str) -> anyhow::Result<Locator> {
 /// Opens a device; one that counts, if that is wanted.
 pub(crate) fn open(locator: &str, is_counted: bool) -> anyhow::Result<Device> {
     let opened = match is_counted {
-        false => et::open(locator).map_err(anyhow::Error::from),
+        false => open::open(locator).map_err(anyhow::Error::from),
         true => counting(locator).and_then(|named| Ok(et::open_with(named, et::Config::new())?)),
     };
     opened.with_context(|| format!("opening {locator}"))

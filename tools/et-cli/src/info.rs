@@ -7,6 +7,7 @@ use et::{FirmwareType, Properties};
 use serde_json::{Value, json};
 
 use crate::manage;
+use crate::open;
 use crate::output::{self, Format};
 
 pub(crate) fn list(format: Format) -> anyhow::Result<()> {
@@ -57,7 +58,7 @@ fn line(device: &et::DeviceInfo) -> String {
 }
 
 pub(crate) fn info(locator: &str, format: Format) -> anyhow::Result<()> {
-    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let device = open::open(locator).with_context(|| format!("opening {locator}"))?;
     let properties = device.properties();
     let firmware: Vec<(&str, Option<String>)> = [
         ("master_minion", FirmwareType::MasterMinion),

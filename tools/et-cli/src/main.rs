@@ -19,6 +19,7 @@ mod interrupt;
 mod manage;
 mod npy;
 mod objdump;
+mod open;
 mod packaging;
 mod report;
 mod run;
@@ -29,6 +30,7 @@ mod value;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -51,6 +53,10 @@ struct Cli {
     /// The device: `sim:`, `sim:key=value,…`, `vfio:0000:01:00.0` or `vfio-user:/path/to/socket`.
     #[arg(long, short, global = true, default_value = "sim:memory=private", env = "ET_DEVICE")]
     device: String,
+    /// Tries again for so many seconds while another process has the device.
+    #[arg(long, global = true, default_value = "0", value_name = "SECONDS",
+        value_parser = open::seconds)]
+    busy_timeout: Duration,
     #[command(subcommand)]
     command: Command,
 }
@@ -144,6 +150,7 @@ fn main() -> ExitCode {
         let text = format!("`et {what}` uses no device, leave out --device");
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
+    open::set_busy_timeout(cli.busy_timeout);
     let outcome = match &cli.command {
         Command::Bench(args) => bench::run(&cli.device, args, format),
         Command::Bind(args) => bind::bind(args, format),

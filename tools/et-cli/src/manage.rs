@@ -12,6 +12,7 @@ use et::{AnyHal, Config, Management};
 use serde_json::{Value, json};
 
 use crate::info::print_tree;
+use crate::open;
 use crate::output::{self, Format};
 
 /// How long the service processor may take to answer.
@@ -280,7 +281,7 @@ pub(crate) fn update(locator: &str, args: &UpdateArgs, format: Format) -> anyhow
     let name = args.image.file_name().unwrap_or_default().to_string_lossy();
     // Both ends of the update on one handle: the reset needs the whole device.
     let (before, after) = if args.reset {
-        let mut device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+        let mut device = open::open(locator).with_context(|| format!("opening {locator}"))?;
         let management = device.management()?.with_timeout(RESET);
         let before = management.firmware_versions()?.release;
         management.update_firmware(&image, &name).with_context(|| format!("installing {path}"))?;
@@ -313,7 +314,7 @@ pub(crate) fn reset(locator: &str, args: &ResetArgs, format: Format) -> anyhow::
         ResetArgs { function: true, .. } => "function",
         _ => "soc",
     };
-    match et::open(locator) {
+    match open::open(locator) {
         Ok(mut device) => match what {
             "compute" => device.reset_compute(RESET)?,
             "operations" => device.reset_operations(RESET)?,

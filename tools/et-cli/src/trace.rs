@@ -12,6 +12,7 @@ use et::{AnyHal, Management};
 use serde_json::{Value, json};
 
 use crate::manage;
+use crate::open;
 use crate::output::{self, Format};
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -50,7 +51,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if args.sp || args.stats {
         return managed(locator, args, format);
     }
-    let device = et::open(locator).with_context(|| format!("opening {locator}"))?;
+    let device = open::open(locator).with_context(|| format!("opening {locator}"))?;
     if args.all {
         let mut config = FirmwareTraceConfig::new(device.properties().shire_mask);
         config.level = Some(DEBUG);
