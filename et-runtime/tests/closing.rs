@@ -66,7 +66,7 @@ fn a_task_may_drop_its_pool() {
     }
 }
 
-/// Nobody waits, so that a thread of the pool calls back.
+/// No one waits, so that a thread of the pool calls back.
 #[test]
 fn a_callback_may_drop_the_pool_that_calls_it() {
     let pool = Arc::new(Mutex::new(Some(CpuPool::new(1).unwrap())));

@@ -171,6 +171,7 @@ pub fn open_within(
         let left = limit.saturating_sub(since.elapsed());
         match open_with(locator.clone(), config.clone()) {
             Err(error) if error.is_busy() && !left.is_zero() => {
+                #[expect(clippy::disallowed_methods, reason = "another process wakes no one")]
                 std::thread::sleep(TRY_EVERY.min(left));
             }
             outcome => return outcome,

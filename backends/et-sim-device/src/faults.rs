@@ -29,8 +29,8 @@ pub enum Fault {
         /// The endpoint (`ops` or `mgmt`).
         endpoint: Endpoint,
     },
-    /// `stuck:SCOPE`: the operations endpoint publishes status −1 at every boot, until the `slot` or
-    /// the `chip` is reset.
+    /// `stuck:SCOPE`: the operations endpoint publishes status −1 at every boot, until the `slot`
+    /// or the `chip` is reset.
     Stuck {
         /// The gentlest reset that helps.
         until: StuckUntil,

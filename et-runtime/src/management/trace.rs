@@ -23,7 +23,7 @@ const EXCEPTIONS_AT: usize = 0x1000;
 const PARTS: usize = 2;
 /// Attempts at a buffer that is overwritten while it is read.
 const TRIES: usize = 4;
-/// What tells whether a part has begun again, at its start: the header and the first entry.
+/// What shows that a part has begun again, at its start: the header and the first entry.
 const STANDARD: usize = size_of::<TraceHeader>();
 const SIZE: usize = size_of::<TraceSizeHeader>();
 const ENTRY: usize = size_of::<EntryHeader>();

@@ -2,7 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::figure::Figure;
+use anyhow::Context;
+use et::hal::ResetScope;
+use et::sim::Fault;
+use et::{Launch, RecoveryPolicy, Remedy};
+
+use crate::figure::{Figure, repeat};
+use crate::host::ADD;
 
 const WAIT: Duration = Duration::from_secs(60);
 const DEVICE: &str = "sim:compute=null,dram=2GiB";
@@ -10,6 +16,7 @@ const COPIES: usize = 32;
 const BYTES: usize = 4 << 20;
 const QUERIES: usize = 200;
 const ROUNDS: usize = 5;
+const RECOVERIES: usize = 11;
 
 /// A question to the service processor while 32 copies of 4 MiB are in flight; its floor is the
 /// same question to an idle device.
@@ -56,4 +63,36 @@ pub(crate) fn query_under_load() -> anyhow::Result<Figure> {
     drop((hosts, target));
     device.close();
     Ok(Figure::new("mgmt_query_loaded_us", "us", &runs, ("the same on an idle device", floor)))
+}
+
+/// A recovery of cores that do not acknowledge launches any more, by a reset of the cores; its
+/// floor is that reset alone, on a device that works.
+pub(crate) fn recovery() -> anyhow::Result<Figure> {
+    let mut device = et::open("sim:shires=2,dram=1GiB")?;
+    let kernel = device.load_kernel("add", ADD)?;
+    let array = device.alloc(64)?;
+    let launch = Launch::new(&kernel).buffer(&array).buffer(&array).buffer(&array).u64(16);
+    let milliseconds = |since: Instant| since.elapsed().as_secs_f64() * 1e3;
+    let mut floor = repeat(RECOVERIES, || {
+        let start = Instant::now();
+        device.reset_compute(WAIT)?;
+        Ok(milliseconds(start))
+    })?;
+    floor.sort_by(f64::total_cmp);
+    let runs = repeat(RECOVERIES, || {
+        let sim = device.hal().as_sim().context("not the simulator")?;
+        sim.board().inject(Fault::ComputeHang { nth: 1 });
+        let failed = device.default_stream().launch(&launch)?.wait(WAIT);
+        anyhow::ensure!(failed.is_err(), "the cores have not hung");
+        let start = Instant::now();
+        let recovery = device.recover(&RecoveryPolicy::new())?;
+        let took = milliseconds(start);
+        let last = recovery.steps.last().map(|step| step.remedy);
+        anyhow::ensure!(last == Some(Remedy::Reset(ResetScope::Compute)), "helped: {last:?}");
+        device.default_stream().launch(&launch)?.wait(WAIT)?;
+        Ok(took)
+    })?;
+    device.close();
+    let floor = ("a reset of cores that work", floor[RECOVERIES / 2]);
+    Ok(Figure::new("recover_compute_ms", "ms", &runs, floor))
 }
