@@ -1,6 +1,6 @@
 //! A graph that is built while it runs: what is launched next depends on what was computed.
 //!
-//! `cargo run --release -p et --example flow`
+//! `cargo run --release --example flow`
 
 #![expect(clippy::print_stdout, reason = "examples show what they do")]
 

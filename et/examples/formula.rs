@@ -1,6 +1,6 @@
 //! (a + b + 1) (a + b + 2) as a graph of four kernels.
 //!
-//! `cargo run --release -p et --example formula`
+//! `cargo run --release --example formula`
 
 #![expect(clippy::print_stdout, reason = "examples show what they do")]
 

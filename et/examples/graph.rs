@@ -1,6 +1,6 @@
 //! A task graph: kernels on the device, and a host function that looks at the result.
 //!
-//! `cargo run --release -p et --example graph`
+//! `cargo run --release --example graph`
 
 #![expect(clippy::print_stdout, reason = "examples show what they do")]
 

@@ -1,6 +1,6 @@
 //! A task graph of host functions; no device.
 //!
-//! `cargo run --release -p et --example graph_cpu`
+//! `cargo run --release --example graph_cpu`
 
 #![expect(clippy::print_stdout, reason = "examples show what they do")]
 

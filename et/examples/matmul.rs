@@ -1,6 +1,6 @@
 //! C = A B on all harts of a device, and the same on the host.
 //!
-//! `cargo run --release -p et --example matmul`
+//! `cargo run --release --example matmul`
 
 #![expect(clippy::print_stdout, reason = "examples show what they do")]
 

@@ -1,6 +1,6 @@
 //! y = 2 x + y on a device.
 //!
-//! `cargo run --release -p et --example saxpy`
+//! `cargo run --release --example saxpy`
 
 #![expect(clippy::print_stdout, reason = "examples show what they do")]
 
