@@ -154,7 +154,9 @@ fn a_callback_may_close_the_device_that_calls_it<H: Hal>(rig: &Rig<H>) -> Result
     });
     check!(receiver.recv_timeout(patience)?, "the fill, or the device in its callback");
     check!(stream.barrier().is_err(), "a stream of a closed device takes work");
-    Ok(())
+    drop((stream, buffer));
+    // The thread that called back ends behind the callback, and has the card until then.
+    crate::check::until("the card to be free", patience, || Ok(Bench::open(rig).is_ok()))
 }
 
 fn callbacks_follow_the_states_of_an_operation<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
