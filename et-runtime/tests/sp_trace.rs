@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use et_devapi::msg::mgmt::{StatsControl, TraceControl, TraceEvents};
@@ -228,14 +228,9 @@ fn nonsense_is_refused_or_skipped_and_counted() {
     management.power_mw().unwrap();
 }
 
-/// A card whose log is overwritten at each look at it, the first so many times. Counts the looks at
-/// the whole of it.
-fn restless(times: u64) -> (Management<MockHal>, Arc<AtomicU64>) {
-    // Where the log is in BAR 0. Spec: §3.6
-    const LOG: u64 = 0x40_0000;
+/// A card whose traces are what a function makes of them, which gets where in BAR 0.
+fn card(traces: impl Fn(u64, &mut [u8]) + Send + 'static) -> Management<MockHal> {
     let registers = presets::registers();
-    let (looks, whole) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&whole);
     let mut mmio = MockMmio::new();
     mmio.expect_len_bytes().return_const(registers.len() as u64);
     mmio.expect_read().returning({
@@ -247,11 +242,29 @@ fn restless(times: u64) -> (Management<MockHal>, Arc<AtomicU64>) {
         }
     });
     mmio.expect_read_bytes().returning(move |at, into| {
-        let Some(start) = at.as_u64().checked_sub(LOG) else {
+        if at.as_u64() >= LOG {
+            traces(at.as_u64(), into);
+        } else {
             let start = usize::try_from(at.as_u64()).unwrap();
             into.copy_from_slice(&registers[start..start + into.len()]);
-            return Ok(());
-        };
+        }
+        Ok(())
+    });
+    let hal = MockHal::new(mmio, presets::raw_mailbox(|_| Vec::new()));
+    Management::open(hal, Config::new()).unwrap()
+}
+
+/// Where the log and the statistics are in BAR 0. Spec: §3.6, §12.1
+const LOG: u64 = 0x40_0000;
+const STATISTICS: u64 = LOG + SP_STATS - SP_TRACE;
+
+/// A card whose log is overwritten at each look at it, the first so many times. Counts the looks at
+/// the whole of it.
+fn restless(times: u64) -> (Management<MockHal>, Arc<AtomicU64>) {
+    let (looks, whole) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&whole);
+    let management = card(move |at, into| {
+        let start = at - LOG;
         counted.fetch_add(u64::from(into.len() == 0x2000), Ordering::Relaxed);
         let cycle = looks.fetch_add(u64::from(start == 0), Ordering::Relaxed).min(times);
         let mut log = vec![0; 0x2000];
@@ -264,10 +277,58 @@ fn restless(times: u64) -> (Management<MockHal>, Arc<AtomicU64>) {
         log[72] = 24;
         log[80..87].copy_from_slice(b"a text.");
         into.copy_from_slice(&log[usize::try_from(start).unwrap()..][..into.len()]);
-        Ok(())
     });
-    let hal = MockHal::new(mmio, presets::raw_mailbox(|_| Vec::new()));
-    (Management::open(hal, Config::new()).unwrap(), whole)
+    (management, whole)
+}
+
+/// A megabyte of a BAR takes a processor long; statistics grow by some hundred bytes.
+#[test]
+fn of_statistics_only_what_is_new_is_read() {
+    const BYTES: usize = 0x10_0000;
+    let memory = Arc::new(Mutex::new(vec![0; BYTES]));
+    let count = Arc::new(AtomicU64::new(0));
+    let (shown, counted) = (Arc::clone(&memory), Arc::clone(&count));
+    let management = card(move |at, into| {
+        let start = usize::try_from(at - STATISTICS).unwrap();
+        counted.fetch_add(into.len() as u64, Ordering::Relaxed);
+        into.copy_from_slice(&shown.lock().unwrap()[start..][..into.len()]);
+    });
+    // Writes a text of 8 bytes at a place, and says that so many bytes are used then.
+    let write = |at: usize, cycle: u64, text: &[u8; 8]| {
+        let mut memory = memory.lock().unwrap();
+        memory[..4].copy_from_slice(&0x7654_3210_u32.to_le_bytes());
+        for (at, value) in [(6, 6), (10, 5), (18, 0x10), (20, 1)] {
+            memory[at] = value;
+        }
+        let used = u32::try_from(at + 24).unwrap();
+        memory[12..16].copy_from_slice(&used.to_le_bytes());
+        memory[at..at + 8].copy_from_slice(&cycle.to_le_bytes());
+        memory[at + 8..at + 16].copy_from_slice(&[8, 0, 0, 0, 0, 0, 0, 0]);
+        memory[at + 16..at + 24].copy_from_slice(text);
+    };
+    let mut reader = management.statistics_trace(StatsKind::Sp).unwrap();
+    let mut look = || {
+        count.store(0, Ordering::Relaxed);
+        let trace = reader.read().unwrap();
+        let texts: Vec<_> = trace.entries().map(|(_, entry)| Text(&entry).to_string()).collect();
+        (texts, count.load(Ordering::Relaxed) >= BYTES as u64, trace.losses().harts)
+    };
+    write(64, 100, b"first\0\0\0");
+    write(88, 101, b"second\0\0");
+    assert_eq!(look(), (vec!["first".into(), "second".into()], true, 0));
+    assert_eq!(look(), (vec![], false, 0));
+    write(112, 102, b"third\0\0\0");
+    assert_eq!(look(), (vec!["third".into()], false, 0));
+    // From the start again, further than before: the first entry is another one.
+    write(64, 200, b"fourth\0\0");
+    write(88, 201, b"fifth\0\0\0");
+    write(112, 202, b"sixth\0\0\0");
+    write(136, 203, b"seventh\0");
+    let (texts, is_whole, _) = look();
+    assert_eq!((texts.len(), is_whole), (4, true), "{texts:?}");
+    // Emptied, and begun.
+    write(64, 300, b"eighth\0\0");
+    assert_eq!(look(), (vec!["eighth".into()], true, 0));
 }
 
 #[test]

@@ -76,8 +76,8 @@ impl<H: Hal> Management<H> {
 /// A reader of one buffer of the management endpoint, who gets each entry once.
 ///
 /// It keeps a copy of the buffer, 8 KiB of the trace and 1 MiB of statistics, and of each part how
-/// far it has been read. Reading needs no answer of the service processor: it works while that is
-/// silent, as long as the card is on the bus.
+/// far it has been read; of statistics only what is new is fetched. Reading needs no answer of the
+/// service processor: it works while that is silent, as long as the card is on the bus.
 ///
 /// # Examples
 ///
@@ -97,6 +97,8 @@ pub struct ManagementTrace<H: Hal> {
     region: Region,
     source: Source,
     bytes: Vec<u8>,
+    /// How far a buffer of one part was written at the last look; 0 if all of it is to be read.
+    known: usize,
     cursors: [Cursor; PARTS],
 }
 
@@ -114,7 +116,7 @@ impl<H: Hal> ManagementTrace<H> {
         let region = *link.dir.region(region).ok_or(Error::Unsupported { op: OP, why })?;
         let len = usize::try_from(region.len_bytes.min(MOST_BYTES)).unwrap_or_default();
         let cursors = [Cursor::new(); PARTS];
-        Ok(Self { link, region, source, bytes: vec![0; len], cursors })
+        Ok(Self { link, region, source, bytes: vec![0; len], known: 0, cursors })
     }
 
     /// Reads the buffer, and returns what is new.
@@ -178,9 +180,10 @@ impl<H: Hal> ManagementTrace<H> {
             why: "the card's registers name a BAR that there is not",
         })?;
         let window = self.link.hal.window(bar).map_err(Error::hal(OP))?;
-        let at = |offset: usize| BarOffset::new(self.region.bar_offset + offset as u64);
+        let first = self.region.bar_offset;
+        let at = |offset: usize| BarOffset::new(first + offset as u64);
         for _ in 0..TRIES {
-            window.read_bytes(at(0), &mut self.bytes).map_err(Error::hal(OP))?;
+            self.fetch_new(&window)?;
             let mut is_steady = true;
             for (offset, header) in [(0, STANDARD), (EXCEPTIONS_AT, SIZE)] {
                 let mut after = [0; STANDARD + ENTRY];
@@ -188,15 +191,52 @@ impl<H: Hal> ManagementTrace<H> {
                 let Some(before) = self.bytes.get(offset..offset + after.len()) else { continue };
                 window.read_bytes(at(offset), after).map_err(Error::hal(OP))?;
                 // In statistics the second place is amid the entries of the only part.
-                let is_part = offset == 0 || self.region.kind == MgmtRegion::SpTrace as u8;
+                let is_part = offset == 0 || self.has_two_parts();
                 is_steady &= !is_part || !has_begun_again(before, after, header);
             }
             if is_steady {
+                if !self.has_two_parts() {
+                    self.known = used(&self.bytes, STANDARD);
+                }
                 return Ok(Steadiness::Steady);
             }
         }
         Ok(Steadiness::Moving)
     }
+
+    fn has_two_parts(&self) -> bool {
+        self.region.kind == MgmtRegion::SpTrace as u8
+    }
+
+    /// Copies what may have changed since the last look. A megabyte of a BAR takes long to read.
+    fn fetch_new(&mut self, window: &H::Mmio) -> Result<()> {
+        let at = |offset: usize| BarOffset::new(self.region.bar_offset + offset as u64);
+        let known = std::mem::take(&mut self.known);
+        let mut unread = 0..self.bytes.len();
+        if known >= STANDARD + ENTRY {
+            let mut start = [0; STANDARD + ENTRY];
+            window.read_bytes(at(0), &mut start).map_err(Error::hal(OP))?;
+            let before = self.bytes.get_mut(..start.len()).unwrap_or_default();
+            let now = used(&start, STANDARD);
+            if now >= known && before.get(STANDARD..) == start.get(STANDARD..) {
+                before.copy_from_slice(&start);
+                unread = known..now;
+            }
+        }
+        let (from, into) = (unread.start, self.bytes.get_mut(unread).unwrap_or_default());
+        if into.is_empty() {
+            Ok(())
+        } else {
+            window.read_bytes(at(from), into).map_err(Error::hal(OP))
+        }
+    }
+}
+
+/// Returns how far a part is written, by its header.
+fn used(start: &[u8], header: usize) -> usize {
+    let size = if header == SIZE { start.get(..4) } else { start.get(12..16) };
+    let used = size.and_then(|size| size.try_into().ok()).map_or(0, u32::from_le_bytes);
+    used.try_into().unwrap_or(usize::MAX)
 }
 
 /// Whether a buffer was overwritten while it was read.
@@ -209,13 +249,8 @@ enum Steadiness {
 /// Compares two looks at the start of a part. An entry more does not matter; another first entry
 /// does, as does a part that was emptied.
 fn has_begun_again(before: &[u8], after: &[u8], header: usize) -> bool {
-    let used = |start: &[u8]| {
-        let size = if header == SIZE { start.get(..4) } else { start.get(12..16) };
-        size.and_then(|size| size.try_into().ok()).map_or(0, u32::from_le_bytes)
-    };
-    let (was, is) = (used(before), used(after));
-    let had_entries = usize::try_from(was).is_ok_and(|was| was > header);
-    had_entries && (is < was || before.get(header..) != after.get(header..))
+    let (was, is) = (used(before, header), used(after, header));
+    was > header && (is < was || before.get(header..) != after.get(header..))
 }
 
 /// Returns the parts of a buffer. The specification does not say whether the exceptions of the
