@@ -157,7 +157,8 @@ pub fn open_with(locator: Locator, config: Config) -> Result<Device<AnyHal>, Ope
 /// has passed.
 ///
 /// Whoever waits gets the device when its holder ends, in whatever way: by a close, or as a process
-/// that was killed. Of several who wait, any may be the next.
+/// that was killed. Of several who wait, any may be the next. An attempt that has begun is not cut
+/// short: at a card of another process it takes ten seconds to see that this serves someone else.
 ///
 /// # Errors
 /// [`OpenError`]; the last one if the device is busy all the time.

@@ -544,7 +544,8 @@ impl<H: Hal> Device<H> {
         &self.management
     }
 
-    /// Closes the device; returns when nothing of it runs any more, but a callback that closes it.
+    /// Closes the device; returns when nothing of it runs any more, except a callback that closes
+    /// it: the card is free when that has returned, and all handles are gone.
     pub fn close(mut self) {
         let timeout = self.link.config.shutdown_timeout;
         self.stop(&Error::all_closed(), timeout);

@@ -28,8 +28,8 @@ use crate::{Device, Error, Result};
 ///
 /// Host functions run on host threads, copies on streams, kernels where the [`Place`] says.
 /// Dropping it cancels what has not started, and stops kernels that run after
-/// [`close_grace`](ExecutorConfig::close_grace); dropped by a task or a callback of its own, it
-/// ends so behind them. One executor should use the cores of a device at a
+/// [`close_grace`](ExecutorConfig::close_grace). One of its own tasks or callbacks may drop it:
+/// then it does so later, in another thread. One executor should use the cores of a device at a
 /// time; others, and launches on streams, wait for it.
 pub struct DeviceExecutor<H: Hal> {
     owner: Owner,
