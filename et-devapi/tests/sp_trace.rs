@@ -2,10 +2,11 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "test data is small")]
 
+mod buffers;
+
 use et_devapi::msg::mgmt::{Extremes, MmStats, SpStats, WideExtremes};
 use et_devapi::trace::{
-    Body, Buffer, BufferType, Cursor, CustomPayload, Entries, Entry, LEVEL_MARK, MAGIC, MmEvent,
-    SpEvent, TraceHeader, VERSION,
+    Body, Buffer, BufferType, Cursor, CustomPayload, Entries, Entry, LEVEL_MARK, MmEvent, SpEvent,
 };
 use proptest::prelude::*;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -13,28 +14,12 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 const PART_BYTES: usize = 4096;
 
 fn header(kind: BufferType, used: u32) -> Vec<u8> {
-    let (major, minor, patch) = VERSION;
-    let header = TraceHeader {
-        magic_header: MAGIC.into(),
-        version_major: major.into(),
-        version_minor: minor.into(),
-        version_patch: patch.into(),
-        r#type: (kind as u16).into(),
-        data_size: used.into(),
-        sub_buffer_size: (PART_BYTES as u32).into(),
-        sub_buffer_count: 2.into(),
-        pad: [0; 42],
-    };
-    header.as_bytes().to_vec()
+    buffers::header(kind, 2, PART_BYTES as u32, used)
 }
 
+/// The service processor has one hart.
 fn entry(cycle: u64, kind: u16, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = cycle.to_le_bytes().to_vec();
-    bytes.extend((payload.len() as u32).to_le_bytes());
-    bytes.extend(0u16.to_le_bytes());
-    bytes.extend(kind.to_le_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
+    buffers::entry(cycle, 0, kind, payload)
 }
 
 fn text(cycle: u64, text: &str, level: u8) -> Vec<u8> {

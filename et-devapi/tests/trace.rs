@@ -2,35 +2,17 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "test data is small")]
 
-use et_devapi::trace::{
-    Body, Buffer, BufferError, BufferType, Cursor, Entries, MAGIC, TraceHeader, VERSION,
-};
+mod buffers;
+
+use et_devapi::trace::{Body, Buffer, BufferError, BufferType, Cursor, Entries};
 use proptest::prelude::*;
-use zerocopy::IntoBytes;
 
 fn header(parts: u16, part_bytes: u32, used: u32) -> Vec<u8> {
-    let (major, minor, patch) = VERSION;
-    let header = TraceHeader {
-        magic_header: MAGIC.into(),
-        version_major: major.into(),
-        version_minor: minor.into(),
-        version_patch: patch.into(),
-        r#type: (BufferType::Mm as u16).into(),
-        data_size: used.into(),
-        sub_buffer_size: part_bytes.into(),
-        sub_buffer_count: parts.into(),
-        pad: [0; 42],
-    };
-    header.as_bytes().to_vec()
+    buffers::header(BufferType::Mm, parts, part_bytes, used)
 }
 
 fn entry(cycle: u64, kind: u16, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = cycle.to_le_bytes().to_vec();
-    bytes.extend((payload.len() as u32).to_le_bytes());
-    bytes.extend(70u16.to_le_bytes());
-    bytes.extend(kind.to_le_bytes());
-    bytes.extend_from_slice(payload);
-    bytes
+    buffers::entry(cycle, 70, kind, payload)
 }
 
 /// A writer as firmware is: it begins again when there is no room. Spec: §16.1

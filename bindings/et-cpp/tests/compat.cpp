@@ -17,19 +17,13 @@
 #include <thread>
 #include <unistd.h>
 
+#include "check.hpp"
+
 namespace {
 
 using namespace std::chrono_literals;
 
 std::string kernels;
-
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                 \
-      std::exit(1);                                                                                \
-    }                                                                                              \
-  } while (false)
 
 template <class Work>
 std::string refusal(Work work) {

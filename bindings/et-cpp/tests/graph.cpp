@@ -4,21 +4,14 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <stdexcept>
 #include <thread>
+
+#include "check.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
-
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                 \
-      std::exit(1);                                                                                \
-    }                                                                                              \
-  } while (false)
 
 template <class Work>
 et_status statusOf(Work work) {

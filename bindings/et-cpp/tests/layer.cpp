@@ -3,19 +3,12 @@
 #include <et.hpp>
 
 #include <cstdio>
-#include <cstdlib>
+
+#include "check.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
-
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                 \
-      std::exit(1);                                                                                \
-    }                                                                                              \
-  } while (false)
 
 struct AddScalar {
   std::uint64_t x;

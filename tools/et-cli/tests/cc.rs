@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests: a panic is a failure")]
 
+mod arrays;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use npyz::WriterBuilder;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -46,14 +47,6 @@ fn folder(name: &str, source: &str) -> Option<TempDir> {
     Some(folder)
 }
 
-fn save(path: &Path, values: &[f32]) {
-    let shape = [values.len() as u64];
-    let options = npyz::WriteOptions::<f32>::new().default_dtype().shape(&shape);
-    let mut writer = options.writer(fs::File::create(path).unwrap()).begin_nd().unwrap();
-    writer.extend(values.iter().copied()).unwrap();
-    writer.finish().unwrap();
-}
-
 #[test]
 fn a_kernel_with_packed_instructions_computes_on_the_simulator() {
     let Some(folder) = folder("packed.c", PACKED) else { return };
@@ -61,8 +54,8 @@ fn a_kernel_with_packed_instructions_computes_on_the_simulator() {
     let n = 1003_u16;
     let x: Vec<_> = (0..n).map(|i| f32::from(i) / 16.0).collect();
     let y: Vec<_> = (0..n).map(|i| 50.0 - f32::from(i)).collect();
-    save(&path.join("x.npy"), &x);
-    save(&path.join("y.npy"), &y);
+    arrays::save(path.join("x.npy"), &x);
+    arrays::save(path.join("y.npy"), &y);
     for options in [&["-O2", "-g1"][..], &["-Os", "-march=rv64imf", "-pipe"], &["-O3", "-flto"]] {
         let mut args = vec!["cc", "--check"];
         args.extend(options);

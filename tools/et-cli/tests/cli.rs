@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod arrays;
+
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use arrays::save;
 use assert_cmd::Command;
-use npyz::WriterBuilder;
 use serde_json::{Value, json};
 
 const DEVICE: &str = "sim:shires=2,dram=1GiB,cpu-access=yes";
@@ -29,15 +31,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn save<T: npyz::AutoSerialize + Copy>(path: &Path, values: &[T]) {
-    let file = std::fs::File::create(path).unwrap();
-    let shape = [values.len() as u64];
-    let writer = npyz::WriteOptions::<T>::new().default_dtype().shape(&shape).writer(file);
-    let mut writer = writer.begin_nd().unwrap();
-    writer.extend(values.iter().copied()).unwrap();
-    writer.finish().unwrap();
-}
-
 fn read(path: &Path) -> Vec<f32> {
     let bytes = std::fs::read(path).unwrap();
     npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap()
@@ -53,7 +46,7 @@ fn events(trace: &Value, kind: &str) -> usize {
 fn folder() -> (tempfile::TempDir, impl Fn(&str) -> PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    save(&path.join("x.npy"), &(0..1000u16).map(f32::from).collect::<Vec<_>>());
+    save(path.join("x.npy"), &(0..1000u16).map(f32::from).collect::<Vec<_>>());
     (folder, move |name| path.join(name))
 }
 
@@ -298,7 +291,7 @@ fn formula() -> (tempfile::TempDir, impl Fn(&str) -> PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let a: Vec<f32> = (0..16_384u16).map(|i| f32::from(i % 100)).collect();
-    save(&path.join("a.npy"), &a);
+    save(path.join("a.npy"), &a);
     let kernels = Path::new(&kernel("add")).parent().unwrap().display().to_string();
     std::fs::write(path.join("graph.json"), FORMULA.replace("KERNELS", &kernels)).unwrap();
     (folder, move |name| path.join(name))
@@ -651,4 +644,30 @@ fn a_deadline_ends_a_graph() {
     let error = report["error"].as_str().unwrap();
     assert!(error.ends_with(&format!("not complete on {DEVICE} after 200ms")), "{report}");
     assert_eq!(report["causes"][0], "task 0 \"forever\"");
+}
+
+/// A card that serves another program says nothing for ten seconds; then it is tried again.
+#[test]
+fn a_card_in_use_is_tried_again_for_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.sock");
+    let busy = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let (tried, attempts) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Kept open, as by a server that has another client.
+        while let Ok((client, _)) = busy.accept() {
+            let Ok(()) = tried.send(client) else { return };
+        }
+    });
+    let locator = format!("vfio-user:{}", path.display());
+    let mut et = std::process::Command::new(env!("CARGO_BIN_EXE_et"));
+    let mut et = et.args(["--busy-timeout", "60", "-d", &locator, "info"]).spawn().unwrap();
+    let limit = std::time::Duration::from_secs(50);
+    let both = [attempts.recv_timeout(limit), attempts.recv_timeout(limit)];
+    et.kill().unwrap();
+    et.wait().unwrap();
+    assert!(both.iter().all(Result::is_ok));
+    for bad in ["-1", "soon"] {
+        assert_eq!(self::et(&["--busy-timeout", bad, "info"]).status.code(), Some(2), "{bad}");
+    }
 }

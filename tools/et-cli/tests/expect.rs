@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use std::path::{Path, PathBuf};
+mod arrays;
+
+use std::path::Path;
 use std::process::Output;
 
+use arrays::save;
 use assert_cmd::Command;
 use half::f16;
-use npyz::WriterBuilder;
 use serde_json::{Value, json};
 
 const DEVICE: &str = "sim:shires=1,dram=1GiB";
@@ -20,15 +22,6 @@ fn et(folder: &Path, args: &[&str]) -> Output {
 fn kernel(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kernels/elf");
     folder.join(format!("{name}.elf")).display().to_string()
-}
-
-fn save<T: npyz::AutoSerialize + Copy>(path: PathBuf, values: &[T]) {
-    let file = std::fs::File::create(path).unwrap();
-    let shape = [values.len() as u64];
-    let writer = npyz::WriteOptions::<T>::new().default_dtype().shape(&shape).writer(file);
-    let mut writer = writer.begin_nd().unwrap();
-    writer.extend(values.iter().copied()).unwrap();
-    writer.finish().unwrap();
 }
 
 fn text(bytes: &[u8]) -> String {

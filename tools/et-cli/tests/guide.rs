@@ -2,30 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests fail like tests")]
 
+mod arrays;
+
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 const CHAPTER: &str = include_str!("../../../docs/src/getting-started.md");
 const SHOWN: &str = "$ cat kernel.c\n";
-
-/// Numbers as NumPy saves them: format 1.0, whose header has 128 bytes here.
-fn save(path: &Path, numbers: &[f32]) {
-    let shape =
-        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", numbers.len());
-    let header = [b"\x93NUMPY\x01\x00\x76\x00", format!("{shape:<117}\n").as_bytes()].concat();
-    let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    fs::write(path, [header, numbers].concat()).unwrap();
-}
-
-/// Reads them again, behind a header of any length.
-fn load(path: &Path) -> Vec<f32> {
-    let bytes = fs::read(path).unwrap();
-    let start = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    let (numbers, rest) = bytes[start..].as_chunks();
-    assert!(rest.is_empty());
-    numbers.iter().map(|number| f32::from_le_bytes(*number)).collect()
-}
 
 #[test]
 fn the_first_kernel_of_the_book_does_what_it_says() {
@@ -39,7 +22,8 @@ fn the_first_kernel_of_the_book_does_what_it_says() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("kernel.c"), source).unwrap();
     let before: Vec<f32> = (0..1000u16).map(f32::from).collect();
-    save(&folder.path().join("x.npy"), &before);
+    let array = folder.path().join("x.npy");
+    arrays::save(&array, &before);
     let mut count = 0;
     for command in commands.split("$ ") {
         let mut words = command.split_whitespace();
@@ -53,5 +37,7 @@ fn the_first_kernel_of_the_book_does_what_it_says() {
     }
     assert_eq!(count, 2, "{commands}");
     let expected: Vec<f32> = before.iter().map(|x| 2.0 * x + 1.0).collect();
-    assert_eq!(load(&folder.path().join("x.npy")), expected);
+    let found = fs::read(array).unwrap();
+    let found = npyz::NpyFile::new(&found[..]).unwrap();
+    assert_eq!(found.into_vec::<f32>().unwrap(), expected);
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod arrays;
+
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -204,11 +206,7 @@ fn what_a_device_is_not_used_for_does_not_take_one() {
 fn arrays_of_another_type_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wide.npy");
-    let head = "{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }";
-    let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
-    file.extend_from_slice(format!("{head:<117}\n").as_bytes());
-    file.extend_from_slice(&[0; 32]);
-    fs::write(&path, file).unwrap();
+    arrays::save(&path, &[0.0f64; 4]);
     let wide = path.display().to_string();
     let out = output(&["run", &kernel("add"), "--arg", &format!("in:{wide}:f32")]);
     assert!(text(&out.stderr).contains("wide.npy is an array of f64, not of f32"), "{out:?}");

@@ -189,8 +189,7 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     if let Err(why) = self::environment(&own, &python, &PEERS)? {
         println!("exchange with {}: skipped, because {why}", PEERS.join(", "));
     }
-    let ignored = [HOST_TESTS, PYTORCH_TESTS].map(|tests| format!("--ignore={tests}"));
-    execute(environment.python()?.args(PYTEST).args(ignored).arg("."))?;
+    environment.test(&[])?;
     for example in EXAMPLES {
         execute(environment.python()?.arg(format!("../examples/{example}")))?;
     }
@@ -212,9 +211,7 @@ pub(crate) fn check_debug() -> anyhow::Result<Done> {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
-    let ignored = [HOST_TESTS, PYTORCH_TESTS].map(|tests| format!("--ignore={tests}"));
-    let mut command = environment.python()?;
-    execute(command.args(["-X", "dev"]).args(PYTEST).args(ignored).arg("."))?;
+    environment.test(&["-X", "dev"])?;
     Ok(Done::Checked)
 }
 
@@ -338,6 +335,12 @@ impl Environment {
         pip.args(["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall"]);
         execute(pip.arg(&wheel))?;
         Ok(Ok(Self { python: folder.join("bin/python"), cache: scratch.join("kernels") }))
+    }
+
+    /// Runs the tests that need nothing else, with options of the interpreter.
+    fn test(&self, options: &[&str]) -> anyhow::Result<()> {
+        let ignored = [HOST_TESTS, PYTORCH_TESTS].map(|tests| format!("--ignore={tests}"));
+        execute(self.python()?.args(options).args(PYTEST).args(ignored).arg("."))
     }
 
     /// A call in the folder of the tests: not in that of the package, whose sources have no native
