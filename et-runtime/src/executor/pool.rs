@@ -144,8 +144,8 @@ impl Drop for Owner {
 /// Host threads that run the tasks of graphs.
 ///
 /// Threads are started when there is work for them. Dropping the pool cancels what has not started,
-/// and waits for what runs. One of its own tasks or callbacks may drop it: then it does so later, in
-/// another thread.
+/// and waits for what runs. One of its own tasks or callbacks may drop it: then it does so later,
+/// in another thread.
 ///
 /// ```
 /// use std::sync::Arc;
