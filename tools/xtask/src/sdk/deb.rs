@@ -16,6 +16,10 @@ const SCRIPTS: [&str; 2] = ["postinst", "postrm"];
 
 /// Writes a Debian package: the same bytes for the same files and the same `SOURCE_DATE_EPOCH`.
 pub(crate) fn package(prefix: &Path, built: &Path, deb: &Path) -> anyhow::Result<()> {
+    package_of(&epoch()?, prefix, built, deb)
+}
+
+fn package_of(epoch: &str, prefix: &Path, built: &Path, deb: &Path) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let package = folder.path().join("root");
     let to = destination(prefix, Some(&package))?;
@@ -47,9 +51,13 @@ pub(crate) fn package(prefix: &Path, built: &Path, deb: &Path) -> anyhow::Result
         fs::copy(root().join("tools/packaging").join(script), meta.join(script))?;
     }
     modes(&package)?;
+    // Times later than the epoch become the epoch in the package; by a clock that is behind, none is.
+    let mut touch = Command::new("find");
+    touch.arg(&package).args(["-exec", "touch", "--no-dereference"]);
+    execute(touch.arg(format!("--date=@{epoch}")).args(["{}", "+"]))?;
     let mut command = Command::new("dpkg-deb");
     command.args(["--root-owner-group", "-Zgzip", "-z6", "--build"]).arg(&package).arg(deb);
-    command.env("SOURCE_DATE_EPOCH", epoch()?);
+    command.env("SOURCE_DATE_EPOCH", epoch);
     execute(&mut command)
 }
 
@@ -160,16 +168,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let built = built(folder.path());
         let [first, second] = ["a.deb", "b.deb"].map(|name| folder.path().join(name));
-        package(Path::new("/usr"), &built, &first).unwrap();
-        // Later, by someone whose files are for their eyes only.
-        fs::set_permissions(built.join("et"), fs::Permissions::from_mode(0o600)).unwrap();
-        let late = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
-        fs::File::open(built.join("et")).unwrap().set_modified(late).unwrap();
-        package(Path::new("/usr"), &built, &second).unwrap();
-        let bytes = fs::read(first).unwrap();
-        assert!(bytes == fs::read(second).unwrap());
-        // The time in the header of the archive's first part.
-        assert_eq!(String::from_utf8_lossy(&bytes[24..36]).trim(), epoch().unwrap());
+        // The last commit, and one by a clock that is ahead of this one.
+        for epoch in [epoch().unwrap(), "4102444800".to_owned()] {
+            package_of(&epoch, Path::new("/usr"), &built, &first).unwrap();
+            // Later, by someone whose files are for their eyes only.
+            fs::set_permissions(built.join("et"), fs::Permissions::from_mode(0o600)).unwrap();
+            let late = std::time::SystemTime::now() + std::time::Duration::from_secs(86_400);
+            fs::File::open(built.join("et")).unwrap().set_modified(late).unwrap();
+            package_of(&epoch, Path::new("/usr"), &built, &second).unwrap();
+            let bytes = fs::read(&first).unwrap();
+            assert!(bytes == fs::read(&second).unwrap());
+            // The time in the header of the archive's first part.
+            assert_eq!(String::from_utf8_lossy(&bytes[24..36]).trim(), epoch);
+            let listed = capture(Command::new("dpkg-deb").arg("--contents").arg(&second)).unwrap();
+            let text = String::from_utf8(listed.stdout).unwrap();
+            let mut date = Command::new("date");
+            let date = capture(date.args(["+%F %H:%M", &format!("--date=@{epoch}")])).unwrap();
+            let date = String::from_utf8(date.stdout).unwrap();
+            assert!(text.lines().all(|line| line.contains(date.trim())), "{text}");
+        }
     }
 
     #[test]
