@@ -8,6 +8,7 @@ use et_hal::{DeviceAccess, DeviceAddr, ErrorKind, ResetScope, Resource};
 
 use crate::kernel::{ElfError, LaunchFailure};
 use crate::memory::{AllocError, UsageError};
+use crate::refusal::Refusal;
 use crate::report::debug_as_report;
 use crate::site::Site;
 
@@ -208,8 +209,8 @@ pub enum Error {
     Refused {
         /// The command.
         op: &'static str,
-        /// The device's answer, as text.
-        status: Arc<str>,
+        /// The device's answer.
+        status: Refusal,
     },
     /// The service processor has answered a command with something that is no answer to it.
     #[error("{op} failed: {why}")]
@@ -535,6 +536,8 @@ pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use std::error::Error as _;
 
+    use et_devapi::msg::ops::EchoStatus;
+
     use super::*;
     use crate::memory::Access;
     use crate::memory::User;
@@ -634,7 +637,11 @@ mod tests {
             (Error::KernelInUse { name: "add".into() }, ErrorKind::Busy, "add"),
             (Error::Mapped { addr, len: 12 }, ErrorKind::Busy, "12 bytes at"),
             (Error::Copy { op: "copy to the device", status }, ErrorKind::Other, "to the device"),
-            (Error::Refused { op: "echo", status: "no".into() }, ErrorKind::Other, "echo"),
+            (
+                Error::Refused { op: "echo", status: EchoStatus::HostAborted.into() },
+                ErrorKind::Other,
+                "echo",
+            ),
             (
                 Error::Malformed { op: "power query", why: "short".into() },
                 ErrorKind::Protocol,

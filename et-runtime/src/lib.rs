@@ -53,6 +53,7 @@ pub mod management;
 pub mod memory;
 mod profile;
 mod properties;
+mod refusal;
 #[cfg(doctest)]
 mod refused;
 mod report;
@@ -82,9 +83,18 @@ pub use properties::{
     AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, CopyPath, CopyPaths, FormFactor,
     Properties,
 };
+pub use refusal::Refusal;
 pub use report::Report;
 pub use site::Site;
 pub use stream::{ListedCopy, MapPath, Mapping, Stream, StreamOptions, UnmapError};
 pub use timeline::Timeline;
 
 pub use et_devapi::msg::ops::{FirmwareType, Times, Version};
+
+/// What a device answers, as [`Error`], [`Refusal`] and [`LaunchFailure`] have it. Spec: §7
+pub mod status {
+    pub use et_devapi::msg::ops::{
+        AbortStatus, CmResetStatus, CompatibilityStatus, DmaStatus, EchoStatus,
+        FirmwareVersionStatus, LaunchStatus, TraceConfigStatus, TraceControlStatus,
+    };
+}

@@ -21,9 +21,9 @@ pub use et_runtime::{
     DeviceSpan, Drain, Error, Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel,
     KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError, MapPath, MemoryStats, Module, NoPeer,
     PeerPath, Priority, Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record,
-    Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remains, Remedy, Report, Result,
-    StreamError, StreamErrors, StreamOptions, SystemClock, Timeline, Times, Version, core_dump,
-    executor, graph, kernel, management, memory, trace,
+    Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Refusal, Remains, Remedy, Report,
+    Result, StreamError, StreamErrors, StreamOptions, SystemClock, Timeline, Times, Version,
+    core_dump, executor, graph, kernel, management, memory, status, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use handles::{

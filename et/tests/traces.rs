@@ -5,9 +5,10 @@
 mod common;
 
 use common::{LONG, Lines, load, open};
+use et::status::TraceConfigStatus;
 use et::trace::layout::Body;
 use et::trace::{FirmwareTraceConfig, KernelTraceConfig, Losses, Text, Trace};
-use et::{AnyHal, Config, Device, Error, Launch};
+use et::{AnyHal, Config, Device, Error, Launch, Refusal};
 use et_devapi::msg::ops::{TraceControl, TraceRuntimes};
 
 const DEVICE: &str = "shires=2,dram=1GiB";
@@ -79,14 +80,14 @@ fn commands_are_traced_when_that_is_asked_for_and_until_it_is_switched_off() {
 fn what_firmware_refuses_is_said() {
     let device = open(DEVICE);
     for (config, why) in [
-        (FirmwareTraceConfig::new(0b100), "shire mask"),
+        (FirmwareTraceConfig::new(0b100), TraceConfigStatus::BadShireMask),
         (
             {
                 let mut config = FirmwareTraceConfig::new(0b11);
                 config.thread_mask = 0;
                 config
             },
-            "thread mask",
+            TraceConfigStatus::BadThreadMask,
         ),
         (
             {
@@ -94,14 +95,14 @@ fn what_firmware_refuses_is_said() {
                 config.threshold = 4097;
                 config
             },
-            "trace config",
+            TraceConfigStatus::InvalidTraceConfigInfo,
         ),
     ] {
         let Err(Error::Refused { op, status }) = device.configure_trace(&config) else {
             panic!("{config:?}")
         };
         assert_eq!(op, "trace configuration");
-        assert!(status.contains(why), "{status} {why}");
+        assert_eq!(status, Refusal::TraceConfig(why));
     }
     let none = TraceRuntimes::from_bits(0);
     let refused = device.reset_trace(none, TraceControl::ENABLE);

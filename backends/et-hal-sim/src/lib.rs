@@ -13,7 +13,7 @@ mod window;
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Board, BoardConfig, ComputeKind, ConfigError, Count, Counted, Counters, CreditAbort,
+    Answered, Board, BoardConfig, ComputeKind, ConfigError, Count, Counted, Counters, CreditAbort,
     DmaCoherence, ErrorSource, Executed, FAULT_FORMS, Fault, FirmwareImage, FloatProfile,
     Histogram, ImageError, MemoryKind, ParseFaultError, StackGuards, StuckUntil, Timing,
 };

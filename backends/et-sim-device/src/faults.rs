@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
+use et_devapi::msg::ops::MsgId;
 use et_hal::Endpoint;
 
 /// One thing that the device does wrong.
@@ -90,6 +91,16 @@ pub enum Fault {
         /// Number of the response.
         nth: u64,
     },
+    /// `answer:COMMAND:N:STATUS`: the N-th answer to such a command has this status, whatever
+    /// became of the command. Spec: §7
+    Answer {
+        /// The command: its name in the specification, `echo` or `kernel-launch`.
+        to: Answered,
+        /// Number of the answer to such commands.
+        nth: NonZeroU32,
+        /// The status, as a number of the answer's enumeration or any other.
+        status: u32,
+    },
     /// `delay-responses:MICROSECONDS`: every response comes this much late, in order.
     DelayResponses {
         /// How late.
@@ -169,7 +180,8 @@ impl Fault {
             | Self::DropResponse { nth }
             | Self::DuplicateResponse { nth }
             | Self::PartialMessage { nth, .. } => *nth = nth.saturating_add(past),
-            Self::Noise | Self::DelayResponses { .. } => {}
+            // It counts for itself.
+            Self::Answer { .. } | Self::Noise | Self::DelayResponses { .. } => {}
             _ => return None,
         }
         Some(self)
@@ -193,6 +205,7 @@ pub const FAULT_FORMS: &[&str] = &[
     "unknown-tag:N:TAG",
     "drop-response:N",
     "duplicate-response:N",
+    "answer:COMMAND:N:STATUS",
     "delay-responses:MICROSECONDS",
     "partial-message:N:BYTES:MICROSECONDS",
     "hang:N",
@@ -210,6 +223,68 @@ pub enum StuckUntil {
     Slot,
     /// That of the chip.
     Chip,
+}
+
+/// A command of the operations interface that is answered with a status. Spec: §7.1
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Answered {
+    /// `compatibility`. Spec: §7.2
+    Compatibility,
+    /// `firmware-version`. Spec: §7.3
+    FirmwareVersion,
+    /// `echo`. Spec: §7.4
+    Echo,
+    /// `abort`. Spec: §7.5
+    Abort,
+    /// `kernel-launch`. Spec: §7.6
+    KernelLaunch,
+    /// `kernel-abort`. Spec: §7.7
+    KernelAbort,
+    /// `dma-read`. Spec: §7.8
+    DmaRead,
+    /// `dma-write`. Spec: §7.8
+    DmaWrite,
+    /// `p2p-read`. Spec: §7.9
+    P2pRead,
+    /// `p2p-write`. Spec: §7.9
+    P2pWrite,
+    /// `trace-config`. Spec: §7.10
+    TraceConfig,
+    /// `trace-control`. Spec: §7.11
+    TraceControl,
+    /// `compute-reset`. Spec: §7.12
+    ComputeReset,
+}
+
+impl Answered {
+    /// Names, ids of the answers, and where in them the status is.
+    const ALL: [(Self, &str, MsgId, usize); 13] = [
+        (Self::Compatibility, "compatibility", MsgId::CompatibilityRsp, 8),
+        (Self::FirmwareVersion, "firmware-version", MsgId::FirmwareVersionRsp, 8),
+        (Self::Echo, "echo", MsgId::EchoRsp, 16),
+        (Self::Abort, "abort", MsgId::AbortRsp, 8),
+        (Self::KernelLaunch, "kernel-launch", MsgId::KernelLaunchRsp, 32),
+        (Self::KernelAbort, "kernel-abort", MsgId::KernelAbortRsp, 8),
+        (Self::DmaRead, "dma-read", MsgId::DmaReadListRsp, 32),
+        (Self::DmaWrite, "dma-write", MsgId::DmaWriteListRsp, 32),
+        (Self::P2pRead, "p2p-read", MsgId::P2pDmaReadListRsp, 32),
+        (Self::P2pWrite, "p2p-write", MsgId::P2pDmaWriteListRsp, 32),
+        (Self::TraceConfig, "trace-config", MsgId::TraceRtConfigRsp, 8),
+        (Self::TraceControl, "trace-control", MsgId::TraceRtControlRsp, 8),
+        (Self::ComputeReset, "compute-reset", MsgId::CmResetRsp, 8),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// Returns the bytes of the status in an answer to such a command; `None` if it is another.
+    pub(crate) fn status_in(self, message: &mut [u8]) -> Option<&mut [u8; 4]> {
+        let (_, _, id, at) = Self::ALL[self as usize];
+        let is_it = message.get(4..6)? == id.as_u16().to_le_bytes();
+        message.get_mut(at..)?.first_chunk_mut().filter(|_| is_it)
+    }
 }
 
 /// Memory and wires that are watched for errors.
@@ -273,6 +348,9 @@ impl Fields<'_> {
             "unknown-tag" => Fault::UnknownTag { nth: self.number()?, tag: self.number()? },
             "drop-response" => Fault::DropResponse { nth: self.number()? },
             "duplicate-response" => Fault::DuplicateResponse { nth: self.number()? },
+            "answer" => {
+                Fault::Answer { to: self.answered()?, nth: self.number()?, status: self.number()? }
+            }
             "delay-responses" => Fault::DelayResponses { by: self.micros()? },
             "partial-message" => Fault::PartialMessage {
                 nth: self.number()?,
@@ -304,6 +382,11 @@ impl Fields<'_> {
     fn source(&mut self) -> Option<ErrorSource> {
         let text = self.rest.next()?;
         ErrorSource::NAMES.iter().find(|(_, name)| *name == text).map(|(source, _)| *source)
+    }
+
+    fn answered(&mut self) -> Option<Answered> {
+        let text = self.rest.next()?;
+        Answered::ALL.iter().find(|(_, name, ..)| *name == text).map(|(command, ..)| *command)
     }
 
     fn until(&mut self) -> Option<StuckUntil> {
@@ -350,6 +433,7 @@ impl fmt::Display for Fault {
             Self::UnknownTag { nth, tag } => write!(f, "unknown-tag:{nth}:{tag}"),
             Self::DropResponse { nth } => write!(f, "drop-response:{nth}"),
             Self::DuplicateResponse { nth } => write!(f, "duplicate-response:{nth}"),
+            Self::Answer { to, nth, status } => write!(f, "answer:{}:{nth}:{status}", to.name()),
             Self::DelayResponses { by } => write!(f, "delay-responses:{}", by.as_micros()),
             Self::PartialMessage { nth, bytes, delay } => {
                 write!(f, "partial-message:{nth}:{bytes}:{}", delay.as_micros())
@@ -395,6 +479,9 @@ impl Noise {
 
 #[cfg(test)]
 mod tests {
+    use et_devapi::msg::Tag;
+    use et_devapi::msg::ops::{Body, Completion, DmaStatus, FirmwareType, Times, Version};
+
     use super::*;
 
     #[test]
@@ -415,6 +502,7 @@ mod tests {
             "unknown-tag:1:77",
             "drop-response:9",
             "duplicate-response:9",
+            "answer:kernel-launch:1:12",
             "delay-responses:250",
             "partial-message:1:12:100",
             "hang:0",
@@ -428,6 +516,48 @@ mod tests {
         for (text, form) in texts.iter().zip(FAULT_FORMS) {
             assert_eq!(text.split(':').next(), form.split(':').next());
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), *text);
+        }
+    }
+
+    /// Where the status of each answer is, by what writes answers.
+    #[test]
+    fn statuses_are_where_answers_have_them() {
+        let times = Times::default();
+        let version = Version::default();
+        let firmware = FirmwareType::MasterMinion;
+        let dma = DmaStatus::from;
+        for (name, body) in [
+            ("compatibility", Body::Compatibility { status: 7.into(), version }),
+            ("firmware-version", Body::FirmwareVersion { status: 7.into(), version, firmware }),
+            ("echo", Body::Echo { start: 0, status: 7.into() }),
+            ("abort", Body::Abort { status: 7.into() }),
+            ("kernel-launch", Body::Launch { times, status: 7.into(), error: None }),
+            ("kernel-abort", Body::KernelAbort { status: 7.into() }),
+            ("dma-read", Body::DmaRead { times, status: dma(7) }),
+            ("dma-write", Body::DmaWrite { times, status: dma(7) }),
+            ("p2p-read", Body::P2pRead { times, status: dma(7) }),
+            ("p2p-write", Body::P2pWrite { times, status: dma(7) }),
+            ("trace-config", Body::TraceConfig { status: 7.into() }),
+            ("trace-control", Body::TraceControl { status: 7.into() }),
+            ("compute-reset", Body::CmReset { status: 7.into() }),
+        ] {
+            let Fault::Answer { to, .. } = format!("answer:{name}:1:0").parse().unwrap() else {
+                panic!("{name}");
+            };
+            let mut message = [0; 64];
+            let len = Completion::new(Tag::new(1), body).encode(&mut message).unwrap();
+            let field = to.status_in(&mut message[..len]).unwrap();
+            assert_eq!(*field, 7u32.to_le_bytes(), "{name}");
+            assert!(
+                Answered::Echo == to || Answered::Echo.status_in(&mut message[..len]).is_none()
+            );
+        }
+    }
+
+    #[test]
+    fn commands_are_listed_in_their_order() {
+        for (at, (command, name, ..)) in Answered::ALL.into_iter().enumerate() {
+            assert_eq!((command as usize, command.name()), (at, name));
         }
     }
 

@@ -30,7 +30,7 @@ pub use et_sim_cores::{
     Buffers, Counted, CreditAbort, Dram, Execution, FloatProfile, Histogram, NearBuffer, Timing,
 };
 pub use event::{Event, Waited};
-pub use faults::{ErrorSource, FAULT_FORMS, Fault, ParseFaultError, StuckUntil};
+pub use faults::{Answered, ErrorSource, FAULT_FORMS, Fault, ParseFaultError, StuckUntil};
 pub use firmware::{FirmwareImage, ImageError};
 pub use host_memory::{HostMemory, RemoteMemory};
 pub use interrupt::{DoorbellLines, InterruptLine, Interrupts};

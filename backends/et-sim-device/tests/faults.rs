@@ -5,13 +5,13 @@ mod common;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use common::{Rig, abort, echo, null_config, until};
-use et_devapi::msg::ops::{Body, Completion, EchoStatus};
+use common::{Rig, abort, echo, kernel_abort, null_config, until};
+use et_devapi::msg::ops::{AbortStatus, Body, Completion, EchoStatus, KernelAbortStatus};
 use et_devapi::msg::{Tag, completion_bytes};
 use et_devapi::pci::Vector;
 use et_devapi::ring::RingError;
 use et_hal::{Endpoint, Pop};
-use et_sim_device::{Fault, Link};
+use et_sim_device::{Answered, Fault, Link};
 
 fn rig(faults: Vec<Fault>) -> Rig {
     let mut config = null_config();
@@ -59,6 +59,31 @@ fn responses_can_be_dropped_and_doubled() {
     let mut rig = rig(vec![Fault::DropResponse { nth: 2 }, Fault::DuplicateResponse { nth: 4 }]);
     send_echoes(&mut rig, 5);
     assert_eq!(tags(&mut rig, 5), [1, 3, 4, 4, 5]);
+    rig.assert_quiet();
+}
+
+#[test]
+fn an_answer_can_have_any_status() {
+    let nth = NonZeroU32::new(2).unwrap();
+    let mut rig = rig(vec![
+        Fault::Answer { to: Answered::Echo, nth, status: 1 },
+        Fault::Answer { to: Answered::KernelAbort, nth: NonZeroU32::MIN, status: 3 },
+        Fault::Answer { to: Answered::Abort, nth: NonZeroU32::MIN, status: 77 },
+    ]);
+    send_echoes(&mut rig, 3);
+    rig.send(0, &kernel_abort(4, 9));
+    let bodies: Vec<_> = (0..4).map(|_| rig.next().body).collect();
+    let echoes: Vec<_> = bodies[..3]
+        .iter()
+        .map(|body| match body {
+            Body::Echo { status, .. } => *status,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(echoes, [EchoStatus::Success, EchoStatus::HostAborted, EchoStatus::Success]);
+    assert_eq!(bodies[3], Body::KernelAbort { status: KernelAbortStatus::TimeoutHang });
+    rig.send_high(0, &abort(5));
+    assert_eq!(rig.next().body, Body::Abort { status: AbortStatus::Unknown(77) });
     rig.assert_quiet();
 }
 

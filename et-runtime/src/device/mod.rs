@@ -132,7 +132,7 @@ impl<H: Hal> Device<H> {
                 Ok(version)
             }
             Body::FirmwareVersion { status, .. } => {
-                Err(Error::Refused { op, status: status.to_string().into() })
+                Err(Error::Refused { op, status: status.into() })
             }
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use et_devapi::dir::{BarSizes, MgmtDir, MgmtStatus, OpsStatus};
 use et_devapi::discovery::{self, DiscoveryError, Layout};
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{API_MAJOR, Body, CompatibilityStatus, Version};
+use et_devapi::msg::ops::{API_MAJOR, AbortStatus, Body, CompatibilityStatus, Version};
 use et_devapi::pci::{BAR0_BYTES, MAILBOX_BAR};
 use et_hal::{Hal, Mmio};
 
@@ -111,7 +111,13 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
     for queue in 0..usize::from(link.layout.ops_mailbox.high_priority.count) {
         if queue < link.queue_count() {
             let op = "abort of earlier work";
-            link.call_high(queue, CommandFlags::BARRIER, Wire::ABORT, op, deadline)?;
+            match link.call_high(queue, CommandFlags::BARRIER, Wire::ABORT, op, deadline)? {
+                Body::Abort { status: AbortStatus::Success } => {}
+                Body::Abort { status } => {
+                    return Err(Error::Refused { op, status: status.into() }.into());
+                }
+                other => return Err(Error::lost(format!("answer to an {op} is {other:?}")).into()),
+            }
         }
     }
     let op = "compatibility check";
@@ -124,7 +130,7 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
             Ok(version)
         }
         Body::Compatibility { status, .. } => {
-            Err(Error::Refused { op, status: status.to_string().into() }.into())
+            Err(Error::Refused { op, status: status.into() }.into())
         }
         other => Err(Error::lost(format!("answer to a {op} is {other:?}")).into()),
     }

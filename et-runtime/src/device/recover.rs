@@ -235,7 +235,7 @@ impl<H: Hal> Device<H> {
         match link.call(Wire::ECHO, op, link.deadline(timeout))? {
             Body::Echo { status: EchoStatus::Success, .. } => {}
             Body::Echo { status, .. } => {
-                return Err(Error::Refused { op, status: status.to_string().into() });
+                return Err(Error::Refused { op, status: status.into() });
             }
             other => {
                 return Err(Error::lost(format!("answer to an {op} is {other:?}")));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, Completion, DmaStatus, FwErrorType};
+use et_devapi::msg::ops::{AbortStatus, Body, Completion, DmaStatus, FwErrorType};
 use et_hal::{DeviceAccess, Hal, ResetScope};
 
 use super::core::{Answer, Command, Core, Held, StreamKey};
@@ -40,6 +40,11 @@ impl<H: Hal> Link<H> {
                 self.counts.trace_full.fetch_add(1, Ordering::Relaxed);
                 return;
             }
+            Body::Abort { status } if status != AbortStatus::Success => {
+                // What was to be aborted goes on; whoever waits for its end has a deadline.
+                let error = Error::Refused { op: "abort", status: status.into() };
+                self.report(DeviceError::Device(error));
+            }
             Body::Unknown { msg_id, .. } => {
                 self.counts.unknown.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(msg_id, "unknown message ignored");
@@ -72,7 +77,7 @@ impl<H: Hal> Link<H> {
         match error {
             FwErrorType::UnsupportedCommand => {
                 let tag = u16::try_from(payload).map(Tag::new);
-                if !tag.is_ok_and(|tag| core.refused(tag, "unsupported by the firmware", now)) {
+                if !tag.is_ok_and(|tag| core.refused(tag, now)) {
                     self.counts.stray.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -95,11 +100,12 @@ impl<H: Hal> Link<H> {
     pub(super) fn decide(&self, decision: Decision<H>) {
         let Decision { held, body } = decision;
         let (load, error, op) = held.split();
-        let is_good = matches!(
-            body,
-            Body::DmaRead { status: DmaStatus::Complete, .. }
-                | Body::DmaWrite { status: DmaStatus::Complete, .. }
-        );
+        let copied = match body {
+            Body::DmaRead { status, .. } | Body::DmaWrite { status, .. } => status,
+            // No answer to a copy.
+            _ => DmaStatus::Complete,
+        };
+        let is_good = copied == DmaStatus::Complete;
         match load.then {
             Then::Reply(reply) => {
                 let told = reply.set(Ok(body), |parker| self.tell(parker));
@@ -134,7 +140,7 @@ impl<H: Hal> Link<H> {
                 } else {
                     failure.without_contexts(&Error::Refused {
                         op: "fetching the exception buffer",
-                        status: "copy failed".into(),
+                        status: copied.into(),
                     })
                 };
                 // Whoever hears of the end finds the memory free.

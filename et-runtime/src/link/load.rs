@@ -357,8 +357,9 @@ impl<H: Hal> core::Load for Box<Load<H>> {
 
     fn verdict(&self, answer: &Body) -> Verdict {
         match (&self.then, answer) {
-            (Then::Reply(_), _) => Verdict::Hold(None),
-            (Then::Check(_), Body::Echo { .. } | Body::Abort { .. }) => Verdict::Done(None),
+            (Then::Reply(_), answer) => Verdict::of_reply(answer),
+            (Then::Check(_), Body::Echo { status, .. }) => Verdict::of_echo(*status),
+            (Then::Check(_), Body::Abort { .. }) => Verdict::Done(None),
             (
                 Then::Check(_) | Then::Diagnose(_) | Then::Testify(_) | Then::Refill { .. },
                 Body::DmaRead { times, status } | Body::DmaWrite { times, status },

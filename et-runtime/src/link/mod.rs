@@ -361,9 +361,7 @@ impl<H: Hal> Link<H> {
                 let lost = self.enter(|core, now| core.compute_up(mark, now));
                 self.replace_contexts(lost)
             }
-            Body::CmReset { status, .. } => {
-                Err(Error::Refused { op, status: status.to_string().into() })
-            }
+            Body::CmReset { status, .. } => Err(Error::Refused { op, status: status.into() }),
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }

@@ -43,7 +43,7 @@ use self::way::Way;
 use crate::config::Config;
 use crate::device::open;
 use crate::sync::Arc;
-use crate::{Error, OpenError, Result};
+use crate::{Error, OpenError, Refusal, Result};
 
 pub use self::core::{Answer, ManagementCounters, ManagementEvent, ManagementEventKind};
 pub use self::named::{Field, FieldValue};
@@ -174,8 +174,7 @@ impl<H: Hal> Management<H> {
         let answer = self.way.call(call.id, payload.as_bytes(), op, self.timeout)?;
         tracing::trace!(op, status = answer.status, latency = ?answer.latency, "management");
         if answer.status != 0 {
-            let status = format!("firmware error {}", answer.status).into();
-            return Err(Error::Refused { op, status });
+            return Err(Error::Refused { op, status: Refusal::Management(answer.status) });
         }
         R::read_from_prefix(&answer.payload).map(|(answer, _)| answer).map_err(|_| {
             let (len, needed) = (answer.payload.len(), size_of::<R>());

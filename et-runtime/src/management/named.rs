@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use super::query::text;
 use super::stats::{of_master_minion, of_service_processor};
 use super::{Management, Statistic};
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 
 const OP: &str = "query by name";
 
@@ -73,8 +73,7 @@ impl<H: Hal> Management<H> {
             .ok_or(Error::Unsupported { op: OP, why })?;
         let answer = self.forward(command.id, &argument.to_le_bytes(), OP)?;
         if answer.status != 0 {
-            let status = format!("firmware error {}", answer.status).into();
-            return Err(Error::Refused { op: OP, status });
+            return Err(Error::Refused { op: OP, status: Refusal::Management(answer.status) });
         }
         fields(command.id, &answer.payload)
     }

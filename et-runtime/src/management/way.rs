@@ -9,7 +9,7 @@ use super::core::{Answer, ManagementCounters};
 use super::link::ManagementLink;
 use crate::link::Activity;
 use crate::sync::Arc;
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 
 /// Carries commands to a management endpoint that is open elsewhere.
 ///
@@ -67,7 +67,7 @@ impl<H: Hal> Way<H> {
         match self {
             Self::Own(link) => Ok(link),
             Self::Relay(_) => {
-                let status = "left to the process that has the card".into();
+                let status = Refusal::Owner("left to the process that has the card".into());
                 Err(Error::Refused { op, status })
             }
         }

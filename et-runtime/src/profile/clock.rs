@@ -66,7 +66,7 @@ impl<H: Hal> Device<H> {
             let start = match link.call(Wire::ECHO, op, deadline)? {
                 Body::Echo { start, status: EchoStatus::Success } => start,
                 Body::Echo { status, .. } => {
-                    return Err(Error::Refused { op, status: status.to_string().into() });
+                    return Err(Error::Refused { op, status: status.into() });
                 }
                 other => {
                     let why = format!("answer to an {op} is {other:?}");

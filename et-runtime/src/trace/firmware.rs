@@ -152,9 +152,7 @@ impl<H: Hal> Device<H> {
                 self.link().firmware_level.store(level, Ordering::Relaxed);
                 Ok(())
             }
-            Body::TraceConfig { status } => {
-                Err(Error::Refused { op, status: status.to_string().into() })
-            }
+            Body::TraceConfig { status } => Err(Error::Refused { op, status: status.into() }),
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }
@@ -170,9 +168,7 @@ impl<H: Hal> Device<H> {
         let control = control.with(TraceControl::RESET);
         match self.own_command(Command::TraceRtControl { runtimes, control }, op)? {
             Body::TraceControl { status: TraceControlStatus::Success } => Ok(()),
-            Body::TraceControl { status } => {
-                Err(Error::Refused { op, status: status.to_string().into() })
-            }
+            Body::TraceControl { status } => Err(Error::Refused { op, status: status.into() }),
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }

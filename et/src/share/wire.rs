@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use et_runtime::management::{Answer, ManagementCounters};
-use et_runtime::{Activity, Error};
+use et_runtime::{Activity, Error, Refusal};
 
 /// Bytes of the largest message.
 pub(super) const MOST: usize = 4096;
@@ -127,7 +127,7 @@ impl Failure {
         match self {
             Self::Timeout => Error::timeout(op, after),
             Self::Closed => Error::closed(op),
-            Self::Refused(why) => Error::Refused { op, status: why.into() },
+            Self::Refused(why) => Error::Refused { op, status: Refusal::Owner(why.into()) },
         }
     }
 }

@@ -60,11 +60,18 @@ struct Waiting {
 
 #[derive(Debug)]
 struct ResponseFaults {
-    plan: Vec<Fault>,
+    plan: Vec<Planned>,
     noise: Noise,
     count: u64,
     /// What the head was corrupted to; nothing is published any more.
     corrupt: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Planned {
+    fault: Fault,
+    /// Answers that it might have changed.
+    seen: u32,
 }
 
 impl CompletionQueue {
@@ -94,7 +101,7 @@ impl CompletionQueue {
             let noise = Noise::new(seed);
             Box::new(ResponseFaults { plan: Vec::new(), noise, count: 0, corrupt: None })
         };
-        self.faults.get_or_insert_with(fresh).plan.push(fault);
+        self.faults.get_or_insert_with(fresh).plan.push(Planned { fault, seen: 0 });
     }
 
     /// Sends an operations response or event. It is published now, or as soon as there is room.
@@ -185,8 +192,16 @@ impl CompletionQueue {
         let mut delay = None;
         let mut split = None;
         let mut head = None;
-        for fault in &faults.plan {
+        for Planned { fault, seen } in &mut faults.plan {
             match *fault {
+                Fault::Answer { to, nth, status } => {
+                    if let Some(field) = to.status_in(message) {
+                        *seen = seen.saturating_add(1);
+                        if *seen == nth.get() {
+                            *field = status.to_le_bytes();
+                        }
+                    }
+                }
                 Fault::Noise => add_noise(message, &mut faults.noise),
                 Fault::Garbage { nth } if nth == now => faults.noise.fill(message),
                 Fault::UnknownTag { nth, tag } if nth == now => {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, Times};
+use et_devapi::msg::ops::{Body, EchoStatus, Times};
 use et_hal::ResetScope;
 
 use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict};
 use crate::Error;
 use crate::link::OpName;
+use crate::refusal::{Refusal, was_caught};
 
 /// What an answer was about.
 pub(crate) enum Answer<C> {
@@ -43,6 +44,24 @@ impl<C> Held<C> {
 #[must_use = "the operation never ends unless it is released"]
 pub(crate) struct HeldOp(Option<u32>);
 
+impl Verdict {
+    /// What an echo says that stands for a barrier. An abort may have caught it while what is
+    /// before it has yet to be sent again.
+    pub(crate) fn of_echo(status: EchoStatus) -> Self {
+        match status {
+            EchoStatus::Success => Self::Done(None),
+            EchoStatus::HostAborted => Self::Aborted { is_repeatable: true },
+            status => Self::Failed(Error::Refused { op: "barrier", status: status.into() }, None),
+        }
+    }
+
+    /// What an answer says that someone waits for, whatever it is; but not that an abort of others
+    /// has caught the command.
+    pub(crate) fn of_reply(answer: &Body) -> Self {
+        if was_caught(answer) { Self::Aborted { is_repeatable: true } } else { Self::Hold(None) }
+    }
+}
+
 impl<C: Load> Core<C> {
     /// Takes the answer to the command with a tag.
     pub(crate) fn answer(&mut self, tag: Tag, message: &Body, now: Duration) -> Answer<C> {
@@ -64,7 +83,7 @@ impl<C: Load> Core<C> {
     }
 
     /// The device refuses to know a command; there is no other answer to it. Spec: §21, 10.
-    pub(crate) fn refused(&mut self, tag: Tag, status: &str, now: Duration) -> bool {
+    pub(crate) fn refused(&mut self, tag: Tag, now: Duration) -> bool {
         let Some(sent) = self.flights.complete(tag) else { return false };
         self.progress = now;
         let queue = sent.queue as usize;
@@ -74,7 +93,7 @@ impl<C: Load> Core<C> {
         }
         let name =
             sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);
-        let error = Error::Refused { op: name, status: status.into() };
+        let error = Error::Refused { op: name, status: Refusal::Unsupported };
         self.settle(sent, Err(error), None, now);
         self.resume_if_empty(queue, now);
         true

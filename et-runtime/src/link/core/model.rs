@@ -12,7 +12,7 @@ mod device;
 use std::collections::BTreeSet;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, EchoStatus};
+use et_devapi::msg::ops::{Body, KernelAbortStatus};
 use proptest::prelude::*;
 
 pub(super) use self::command::{Kind, Model};
@@ -34,6 +34,9 @@ pub(super) enum Step {
         stream: usize,
         copies: u8,
         launch: bool,
+    },
+    Barrier {
+        stream: usize,
     },
     /// An operation that stays open.
     Begin {
@@ -110,6 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (stream(), 0u8..4, any::<bool>())
             .prop_map(|(stream, copies, launch)| Step::Submit { stream, copies, launch }),
+        4 => stream().prop_map(|stream| Step::Barrier { stream }),
         3 => stream().prop_map(|stream| Step::Begin { stream }),
         4 => any::<bool>().prop_map(|launch| Step::Append { launch }),
         3 => prop::bool::weighted(0.2).prop_map(|fail| Step::Close { fail }),
@@ -279,6 +283,12 @@ impl World {
                     self.close(at, Ok(()));
                 }
             }
+            Step::Barrier { stream } => {
+                if let Some(at) = self.begin(stream) {
+                    self.append(at, Kind::Barrier);
+                    self.close(at, Ok(()));
+                }
+            }
             Step::Begin { stream } => drop(self.begin(stream)),
             Step::Append { launch } => {
                 if let Some(at) = self.open_op() {
@@ -380,7 +390,7 @@ impl World {
             Step::Take { queue } => self.device.take(queue),
             Step::Finish { which, fail } => self.device.finish(which, fail),
             Step::Nonsense { tag } => {
-                let completion = Body::Echo { start: 0, status: EchoStatus::Success };
+                let completion = Body::KernelAbort { status: KernelAbortStatus::Success };
                 self.device.answers.push_back((Tag::new(tag), completion));
             }
             Step::Duplicate => {
@@ -508,6 +518,7 @@ impl World {
                 let is_known = matches!(
                     error,
                     Error::Copy { .. }
+                        | Error::Refused { .. }
                         | Error::AbortedWith { .. }
                         | Error::Aborted { .. }
                         | Error::Closed { .. }

@@ -157,3 +157,17 @@ fn a_kernel_that_has_the_only_tag_can_be_aborted_and_is_not_taken_for_silence() 
     let high = [(QueueId::HighPriority(0), Kind::Abort), (QueueId::HighPriority(1), Kind::Ping)];
     assert_eq!(deaf.0[1..], high);
 }
+
+/// The device answers an echo that an abort has caught, although what was before it has yet to be
+/// executed.
+#[test]
+fn a_barrier_that_was_caught_by_an_abort_is_sent_again() {
+    run(&[
+        submit(0, 0, true),
+        submit(2, 0, true),
+        Step::Barrier { stream: 2 },
+        Step::Take { queue: 0 },
+        abort(2),
+        Step::Take { queue: 0 },
+    ]);
+}

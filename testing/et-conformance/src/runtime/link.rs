@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use et_devapi::msg::ops::FirmwareType;
 use et_hal::Hal;
 use et_runtime::{DeviceBuffer, Error, Launch, Stream, StreamError};
 
@@ -31,6 +32,8 @@ crate::case::group! { Runtime, "runtime::link":
     a_launch_that_waits_can_be_aborted [Need::Compute, Need::Abort],
     kernels_can_be_loaded_while_one_runs [Need::Compute, Need::Abort],
     an_abort_leaves_copies_of_the_same_queue_alone [Need::Compute, Need::Abort],
+    a_barrier_waits_for_what_an_abort_has_sent_again [Need::Compute, Need::Abort],
+    a_question_that_an_abort_catches_is_asked_again [Need::Compute, Need::Abort],
 }
 
 const MOMENT: Duration = Duration::from_millis(50);
@@ -339,5 +342,55 @@ fn an_abort_leaves_copies_of_the_same_queue_alone<H: Hal>(rig: &Rig<H>) -> Resul
         let seen = bench.download::<u8>(&buffer)?;
         same("copies beside an abort", &seen, &vec![byte; 256 << 10])?;
     }
+    bench.works()
+}
+
+/// The device answers a barrier that an abort has caught, although what is before it has yet to be
+/// executed.
+fn a_barrier_waits_for_what_an_abort_has_sent_again<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let queues = usize::from(bench.device.properties().queues);
+    let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
+    let hang = bench.load("hang")?;
+    let launch = Launch::new(&hang).shires(bench.one_shire());
+    let bad = streams[0].launch(&launch)?;
+    let innocent = streams[queues].launch(&launch)?;
+    let barrier = streams[queues].barrier()?;
+    bench.device.abort(&bad, bench.patience)?;
+    check_matches!(barrier.wait(MOMENT), Err(Error::Timeout { .. }), "a barrier behind a kernel");
+    check_matches!(innocent.wait(MOMENT), Err(Error::Timeout { .. }), "the kernel before it");
+    bench.device.abort(&innocent, bench.patience)?;
+    bench.done(&barrier)?;
+    bench.works()
+}
+
+fn a_question_that_an_abort_catches_is_asked_again<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let queues = usize::from(bench.device.properties().queues);
+    let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
+    let hang = bench.load("hang")?;
+    let launch = Launch::new(&hang).shires(bench.one_shire());
+    let bad = streams[0].launch(&launch)?;
+    let mut behind = vec![streams[queues].launch(&launch)?];
+    // It goes to the queue with the fewest commands, behind a launch that waits for the cores.
+    for stream in streams[1..queues].iter().cycle().take(3 * (queues - 1)) {
+        behind.push(stream.launch(&launch)?);
+    }
+    let in_flight = behind.len() as u64 + 2;
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| bench.device.firmware_version(FirmwareType::MasterMinion));
+        let give_up = Instant::now() + bench.patience;
+        while bench.device.activity().in_flight < in_flight {
+            check!(Instant::now() < give_up, "the question was not sent");
+            std::thread::yield_now();
+        }
+        bench.device.abort(&bad, bench.patience)?;
+        for event in &behind {
+            bench.device.abort(event, bench.patience)?;
+        }
+        let version = asked.join().map_err(|_| Failure::new("the question panicked"))?;
+        check_matches!(version, Ok(_), "the answer to a question that shared a queue");
+        Ok::<_, Failure>(())
+    })?;
     bench.works()
 }

@@ -9,6 +9,8 @@ use crate::link::core::{Load, Verdict};
 pub(in crate::link::core) enum Kind {
     Copy,
     Launch,
+    /// An echo in a stream.
+    Barrier,
     Abort,
     Ping,
     Own,
@@ -60,8 +62,9 @@ impl Load for Model {
 
     fn verdict(&self, answer: &Body) -> Verdict {
         match (self.kind, answer) {
-            (Kind::Own, _) => Verdict::Hold(None),
-            (Kind::Abort | Kind::Ping, _) => Verdict::Done(None),
+            (Kind::Own, answer) => Verdict::of_reply(answer),
+            (Kind::Barrier | Kind::Ping, Body::Echo { status, .. }) => Verdict::of_echo(*status),
+            (Kind::Abort, _) => Verdict::Done(None),
             (Kind::Copy, Body::DmaWrite { status, .. }) => match status {
                 DmaStatus::Complete => Verdict::Done(None),
                 DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },

@@ -83,7 +83,14 @@ impl Device {
         let tag = job.tag;
         let completion = match job.kind {
             Kind::Abort => Body::Abort { status: AbortStatus::Success },
-            Kind::Ping | Kind::Own => Body::Echo { start: 1, status: EchoStatus::Success },
+            Kind::Ping | Kind::Own | Kind::Barrier => {
+                let status = match (aborted, complete) {
+                    (true, _) => EchoStatus::HostAborted,
+                    (_, true) => EchoStatus::Success,
+                    _ => EchoStatus::Unknown(9),
+                };
+                Body::Echo { start: 1, status }
+            }
             Kind::Copy => {
                 let status = match (aborted, complete) {
                     (true, _) => DmaStatus::HostAborted,
