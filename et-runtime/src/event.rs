@@ -302,6 +302,16 @@ impl<H: Hal> Transfer<H> {
     /// As [`Event::wait`]; the error holds the buffer, or the transfer itself if time ran out.
     pub fn wait(self, timeout: Duration) -> Result<HostBuffer<H>, TransferError<H>> {
         match self.event.wait(timeout) {
+            Err(error @ Error::Timeout { .. }) if !self.event.operation().result.is_done() => {
+                Err(TransferError { error, remains: Remains::Transfer(self) })
+            }
+            outcome => self.conclude(outcome),
+        }
+    }
+
+    /// The copy has ended: gives the buffer back.
+    fn conclude(self, outcome: Result<Timeline>) -> Result<HostBuffer<H>, TransferError<H>> {
+        match outcome {
             Ok(_) => match self.lease.take() {
                 Some(buffer) => {
                     let synced = self
@@ -319,9 +329,6 @@ impl<H: Hal> Transfer<H> {
                     remains: Remains::Nothing,
                 }),
             },
-            Err(error @ Error::Timeout { .. }) if !self.event.operation().result.is_done() => {
-                Err(TransferError { error, remains: Remains::Transfer(self) })
-            }
             // Not the device's answer: it may still be at work on what it got.
             Err(
                 error @ (Error::Lost { .. }
@@ -334,6 +341,37 @@ impl<H: Hal> Transfer<H> {
                 Err(TransferError { error, remains })
             }
         }
+    }
+}
+
+/// Waits for a transfer in an asynchronous task; see [`EventFuture`] for what drives it.
+///
+/// Dropped before its end, it leaves the copy to itself and the buffer is freed behind it.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct TransferFuture<H: Hal> {
+    event: EventFuture,
+    /// `None` when it has ended.
+    transfer: Option<Transfer<H>>,
+}
+
+impl<H: Hal> Future for TransferFuture<H> {
+    type Output = Result<HostBuffer<H>, TransferError<H>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.event).poll(context).map(|outcome| match self.transfer.take() {
+            Some(transfer) => transfer.conclude(outcome),
+            None => panic!("the transfer was polled after its end"),
+        })
+    }
+}
+
+impl<H: Hal> IntoFuture for Transfer<H> {
+    type Output = Result<HostBuffer<H>, TransferError<H>>;
+    type IntoFuture = TransferFuture<H>;
+
+    fn into_future(self) -> TransferFuture<H> {
+        TransferFuture { event: self.event.clone().into_future(), transfer: Some(self) }
     }
 }
 

@@ -69,7 +69,7 @@ pub use device::{
     Device, NoPeer, PeerPath, Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Remedy,
 };
 pub use error::{Error, LoadError, OpenError, Result};
-pub use event::{Event, EventFuture, Remains, Transfer, TransferError};
+pub use event::{Event, EventFuture, Remains, Transfer, TransferError, TransferFuture};
 pub use kernel::{Kernel, KernelArgs, Launch, LaunchFailure, Module};
 pub use link::{
     Activity, Counters, DeviceError, DeviceErrors, EventState, Priority, StreamError, StreamErrors,

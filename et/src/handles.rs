@@ -10,6 +10,8 @@ pub type Stream<H = AnyHal> = et_runtime::Stream<H>;
 pub type HostBuffer<H = AnyHal> = et_runtime::HostBuffer<H>;
 /// [`et_runtime::Transfer`].
 pub type Transfer<H = AnyHal> = et_runtime::Transfer<H>;
+/// [`et_runtime::TransferFuture`].
+pub type TransferFuture<H = AnyHal> = et_runtime::TransferFuture<H>;
 /// [`et_runtime::TransferError`].
 pub type TransferError<H = AnyHal> = et_runtime::TransferError<H>;
 /// [`et_runtime::Mapping`].

@@ -27,7 +27,8 @@ pub use et_runtime::{
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use handles::{
-    Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError, UnmapError,
+    Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError, TransferFuture,
+    UnmapError,
 };
 pub use locator::{Locator, LocatorError};
 #[cfg(any(feature = "sim", feature = "vfio"))]
@@ -37,7 +38,8 @@ pub use open::{
 
 #[cfg(not(any(feature = "sim", feature = "vfio")))]
 pub use et_runtime::{
-    Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError, UnmapError,
+    Device, HostBuffer, Management, Mapping, Stream, Transfer, TransferError, TransferFuture,
+    UnmapError,
 };
 
 /// The HAL traits.

@@ -22,6 +22,7 @@ crate::case::group! { Runtime, "runtime::events":
     a_callback_may_close_the_device_that_calls_it,
     callbacks_follow_the_states_of_an_operation [Need::Compute, Need::Abort],
     events_are_futures,
+    transfers_are_futures_that_give_the_buffer,
     a_device_can_be_used_without_a_thread_of_its_own,
     times_of_host_and_device_are_in_order [Need::Compute],
     profiles_have_every_operation,
@@ -208,24 +209,45 @@ impl Wake for Unpark {
     }
 }
 
-fn events_are_futures<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
-    let bench = Bench::open(rig)?;
+/// Polls a future to its end, on this thread.
+fn block_on<T>(future: impl IntoFuture<Output = T>, patience: Duration) -> Result<T, Failure> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
-    for _ in 0..rig.times(50, 10) {
-        let mut future = pin!(bench.stream().barrier()?.into_future());
-        loop {
-            match future.as_mut().poll(&mut context) {
-                Poll::Ready(outcome) => {
-                    let timeline = outcome?;
-                    check!(timeline.sent <= timeline.completed, "{timeline:?}");
-                    break;
-                }
-                Poll::Pending => std::thread::park_timeout(bench.patience),
-            }
+    let mut future = pin!(future.into_future());
+    let give_up = Instant::now() + patience;
+    while Instant::now() < give_up {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => return Ok(outcome),
+            Poll::Pending => std::thread::park_timeout(patience),
         }
     }
+    Err(Failure::new("the future did not come to an end"))
+}
+
+fn events_are_futures<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    for _ in 0..rig.times(50, 10) {
+        let timeline = block_on(bench.stream().barrier()?, bench.patience)??;
+        check!(timeline.sent <= timeline.completed, "{timeline:?}");
+    }
     Ok(())
+}
+
+fn transfers_are_futures_that_give_the_buffer<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let (stream, there) = (bench.stream(), bench.device.alloc(9000)?);
+    let (sent, mut seen) = ([0x5au8; 9000], [0u8; 9000]);
+    let mut buffer = bench.device.host_buffer(9000)?;
+    buffer.copy_in(0, &sent)?;
+    let mut buffer = block_on(stream.upload(buffer, &there)?, bench.patience)??;
+    buffer.copy_in(0, &seen)?;
+    let buffer = block_on(stream.download(&there, buffer)?, bench.patience)??;
+    buffer.copy_out(0, &mut seen)?;
+    same("what came back", &seen, &sent)?;
+    // One that is not waited for goes on, and takes its buffer along.
+    drop(stream.upload(buffer, &there)?.into_future());
+    bench.done(&stream.barrier()?)?;
+    bench.works()
 }
 
 fn a_device_can_be_used_without_a_thread_of_its_own<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
