@@ -65,13 +65,16 @@ impl Usage {
 }
 
 /// Faults that a reset ends: of each one form, with `#` for a random count.
-const FAULTS: [&str; 11] = [
+const FAULTS: [&str; 14] = [
     "noise",
     "delay-responses:300",
     "unknown-tag:#:32767",
     "duplicate-response:#",
     "partial-message:#:12:500",
     "drop-response:#",
+    "answer:dma-write:#:4",
+    "answer:dma-read:#:3",
+    "answer:kernel-launch:1:3",
     "garbage:#",
     "bad-index:#:5000",
     "hang:#",
