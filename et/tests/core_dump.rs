@@ -7,11 +7,14 @@ mod common;
 use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use common::{LONG, elf, load, open, open_with};
 use et::core_dump::{CoreFile, CoreFileError, CoreWriteError, DumpedRegion};
+use et::status::LaunchStatus;
 use et::{
-    AnyHal, Config, Device, DeviceBuffer, DeviceError, Drain, Launch, LaunchFailure, StreamError,
+    AnyHal, Config, Device, DeviceBuffer, DeviceError, Drain, Error, Launch, LaunchFailure, Stream,
+    StreamError,
 };
 
 const DEVICE: &str = "shires=2,dram=1GiB";
@@ -144,6 +147,47 @@ fn the_core_that_a_launch_asks_for_is_there_when_its_event_fails() {
         device.default_stream().launch(&good).unwrap().wait(LONG).unwrap();
         assert!(!path.exists());
     }
+}
+
+/// One that ran leaves a core, with where its harts were; one that never ran has none to leave.
+#[test]
+fn an_aborted_kernel_leaves_a_core() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = open(DEVICE);
+    let buffer = filled(&device, &[7; 4096]);
+    let [ran, waited] = ["ran", "waited"].map(|name| folder.path().join(name));
+    let kernel = load(&device, "hang");
+    let launch = |stream: &Stream<AnyHal>, path| {
+        let launch = Launch::new(&kernel).keep(&buffer).stack_bytes(4096).core_dump(path);
+        stream.launch(&launch).unwrap()
+    };
+    let (stream, other) = (device.stream(), device.stream());
+    let running = launch(&stream, &ran);
+    other.wait_for(&running);
+    let waiting = launch(&other, &waited);
+    device.request_abort(&waiting).unwrap();
+    assert!(matches!(waiting.wait(LONG), Err(Error::Aborted { .. })) && !waited.exists());
+    device.abort(&running, LONG).unwrap();
+    // On a busy machine it may have been aborted before it was started.
+    let failure = (0..10)
+        .map(|n| (Duration::from_millis(1 << n), launch(&stream, &ran)))
+        .find_map(|(moment, running)| {
+            assert!(matches!(running.wait(moment), Err(Error::Timeout { .. })));
+            device.abort(&running, LONG).unwrap();
+            running.wait(LONG).unwrap_err().launch_failure().cloned()
+        })
+        .expect("no kernel was started");
+    let core = std::fs::read(&ran).unwrap();
+    let summary = failure.core_file().unwrap();
+    assert_eq!(summary.harts, failure.contexts.len());
+    let context = &failure.contexts[0];
+    assert!(context.pc.is_some() && context.gpr.is_some(), "{context:?}");
+    let place = failure.location(context).unwrap().symbol.unwrap();
+    assert!(kernel.name().contains("hang") && !place.0.is_empty(), "{place:?}");
+    assert_eq!(memory(&core, buffer.addr().as_u64(), 4096), Some(&[7; 4096][..]));
+    let read = CoreFile::read(Cursor::new(&core)).unwrap();
+    assert_eq!(read.failure.contexts, failure.contexts);
+    assert_eq!(read.failure.status, LaunchStatus::HostAborted);
 }
 
 #[test]
