@@ -31,6 +31,13 @@ pub(crate) enum Harm {
     Avoid,
 }
 
+impl<C> Sent<C> {
+    /// Returns `true` if it is a part of an operation as its user has asked for it.
+    fn is_meant_by_aborts(&self) -> bool {
+        self.role == Role::Normal && !self.is_extra
+    }
+}
+
 impl<C: Load> Core<C> {
     pub(super) fn is_paused(&self, queue: usize) -> bool {
         self.queues[queue].abort != Abort::None
@@ -87,7 +94,7 @@ impl<C: Load> Core<C> {
         for queue in 0..self.queues.len() {
             let again = std::mem::take(&mut self.queues[queue].again);
             let (own, others): (Vec<_>, Vec<_>) =
-                again.into_iter().partition(|sent| sent.op == Some(slot));
+                again.into_iter().partition(|sent| sent.op == Some(slot) && !sent.is_extra);
             self.queues[queue].again = others;
             for sent in own {
                 self.keep_barrier(&sent);
@@ -98,7 +105,7 @@ impl<C: Load> Core<C> {
         let queues: Vec<u32> = self
             .flights
             .iter()
-            .filter(|sent| sent.op == Some(slot) && sent.role == Role::Normal)
+            .filter(|sent| sent.op == Some(slot) && sent.is_meant_by_aborts())
             .map(|sent| sent.queue)
             .collect();
         for queue in queues {
@@ -125,7 +132,8 @@ impl<C: Load> Core<C> {
         let in_queue = || {
             self.flights.iter().filter(move |sent| sent.queue == queue && sent.role == Role::Normal)
         };
-        let own = in_queue().filter(|sent| sent.op == Some(slot)).map(|sent| sent.sequence).min();
+        let is_own = |sent: &&Sent<C>| sent.op == Some(slot) && sent.is_meant_by_aborts();
+        let own = in_queue().filter(is_own).map(|sent| sent.sequence).min();
         let is_innocent = |sent: &&Sent<C>| {
             let op = sent.op.and_then(|op| self.ops.get(op));
             sent.load.is_launch() && op.is_none_or(|op| !op.is_aborted)
@@ -151,7 +159,7 @@ impl<C: Load> Core<C> {
         let mut patient: Vec<u32> = self
             .flights
             .iter()
-            .filter(|sent| sent.queue == number && sent.role == Role::Normal)
+            .filter(|sent| sent.queue == number && sent.is_meant_by_aborts())
             .filter_map(|sent| sent.op)
             .filter(|op| self.ops.get(*op).is_some_and(|op| op.is_aborted))
             .collect();
@@ -216,8 +224,10 @@ impl<C: Load> Core<C> {
         place.abort = Abort::None;
         place.again.sort_unstable_by_key(|sent| sent.sequence);
         let end = std::mem::take(&mut place.overtaken);
-        let end = place.again.partition_point(|sent| sent.sequence < end);
-        let overtaken: Vec<_> = place.again.drain(..end).collect();
+        let is_overtaken = |sent: &Sent<C>| sent.sequence < end && !sent.is_extra;
+        let (overtaken, again): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut place.again).into_iter().partition(is_overtaken);
+        place.again = again;
         for sent in overtaken {
             let (slot, op) = (sent.op, self.sender_of(&sent));
             self.give_back(sent, Error::AbortedWith { op, operation });
@@ -267,7 +277,8 @@ impl<C: Load> Core<C> {
             Abort::None | Abort::Wanted(_) => None,
             Abort::Asked(id) | Abort::Answered(id) => Some(id),
         };
-        let is_meant = sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.is_aborted);
+        let is_aborted = sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.is_aborted);
+        let is_meant = is_aborted && !sent.is_extra;
         let op = self.sender_of(&sent);
         if is_meant {
             self.keep_barrier(&sent);

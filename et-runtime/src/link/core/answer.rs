@@ -110,7 +110,9 @@ impl<C: Load> Core<C> {
             Verdict::Aborted { is_repeatable } => match self.aborted(sent, is_repeatable) {
                 Ok(()) => {}
                 // What an aborted kernel left is looked at first.
-                Err((sent, error)) if !is_repeatable => return self.hold(sent, Some(error), now),
+                Err((sent, error)) if !is_repeatable || sent.is_extra => {
+                    return self.hold(sent, Some(error), now);
+                }
                 Err((sent, error)) => self.settle(sent, Err(error), None, now),
             },
             Verdict::Nonsense => {

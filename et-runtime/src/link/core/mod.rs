@@ -331,6 +331,9 @@ struct Sent<C> {
     sequence: u64,
     /// It comes after all that its queue was sent before this one.
     after: u64,
+    /// It follows from an answer, or is the runtime's own: no order of a stream is its, an abort is
+    /// not meant for it, and what becomes of it is for whoever drains to decide.
+    is_extra: bool,
     flags: CommandFlags,
     load: C,
 }

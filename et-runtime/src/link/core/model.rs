@@ -18,6 +18,7 @@ use proptest::prelude::*;
 pub(super) use self::command::{Kind, Model};
 use self::device::{Device, Moment, QUEUES};
 use super::*;
+use crate::link::Outcome;
 use crate::sync::{Mutex, lock};
 
 const TAGS: u16 = 6;
@@ -88,6 +89,10 @@ pub(super) enum Step {
     Take {
         queue: usize,
     },
+    /// Another user aborts what it has of a queue.
+    Foreign {
+        queue: usize,
+    },
     /// It finishes something it has.
     Finish {
         which: usize,
@@ -131,6 +136,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..QUEUES).prop_map(|queue| Step::Take { queue }),
         20 => (0usize..8, prop::bool::weighted(0.1))
             .prop_map(|(which, fail)| Step::Finish { which, fail }),
+        1 => (0..QUEUES).prop_map(|queue| Step::Foreign { queue }),
         1 => prop_oneof![20 => any::<u16>(), 1 => 0u16..6]
             .prop_map(|tag| Step::Nonsense { tag }),
         1 => Just(Step::Duplicate),
@@ -174,6 +180,8 @@ struct World {
     depends: Vec<(usize, u64)>,
     /// Launches were given up while the device had them.
     has_hung: bool,
+    /// Another user has aborted something.
+    has_foreign: bool,
     ended: BTreeSet<u64>,
     /// The background thread sleeps.
     is_asleep: bool,
@@ -202,6 +210,7 @@ impl World {
             order: Vec::new(),
             depends: Vec::new(),
             has_hung: false,
+            has_foreign: false,
             ended: BTreeSet::new(),
             is_asleep: false,
         }
@@ -388,6 +397,10 @@ impl World {
                 }
             }
             Step::Take { queue } => self.device.take(queue),
+            Step::Foreign { queue } => {
+                self.has_foreign = true;
+                self.device.abort(queue);
+            }
             Step::Finish { which, fail } => self.device.finish(which, fail),
             Step::Nonsense { tag } => {
                 let completion = Body::KernelAbort { status: KernelAbortStatus::Success };
@@ -438,18 +451,21 @@ impl World {
             return;
         }
         let (mut load, op) = self.held.remove(which % self.held.len());
-        if let Some(context) = load.context.take() {
-            self.core.context_back(context);
-        }
-        if load.kind == Kind::Own {
-            self.own_done += 1;
-            self.core.release(op, Ok(()), self.now);
-        } else if follow {
-            let queue = self.core.quietest();
-            let load = Model { kind: Kind::Copy, op: 0, context: None };
-            self.core.follow(op, queue, Command::new(load), self.now);
-        } else {
-            self.core.release(op, Err(Error::Aborted { op: "held" }), self.now);
+        let context = load.context.take();
+        match load.kind {
+            Kind::Own => {
+                self.own_done += 1;
+                self.core.release(op, Ok(()), self.now);
+            }
+            Kind::Launch if follow => {
+                let queue = self.core.quietest();
+                let report = Model { kind: Kind::Report, op: 0, context };
+                self.core.follow(op, queue, Command::new(report), self.now);
+            }
+            _ => {
+                context.into_iter().for_each(|context| self.core.context_back(context));
+                self.core.release(op, Err(Error::Aborted { op: "held" }), self.now);
+            }
         }
     }
 
@@ -460,6 +476,9 @@ impl World {
             match self.core.answer(tag, &completion, self.now) {
                 Answer::Held(held) => {
                     let (load, _, op) = held.split();
+                    let is_extra = matches!(load.kind, Kind::Own | Kind::Report);
+                    let is_caught = is_extra && device::was_aborted(&completion);
+                    assert!(!is_caught || self.has_foreign, "caught by an abort of this host");
                     // Whoever decides may make a success of it.
                     *self.device.complete.entry(load.op).or_default() += 1;
                     self.held.push((load, op));
@@ -485,6 +504,8 @@ impl World {
         assert!(!self.is_asleep || has_nothing, "the background thread goes to sleep");
         for (load, error) in output.finished {
             assert!(load.context.is_none() || error.is_some(), "a context is lost");
+            let is_extra = matches!(load.kind, Kind::Own | Kind::Report);
+            assert!(!is_extra || self.is_lost(), "decided for whoever decides: {error:?}");
             self.own_done += usize::from(load.kind == Kind::Own);
         }
         for Reached { operation, told } in output.reached {
@@ -530,8 +551,8 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end.
-    fn finish(mut self) {
+    /// Lets everything come to its end; returns what became of the operations.
+    fn finish(mut self) -> Vec<Outcome> {
         let mut rounds = 0;
         while let Some(at) = self.open_op() {
             self.close(at, Ok(()));
@@ -579,6 +600,7 @@ impl World {
             self.core.drop_stream(stream.0);
         }
         assert!(self.core.streams.is_empty(), "streams without handle and work");
+        self.ops.iter().filter_map(|op| op.operation.result.get()).collect()
     }
 
     /// No command of an operation starts before all of an earlier one have ended, whatever was
@@ -602,12 +624,12 @@ impl World {
     }
 }
 
-pub(super) fn run(steps: &[Step]) {
+pub(super) fn run(steps: &[Step]) -> Vec<Outcome> {
     let mut world = World::new();
     for step in steps {
         world.apply(step);
     }
-    world.finish();
+    world.finish()
 }
 
 /// CI runs many more: `PROPTEST_CASES`.

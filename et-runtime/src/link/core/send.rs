@@ -75,7 +75,8 @@ impl<C: Load> Core<C> {
             }
         }
         while let Some(Extra { op, role, command }) = self.queues[queue].extra.pop_front() {
-            let sent = self.sent(op, queue, role, command.flags, command.load);
+            let mut sent = self.sent(op, queue, role, command.flags, command.load);
+            (sent.after, sent.is_extra) = (0, true);
             if let Err((stop, sent)) = self.push(sent, now, sink) {
                 if let Some(Sent { op, role, flags, load, .. }) = sent {
                     let command = Command { load, flags, is_behind: false };
@@ -203,7 +204,7 @@ impl<C: Load> Core<C> {
             op.and_then(|op| self.ops.get(op)).map_or(0, |op| op.barrier)
         };
         let queue = u32::try_from(queue).unwrap_or(u32::MAX);
-        Sent { op, queue, role, sequence: self.sequence, after, flags, load }
+        Sent { op, queue, role, sequence: self.sequence, after, is_extra: false, flags, load }
     }
 
     /// Returns `true` if there is a tag for a command of a normal queue.

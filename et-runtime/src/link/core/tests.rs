@@ -171,3 +171,62 @@ fn a_barrier_that_was_caught_by_an_abort_is_sent_again() {
         Step::Take { queue: 0 },
     ]);
 }
+
+const FOLLOW: Step = Step::Decide { which: 0, follow: true };
+
+/// A launch fails, and its report is fetched in the queue of an innocent kernel.
+const REPORTED: [Step; 8] = [
+    submit(0, 0, true),
+    Step::Take { queue: 0 },
+    submit(1, 0, true),
+    Step::Take { queue: 1 },
+    Step::Finish { which: 0, fail: true },
+    submit(2, 2, false),
+    FOLLOW,
+    Step::Take { queue: 1 },
+];
+
+/// The report of a failed launch is no part of it any more: to abort the launch hurts none that
+/// shares the queue of the report.
+#[test]
+fn what_follows_from_an_answer_is_not_aborted() {
+    let outcomes = run(&[&REPORTED[..], &[abort(2), Step::Take { queue: 1 }]].concat());
+    assert!(outcomes[1].is_ok(), "the innocent kernel: {outcomes:?}");
+}
+
+/// Not even with something else, although its launch is aborted.
+#[test]
+fn what_follows_from_an_answer_is_sent_again() {
+    run(&[&REPORTED[..], &[abort(2), abort(1), Step::Take { queue: 1 }]].concat());
+}
+
+/// Nor is it given up while it waits to be sent again.
+#[test]
+fn what_follows_from_an_answer_waits_to_be_sent_again() {
+    let take = |queue| Step::Take { queue };
+    let aborts = [take(0), finish(0), finish(0), submit(3, 1, false), abort(2), take(1), abort(3)];
+    run(&[&REPORTED[..], &aborts].concat());
+}
+
+/// The report comes from a queue that is being aborted, and says nothing of what was before it.
+#[test]
+fn what_follows_from_an_answer_overtakes_nothing() {
+    let outcomes = run(&[
+        submit(1, 1, false),
+        submit(3, 1, false),
+        Step::Take { queue: 1 },
+        submit(0, 1, true),
+        Step::Take { queue: 0 },
+        finish(0),
+        Step::Finish { which: 0, fail: true },
+        // Queue 0 is being aborted, so that the report goes to the other.
+        submit(2, 1, false),
+        abort(0),
+        FOLLOW,
+        abort(2),
+        Step::Take { queue: 1 },
+        Step::Take { queue: 1 },
+        finish(0),
+    ]);
+    assert!(outcomes[0].is_ok(), "the innocent copy: {outcomes:?}");
+}

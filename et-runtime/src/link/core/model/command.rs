@@ -14,6 +14,8 @@ pub(in crate::link::core) enum Kind {
     Abort,
     Ping,
     Own,
+    /// What follows from the answer to a launch, and keeps its context.
+    Report,
 }
 
 /// A command of the model; it knows what it belongs to, for the checks.
@@ -48,7 +50,8 @@ impl Load for Model {
     }
 
     fn take_context(&mut self) -> Option<u32> {
-        self.context.take()
+        // As those of users: it comes back by a decision only.
+        self.context.take_if(|_| self.kind == Kind::Launch)
     }
 
     fn has_clean_context(&self) -> bool {
@@ -65,6 +68,10 @@ impl Load for Model {
             (Kind::Own, answer) => Verdict::of_reply(answer),
             (Kind::Barrier | Kind::Ping, Body::Echo { status, .. }) => Verdict::of_echo(*status),
             (Kind::Abort, _) => Verdict::Done(None),
+            (Kind::Report, Body::DmaWrite { status, .. }) => match status {
+                DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
+                _ => Verdict::Hold(None),
+            },
             (Kind::Copy, Body::DmaWrite { status, .. }) => match status {
                 DmaStatus::Complete => Verdict::Done(None),
                 DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },

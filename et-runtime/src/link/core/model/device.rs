@@ -72,6 +72,15 @@ const fn times(execute: u64) -> Times {
     Times { start: 1, wait: 1, execute }
 }
 
+/// Returns `true` for the answer to what is no launch, and was aborted.
+pub(super) fn was_aborted(answer: &Body) -> bool {
+    matches!(
+        answer,
+        Body::DmaWrite { status: DmaStatus::HostAborted, .. }
+            | Body::Echo { status: EchoStatus::HostAborted, .. }
+    )
+}
+
 impl Device {
     fn answer(&mut self, job: &Job, complete: bool, aborted: bool) {
         if job.running && job.op != 0 {
@@ -91,7 +100,7 @@ impl Device {
                 };
                 Body::Echo { start: 1, status }
             }
-            Kind::Copy => {
+            Kind::Copy | Kind::Report => {
                 let status = match (aborted, complete) {
                     (true, _) => DmaStatus::HostAborted,
                     (_, true) => DmaStatus::Complete,
@@ -118,10 +127,7 @@ impl Device {
         }
         if let Some(high) = self.high[queue].pop_front() {
             if high.kind == Kind::Abort {
-                let jobs = std::mem::take(&mut self.jobs[queue]);
-                for job in jobs {
-                    self.answer(&job, false, true);
-                }
+                self.abort(queue);
             }
             self.answer(&high, true, false);
             return;
@@ -129,6 +135,16 @@ impl Device {
         let ring = std::mem::take(&mut self.rings[queue]);
         self.jobs[queue].extend(ring);
         self.start();
+    }
+
+    /// Ends what was taken from a ring.
+    pub(super) fn abort(&mut self, queue: usize) {
+        if !self.gone {
+            for job in std::mem::take(&mut self.jobs[queue]) {
+                self.answer(&job, false, true);
+            }
+            self.start();
+        }
     }
 
     /// Starts what can start: in order in each queue, one kernel at a time.
