@@ -21,6 +21,7 @@ mod npy;
 mod objdump;
 mod open;
 mod packaging;
+mod recover;
 mod report;
 mod run;
 mod top;
@@ -90,6 +91,8 @@ enum Command {
     Objdump(objdump::Args),
     /// Asks the service processor by the name of a command, and shows every field of its answer.
     Query(manage::QueryArgs),
+    /// Makes a device work again, by the gentlest means that helps.
+    Recover(recover::Args),
     /// Makes a page out of a profile, in one file: timeline, kernels, critical path, failures.
     Report(report::Args),
     /// Resets a device, or a part of it.
@@ -166,6 +169,7 @@ fn main() -> ExitCode {
         Command::Objdump(args) => objdump::run(args, format),
         Command::Report(args) => report::run(args, format),
         Command::Query(args) => manage::query(&cli.device, args, format),
+        Command::Recover(args) => recover::recover(&cli.device, args, format),
         Command::Reset(args) => manage::reset(&cli.device, args, format),
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),

@@ -16,8 +16,13 @@ pub(crate) fn set_busy_timeout(limit: Duration) {
 
 /// As `et::open`, and waits for a device that is in use.
 pub(crate) fn open(locator: &str) -> Result<Device<AnyHal>, OpenError> {
+    open_with(locator, Config::new())
+}
+
+/// As [`open`], with options.
+pub(crate) fn open_with(locator: &str, config: Config) -> Result<Device<AnyHal>, OpenError> {
     let limit = BUSY_TIMEOUT.get().copied().unwrap_or_default();
-    et::open_within(&locator.parse()?, &Config::new().name(locator), limit)
+    et::open_within(&locator.parse()?, &config.name(locator), limit)
 }
 
 /// Reads seconds.

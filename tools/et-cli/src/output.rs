@@ -129,6 +129,9 @@ impl Exit {
                 let is_usage = matches!(cause.downcast_ref(), Some(et::OpenError::Locator(_)));
                 return Some(if is_usage { Self::Failure } else { Self::Device });
             }
+            if cause.is::<et::RecoveryError>() {
+                return Some(Self::Device);
+            }
             match cause.downcast_ref::<et::Error>()? {
                 et::Error::Lost { .. } | et::Error::NeedsReset { .. } => Some(Self::Device),
                 _ => None,

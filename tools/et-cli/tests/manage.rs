@@ -1,4 +1,4 @@
-//! `et stat`, `et query`, `et update`, `et reset`, what `et info` knows of the module, and the
+//! `et stat`, `et query`, `et update`, `et reset`, `et recover`, what `et info` knows of the module, and the
 //! traces of the service processor.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
@@ -7,7 +7,7 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use et::sim::FirmwareImage;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const BOARD: &str = "shires=1,dram=256MiB,serial=Z-9,part=0x21,temperature=44,power=6100,tdp=27";
 
@@ -123,6 +123,72 @@ fn every_reset_can_be_asked_for() {
     }
     assert!(!et(&["reset"]).status.success(), "what is not said is not reset");
     assert!(!et(&["reset", "--soc", "--function"]).status.success());
+}
+
+/// The names of the steps of a recovery that did not help.
+fn steps(document: &Value) -> Vec<&str> {
+    let steps = document["steps"].as_array().unwrap();
+    for step in steps {
+        assert!(step["error"].is_string() && step["seconds"].is_number(), "{document}");
+    }
+    steps.iter().map(|step| step["remedy"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_card_that_works_is_left_alone() {
+    let document = json(&et(&["recover", "--json"]));
+    let lost = json!({ "queues": false, "compute": false, "memory": false });
+    assert_eq!(document, json!({ "ill": null, "steps": [], "lost": lost }));
+    let output = et(&["recover", "--up-to", "soc"]);
+    assert!(output.status.success() && text(&output.stdout).contains("nothing was done"));
+    for wrong in [&["--up-to", "abort"], &["--up-to", "everything"], &["--timeout", "-1"]] {
+        assert_eq!(et(&[&["recover"], &wrong[..]].concat()).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+/// Its firmware hangs after the third command since a boot, which is the last one of opening it.
+#[test]
+fn a_card_that_stays_ill_had_all_remedies_that_were_allowed() {
+    let recover = |more: &[&str]| {
+        let output = et_on(",fault=hang:3", &[&["recover", "--timeout", "0.1"], more].concat());
+        assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+        output
+    };
+    let document = json(&recover(&["--up-to", "compute", "--json"]));
+    assert_eq!(steps(&document), ["abort", "compute reset"]);
+    let lost = json!({ "queues": false, "compute": true, "memory": false });
+    assert_eq!((&document["lost"], &document["kind"]), (&lost, &"device".into()));
+    let error = document["error"].as_str().unwrap();
+    assert!(error.contains("after abort, compute reset"), "{document}");
+    assert!(document["ill"].as_str().unwrap().contains("did not finish within 100ms"));
+
+    let output = recover(&["--up-to", "chip"]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let remedies: Vec<_> =
+        stdout.lines().filter_map(|line| line.split_once(", ")).map(|(name, _)| name).collect();
+    let all = ["abort", "compute reset", "operations reset", "function reset", "slot reset"];
+    assert!(remedies.starts_with(&all) && remedies.contains(&"chip reset"), "{stdout}");
+    assert!(stdout.contains("lost: all handles, state of the cores, contents of device memory"));
+    assert!(stderr.contains("does not work again") && stderr.contains("because"), "{stderr}");
+}
+
+/// What a device has to do for its opening is too much for the firmware.
+#[test]
+fn a_card_that_does_not_open_is_reset_by_the_service_processor() {
+    let recover = |more: &[&str]| {
+        let output =
+            et_on(",fault=hang:0", &[&["recover", "--json", "--timeout", "0.1"], more].concat());
+        assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+        json(&output)
+    };
+    let document = recover(&[]);
+    assert_eq!(steps(&document), ["operations reset"]);
+    assert_eq!(document["lost"]["memory"], false);
+    let document = recover(&["--up-to", "chip"]);
+    assert_eq!(steps(&document), ["operations reset", "chip reset"]);
+    assert_eq!((&document["lost"]["memory"], &document["kind"]), (&true.into(), &"device".into()));
+    let document = recover(&["--up-to", "compute"]);
+    assert!(document["steps"].is_null() && document["error"].is_string(), "{document}");
 }
 
 #[test]
