@@ -325,6 +325,23 @@ typedef enum et_processor {
     ET_MASTER_MINION = 2,
 } et_processor;
 
+// Something that can be done about a device that does not work, from the gentlest to the most
+// violent.
+typedef enum et_remedy {
+    // All work in flight is aborted.
+    ET_REMEDY_ABORT = 1,
+    // A reset of the cores, as by `et_device_reset_compute`.
+    ET_REMEDY_COMPUTE_RESET = 2,
+    // A reset of the operations firmware, as by `et_device_reset_operations`.
+    ET_REMEDY_OPERATIONS_RESET = 3,
+    // A reset of the PCI function, as by `et_device_reset`.
+    ET_REMEDY_FUNCTION_RESET = 4,
+    // A reset of everything behind the slot.
+    ET_REMEDY_SLOT_RESET = 5,
+    // A reset of the whole chip, as by `et_device_reset_chip`.
+    ET_REMEDY_CHIP_RESET = 6,
+} et_remedy;
+
 // Type of a number.
 typedef enum et_scalar {
     // `uint8_t`.
@@ -1045,6 +1062,52 @@ typedef struct et_profile {
     // A number to be looked up; 0 is no profile.
     uint64_t id;
 } et_profile;
+
+// What `et_device_recover` may do; 0 everywhere is the default.
+typedef struct et_recovery_policy {
+    // `sizeof(et_recovery_policy)`.
+    size_t size;
+    // Limit of each remedy, and of each check after it; 0 for 5 s.
+    uint64_t timeout_ns;
+    // An `et_remedy`: the widest reset that is allowed; 0 for `ET_REMEDY_SLOT_RESET`.
+    uint32_t widest;
+    // 0.
+    uint32_t reserved;
+} et_recovery_policy;
+
+// What was done about a device that did not work.
+typedef struct et_recovery {
+    // A number to be looked up; 0 is no recovery.
+    uint64_t id;
+} et_recovery;
+
+// What a recovery was about and what it has cost.
+typedef struct et_recovery_info {
+    // `sizeof(et_recovery_info)`, set by the caller.
+    size_t size;
+    // Number of the steps. If the recovery helped, the last one did.
+    size_t steps;
+    // An `et_status`: what was wrong, or is still if nothing helped; `ET_OK` if the device worked.
+    uint32_t ill;
+    // 1 if work in flight and queues may be lost, and every handle of before is stale.
+    uint32_t lost_queues;
+    // 1 if the state of the cores may be lost.
+    uint32_t lost_compute;
+    // 1 if the contents of device memory may be lost.
+    uint32_t lost_memory;
+} et_recovery_info;
+
+// A step of a recovery.
+typedef struct et_recovery_step {
+    // `sizeof(et_recovery_step)`, set by the caller.
+    size_t size;
+    // How long it took, with the check after it.
+    uint64_t took_ns;
+    // An `et_remedy`: what was done; 0 for one that this version does not know.
+    uint32_t remedy;
+    // An `et_status`: `ET_OK` if the device works since, else what is wrong with it.
+    uint32_t status;
+} et_recovery_step;
 
 // Options of a stream; 0 everywhere is the default.
 typedef struct et_stream_options {
@@ -1967,6 +2030,43 @@ enum et_status et_profile_write(struct et_profile profile, const char *path);
 
 // Frees a recording.
 enum et_status et_profile_free(struct et_profile profile);
+
+// Makes a device work again, with the gentlest remedy that helps: an abort of all work in flight,
+// then wider and wider resets as far as the policy allows. After each it is checked whether the
+// device works. One that works and has nothing in flight is left alone.
+//
+// `policy` may be null. If nothing helps, returns what is wrong still; the device is closed then,
+// or does not work, and a later call may try more. `recovery`, which may be null, is written in
+// both cases, and is to be freed; after every other failure its `id` is 0.
+enum et_status et_device_recover(struct et_device device,
+                                 const struct et_recovery_policy *policy,
+                                 struct et_recovery *recovery);
+
+// Returns what a recovery was about and what it has cost. The caller sets `info->size`.
+enum et_status et_recovery_get(struct et_recovery recovery, struct et_recovery_info *info);
+
+// Returns what was wrong, or is still if nothing helped, with all causes; an empty text if the
+// device worked. `needed` may be null.
+enum et_status et_recovery_message(struct et_recovery recovery,
+                                   char *buffer,
+                                   size_t capacity,
+                                   size_t *needed);
+
+// Returns a step, by its index from 0. The caller sets `step->size`.
+enum et_status et_recovery_step_get(struct et_recovery recovery,
+                                    size_t index,
+                                    struct et_recovery_step *step);
+
+// Returns what is wrong after a step, with all causes; an empty text if the device works since.
+// `needed` may be null.
+enum et_status et_recovery_step_message(struct et_recovery recovery,
+                                        size_t index,
+                                        char *buffer,
+                                        size_t capacity,
+                                        size_t *needed);
+
+// Frees what is known of a recovery.
+enum et_status et_recovery_free(struct et_recovery recovery);
 
 // To be called first, with `ET_ABI_VERSION`: checks that header and library fit. May be called any
 // number of times.

@@ -369,14 +369,24 @@ fn reset_by(
     reset: fn(&mut Device<AnyHal>, Duration) -> et::Result<()>,
 ) -> et_status {
     guard(|| {
-        may_close()?;
-        let slot = table::get(device)?;
-        // Taken out, so that callbacks that use it meanwhile are refused and do not wait.
-        let mut device = take(&slot).ok_or_else(|| et::Error::closed("close"))?;
-        let done = reset(&mut device, Duration::from_nanos(timeout_ns));
-        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
-        Ok(done?)
+        let limit = Duration::from_nanos(timeout_ns);
+        Ok(with_own(device, "reset", |device| reset(device, limit))??)
     })
+}
+
+/// Calls `with` with an open device that no one else uses meanwhile.
+pub(crate) fn with_own<R>(
+    device: et_device,
+    op: &'static str,
+    with: impl FnOnce(&mut Device<AnyHal>) -> R,
+) -> Result<R, Failure> {
+    may_close()?;
+    let slot = table::get(device)?;
+    // Taken out, so that callbacks that use it meanwhile are refused and do not wait.
+    let mut device = take(&slot).ok_or_else(|| et::Error::closed(op))?;
+    let result = with(&mut device);
+    *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
+    Ok(result)
 }
 
 /// Takes what has arrived from the device, without waiting, and calls callbacks; `messages` may be

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::status::{Failure, et_status};
 
 /// Names of the kinds, by the upper byte of their handles.
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 25] = [
     "nothing",
     "et_device",
     "et_mem",
@@ -30,6 +30,7 @@ const KINDS: [&str; 24] = [
     "et_kernel_trace",
     "et_firmware_trace",
     "et_flow",
+    "et_recovery",
 ];
 const KIND_SHIFT: u32 = 56;
 const GENERATION_SHIFT: u32 = 32;

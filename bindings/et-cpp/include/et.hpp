@@ -5,6 +5,7 @@
 
 #include <et.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,39 @@ std::string text(Write write) {
   buffer.resize(needed == 0 ? 0 : needed - 1);
   return buffer;
 }
+
+// What was done about a device that did not work.
+struct RecoveryStep {
+  et_remedy remedy;
+  std::chrono::nanoseconds took;
+  // `ET_OK` if the device works since, else what is wrong with it.
+  et_status status;
+  std::string message;
+};
+
+// A device that works again, or always did; in a `RecoveryError`, one that does not.
+struct Recovery {
+  // What was wrong, or is still; `ET_OK` if the device worked.
+  et_status ill;
+  std::string message;
+  std::vector<RecoveryStep> steps;
+  // What the steps may have destroyed. Without queues, every handle of before is stale.
+  bool lost_queues;
+  bool lost_compute;
+  bool lost_memory;
+};
+
+// A device that nothing helps that is allowed.
+class RecoveryError : public Error {
+public:
+  RecoveryError(et_status status, const std::string& message, Recovery recovery)
+      : Error(status, message), recovery_(std::move(recovery)) {}
+
+  const Recovery& recovery() const noexcept { return recovery_; }
+
+private:
+  Recovery recovery_;
+};
 
 // A handle that one object owns.
 template <class Raw, et_status (*Free)(Raw)>
@@ -658,8 +692,55 @@ public:
   void abort(const Event& event, std::chrono::duration<double> timeout) const {
     check(et_device_abort(raw(), event.raw(), nanoseconds(timeout)));
   }
+  // Makes the device work again with the gentlest remedy that helps, up to the widest reset that is
+  // allowed; each step may take that long. Throws `RecoveryError` if none helps.
+  Recovery recover(et_remedy widest = ET_REMEDY_SLOT_RESET,
+                   std::chrono::duration<double> timeout = std::chrono::seconds(5)) const {
+    et_recovery_policy policy{};
+    policy.size = sizeof policy;
+    // 0 would be the default.
+    policy.timeout_ns = std::max<std::uint64_t>(nanoseconds(timeout), 1);
+    policy.widest = static_cast<std::uint32_t>(widest);
+    et_recovery raw_recovery{};
+    const et_status status = et_device_recover(raw(), &policy, &raw_recovery);
+    const std::string message = status == ET_OK ? std::string() : et_last_error();
+    const Handle<et_recovery, et_recovery_free> done(raw_recovery);
+    if (!done) {
+      throw Error(status, message);
+    }
+    Recovery recovery = recovery_of(done.raw());
+    if (status != ET_OK) {
+      throw RecoveryError(status, message, std::move(recovery));
+    }
+    return recovery;
+  }
 
 private:
+  static Recovery recovery_of(et_recovery done) {
+    et_recovery_info info{};
+    info.size = sizeof info;
+    check(et_recovery_get(done, &info));
+    Recovery recovery{};
+    recovery.ill = static_cast<et_status>(info.ill);
+    recovery.message = text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+      return et_recovery_message(done, buffer, capacity, needed);
+    });
+    for (std::size_t index = 0; index < info.steps; ++index) {
+      et_recovery_step step{};
+      step.size = sizeof step;
+      check(et_recovery_step_get(done, index, &step));
+      std::string message = text([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+        return et_recovery_step_message(done, index, buffer, capacity, needed);
+      });
+      recovery.steps.push_back({static_cast<et_remedy>(step.remedy),
+                                std::chrono::nanoseconds(step.took_ns),
+                                static_cast<et_status>(step.status), std::move(message)});
+    }
+    recovery.lost_queues = info.lost_queues != 0;
+    recovery.lost_compute = info.lost_compute != 0;
+    recovery.lost_memory = info.lost_memory != 0;
+    return recovery;
+  }
   static void start() { check(et_init(ET_ABI_VERSION)); }
   static et_device open(const std::string& locator, const et_device_options* options) {
     start();

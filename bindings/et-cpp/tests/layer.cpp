@@ -137,6 +137,31 @@ int main(int, char** arguments) {
   }
   CHECK(calls == 1 && own[1] == 2 && own[8] == 7);
 
+  // An endless kernel is aborted, and what was made before stays.
+  CHECK(second.recover().steps.empty());
+  second.stream().launch(et::Launch(second.load(kernels + "/hang.elf")));
+  const et::Recovery aborted = second.recover(ET_REMEDY_COMPUTE_RESET, 60s);
+  CHECK(aborted.ill == ET_TIMEOUT && !aborted.message.empty() && aborted.steps.size() == 1);
+  CHECK(aborted.steps[0].remedy == ET_REMEDY_ABORT && aborted.steps[0].status == ET_OK);
+  CHECK(aborted.steps[0].took > 0ns && aborted.steps[0].message.empty());
+  CHECK(!aborted.lost_queues && !aborted.lost_compute && !aborted.lost_memory);
+  CHECK(second.stream().read<char>(there, 8, 60s) == fast.read<char>(memory, 8, 60s));
+  CHECK(statusOf([&] { second.recover(ET_REMEDY_ABORT); }) == ET_INVALID);
+  // Its firmware hangs after the last command of opening it.
+  et_device_options options{};
+  options.size = sizeof options;
+  options.shutdown_timeout_ns = et::nanoseconds(100ms);
+  const et::Device ill("sim:shires=1,dram=1GiB,fault=hang:3", &options);
+  try {
+    ill.recover(ET_REMEDY_COMPUTE_RESET, 100ms);
+    CHECK(false);
+  } catch (const et::RecoveryError& error) {
+    const et::Recovery& done = error.recovery();
+    CHECK(error.status() == ET_TIMEOUT && done.ill == ET_TIMEOUT && done.steps.size() == 2);
+    CHECK(done.steps[1].remedy == ET_REMEDY_COMPUTE_RESET && !done.steps[1].message.empty());
+    CHECK(done.lost_compute && !done.lost_queues && !done.lost_memory);
+  }
+
   const et::Management management = second.management();
   CHECK(management.asset(ET_ASSET_SERIAL_NUMBER) == "A-7");
   CHECK(management.temperatures().minion_average_c > 0 && management.power_mw() > 0);
