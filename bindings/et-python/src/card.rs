@@ -8,6 +8,7 @@ use et::executor::{DeviceExecutor, ExecutorConfig};
 use et::{AnyHal, Device};
 use pyo3::prelude::*;
 
+use crate::apart;
 use crate::error::{self, Raise};
 use crate::life::{self, Born};
 use crate::signature::Signature;
@@ -19,6 +20,8 @@ pub(crate) struct Card {
     pub(crate) locator: String,
     /// `None` while it is reset, and when it is closed.
     device: RwLock<Option<Device<AnyHal>>>,
+    /// Of who takes the device out.
+    turn: Mutex<()>,
     kept: Mutex<Kept>,
 }
 
@@ -35,8 +38,13 @@ struct Kept {
 /// A kernel and what it takes.
 pub(crate) type Loaded = (et::Kernel, Option<Signature>);
 
-/// An executor; `None` when it is closed.
-pub(crate) struct Crew(RwLock<Option<DeviceExecutor<AnyHal>>>);
+/// An executor.
+pub(crate) struct Crew {
+    /// `None` when it is closed, or about to be.
+    executor: RwLock<Option<DeviceExecutor<AnyHal>>>,
+    /// Of who closes it.
+    turn: Mutex<()>,
+}
 
 static CARDS: Mutex<Vec<Weak<Card>>> = Mutex::new(Vec::new());
 
@@ -53,6 +61,7 @@ impl Card {
             born: Born::now(),
             locator,
             device: RwLock::new(Some(device)),
+            turn: Mutex::default(),
             kept: Mutex::default(),
         });
         let mut cards = CARDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,11 +116,13 @@ impl Card {
         self.device.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Closes it. The caller must not hold the interpreter, which host functions may need to end.
+    /// Closes it, once a reset or another close has ended. The caller must not hold the
+    /// interpreter, which host functions may need to end.
     pub(crate) fn close(&self) {
         if self.born.is_foreign() {
             return;
         }
+        let Some(_turn) = apart::turn(&self.turn) else { return };
         self.drop_kept();
         if let Some(device) = self.take() {
             device.close();
@@ -122,7 +133,8 @@ impl Card {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn drop_kept(&self) {
+    /// Closes executors, and forgets kernels.
+    pub(crate) fn drop_kept(&self) {
         let kept = std::mem::take(&mut *self.lock());
         kept.executors.iter().filter_map(Weak::upgrade).for_each(|crew| crew.close());
     }
@@ -138,29 +150,33 @@ impl Card {
         self.lock().kernels.insert(number, loaded);
     }
 
-    /// Resets the device, which then has forgotten everything.
-    pub(crate) fn reset(
-        &self,
+    /// Calls `before`, and then `with` with the device, which others find closed meanwhile. Both are
+    /// without the interpreter, and go on if a Ctrl-C ends the wait for them.
+    pub(crate) fn own<R: Send + 'static>(
+        self: &Arc<Self>,
         py: Python<'_>,
-        reset: impl FnOnce(&mut Device<AnyHal>) -> et::Result<()> + Send,
-    ) -> PyResult<()> {
+        op: &'static str,
+        before: fn(&Self),
+        with: impl FnOnce(&Self, &mut Device<AnyHal>) -> R + Send + 'static,
+    ) -> PyResult<R> {
         self.born.check()?;
-        let result = py.detach(|| {
-            self.drop_kept();
-            let mut device = self.take()?;
-            let result = reset(&mut device);
-            *self.device.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
+        let card = Arc::clone(self);
+        let result = apart::work(py, move || {
+            let _turn = apart::turn(&card.turn)?;
+            before(&card);
+            let mut device = card.take()?;
+            let result = with(&card, &mut device);
+            *card.device.write().unwrap_or_else(PoisonError::into_inner) = Some(device);
             Some(result)
-        });
-        result
-            .unwrap_or_else(|| Err(et::Error::closed("reset").on(&*self.locator)))
-            .map_err(Raise::raise)
+        })?;
+        result.ok_or_else(|| et::Error::closed(op).on(&*self.locator).raise())
     }
 
     /// Makes an executor.
     pub(crate) fn executor(&self, py: Python<'_>, config: &ExecutorConfig) -> PyResult<Arc<Crew>> {
         let made = self.with(py, |device| device.executor(config))?;
-        let crew = Arc::new(Crew(RwLock::new(Some(made))));
+        let crew = Crew { executor: RwLock::new(Some(made)), turn: Mutex::default() };
+        let crew = Arc::new(crew);
         let mut kept = self.lock();
         kept.executors.retain(|crew| crew.strong_count() != 0);
         kept.executors.push(Arc::downgrade(&crew));
@@ -197,15 +213,18 @@ impl Crew {
         py: Python<'_>,
         with: impl FnOnce(&DeviceExecutor<AnyHal>) -> Result<R, et::executor::RunError> + Send,
     ) -> PyResult<R> {
-        let result =
-            py.detach(|| self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(with));
+        let result = py.detach(|| {
+            let executor = self.executor.read().unwrap_or_else(PoisonError::into_inner);
+            executor.as_ref().map(with)
+        });
         let closed = || error::raise("ClosedError", "the executor is closed");
         result.ok_or_else(closed)?.map_err(Raise::raise)
     }
 
-    /// Closes it. The caller must not hold the interpreter.
+    /// Closes it, once another close has ended. The caller must not hold the interpreter.
     pub(crate) fn close(&self) {
-        let taken = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(_turn) = apart::turn(&self.turn) else { return };
+        let taken = self.executor.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(taken);
     }
 }

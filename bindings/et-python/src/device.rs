@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use et::executor::{ExecutorConfig, Place};
@@ -12,6 +12,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::apart;
 use crate::card::Card;
 use crate::dtype::{DType, Shape};
 use crate::error::{self, Raise};
@@ -68,7 +69,8 @@ impl Device {
         reset: fn(&mut et::Device<AnyHal>, Duration) -> et::Result<()>,
     ) -> PyResult<()> {
         let timeout = wait::timeout(Some(timeout))?.unwrap_or(Duration::MAX);
-        self.card.reset(py, |device| reset(device, timeout))
+        let reset = move |_: &Card, device: &mut et::Device<AnyHal>| reset(device, timeout);
+        self.card.own(py, "reset", Card::drop_kept, reset)?.map_err(Raise::raise)
     }
 
     /// Copies to new memory: in a stream, or without waiting for any other work.
@@ -135,13 +137,8 @@ fn opened<T: Send + 'static>(
     let (done, result) = channel();
     let thread = std::thread::Builder::new().name("et-open".into());
     thread.spawn(move || done.send(open(parsed, config)).map_or_else(drop, drop))?;
-    let opened = wait::wait(py, None, move |slice| match result.recv_timeout(slice) {
-        Ok(opened) => Some(Ok(opened)),
-        Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => Some(Err("opening the device panicked")),
-    })?;
-    let opened = opened.unwrap_or(Err("the device was not opened"));
-    opened.map_err(|why| error::raise("OpenError", why))?.map_err(Raise::raise)
+    let panicked = || error::raise("OpenError", "opening the device panicked");
+    wait::sent(py, result)?.ok_or_else(panicked)?.map_err(Raise::raise)
 }
 
 fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
@@ -504,11 +501,12 @@ impl Device {
         self.reset_by(py, timeout, et::Device::reset_chip)
     }
 
-    /// Closes the device: work in flight may end for a while, then it is aborted.
+    /// Closes the device: work in flight may end for a while, then it is aborted. A Ctrl-C ends the
+    /// wait for that and not the close; calling this again waits for its end.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.card.born.check()?;
-        py.detach(|| self.card.close());
-        Ok(())
+        let card = Arc::clone(&self.card);
+        apart::work(py, move || card.close())
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {

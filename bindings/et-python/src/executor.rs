@@ -7,6 +7,7 @@ use et::executor::{RunError, RunOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::apart;
 use crate::callbacks;
 use crate::card::{Card, Crew};
 use crate::error::Raise;
@@ -58,11 +59,11 @@ impl Executor {
         })
     }
 
-    /// Closes it: what has not started is cancelled, what runs is stopped after a while.
+    /// Closes it: what has not started is cancelled, what runs is stopped after a while. A Ctrl-C
+    /// ends the wait for that and not the close; calling this again waits for its end.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let crew = self.crew.get()?;
-        py.detach(|| crew.close());
-        Ok(())
+        let crew = Arc::clone(self.crew.get()?);
+        apart::work(py, move || crew.close())
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {

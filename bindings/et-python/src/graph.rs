@@ -7,6 +7,7 @@ use et::graph::{Access, Comparison, GraphBuilder, Task, TaskError, TaskId, Word}
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::apart;
 use crate::args::Packed;
 use crate::card::Card;
 use crate::device::Device;
@@ -240,15 +241,16 @@ impl Graph {
     ) -> PyResult<usize> {
         let raised = Arc::clone(&self.raised);
         let call = move |context: &et::graph::TaskContext<'_>| {
-            let called = Python::try_attach(|py| match function.call0(py) {
-                Ok(_) => Ok(()),
-                Err(error) => {
-                    let text = error.to_string();
-                    let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
-                    raised.insert(context.task().index(), error);
-                    Err(TaskError::from(text))
-                }
-            });
+            let called =
+                Python::try_attach(|py| match apart::host_function(|| function.call0(py)) {
+                    Ok(_) => Ok(()),
+                    Err(error) => {
+                        let text = error.to_string();
+                        let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
+                        raised.insert(context.task().index(), error);
+                        Err(TaskError::from(text))
+                    }
+                });
             called.unwrap_or_else(|| Err(TaskError::from("the interpreter has ended")))
         };
         let mut state = self.lock()?;

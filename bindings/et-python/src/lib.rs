@@ -1,6 +1,7 @@
 //! The native part of the Python package `et`: handles over the same runtime that Rust programs
 //! use. What needs no speed is in Python, in `python/et`.
 
+mod apart;
 mod args;
 mod callbacks;
 mod card;

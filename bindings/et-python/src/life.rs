@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 
-use crate::{callbacks, card, error};
+use crate::{apart, callbacks, card, error};
 
 /// Forks that this process is behind. Relaxed: it changes only while a process has one thread.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -93,7 +93,7 @@ pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::Relaxed)
 }
 
-/// Closes all devices, and ends the thread of the callbacks. For `atexit`: later no thread may
+/// Closes all devices, and ends the threads of this package. For `atexit`: later no thread may
 /// enter the interpreter any more.
 #[pyfunction]
 #[pyo3(name = "_end")]
@@ -101,6 +101,7 @@ pub(crate) fn end(py: Python<'_>) {
     ENDING.store(true, Ordering::Relaxed);
     py.detach(|| {
         card::close_all();
+        apart::join();
         callbacks::stop();
     });
 }

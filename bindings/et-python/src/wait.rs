@@ -1,5 +1,6 @@
 //! Waiting: without the interpreter, and ended by Ctrl-C.
 
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use et::executor::RunError;
@@ -39,6 +40,16 @@ pub(crate) fn wait<T: Send>(
             return Ok(None);
         }
     }
+}
+
+/// Waits for what a thread sends; `None` if it ends without.
+pub(crate) fn sent<T: Send>(py: Python<'_>, result: Receiver<T>) -> PyResult<Option<T>> {
+    let sent = wait(py, None, move |slice| match result.recv_timeout(slice) {
+        Ok(sent) => Some(Some(sent)),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => Some(None),
+    })?;
+    Ok(sent.flatten())
 }
 
 /// A failure that may be that of a wait, and not of what was waited for.

@@ -167,3 +167,87 @@ for thread in threads:
 print(wrong, device.closed)
 """, timeout=120)
     assert done.stdout == "[] True\n", done.stdout + done.stderr
+
+HELD = """
+import os, signal, threading
+device = et.open(SIM, shutdown_timeout=2)
+executor, graph, begun, gate = device.executor(), et.Graph(), threading.Event(), threading.Event()
+graph.host(lambda: (begun.set(), gate.wait()))
+run = graph.launch(executor)
+begun.wait()
+def interrupted(end):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        end()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("end", [
+    "executor.close()", "executor.__exit__(None, None, None)",
+    "device.close()", "device.__exit__(None, None, None)",
+])
+def test_ctrl_c_ends_the_wait_for_a_close(end):
+    """The close goes on meanwhile, and another one waits for its end."""
+    done = run_python(HELD + f"""
+interrupted(lambda: {end})
+print(run.done)
+gate.set()
+{end}
+print(run.done)
+""")
+    assert done.stdout == "interrupted\nFalse\nTrue\n", done.stderr
+
+
+def test_what_a_close_left_ends_with_the_interpreter():
+    done = run_python(HELD + """
+interrupted(executor.close)
+interrupted(device.close)
+threading.Timer(0.2, gate.set).start()
+del executor, device, run
+sys.exit(3)
+""", check=False)
+    assert (done.returncode, done.stdout) == (3, "interrupted\ninterrupted\n"), done.stderr
+    assert "panicked" not in done.stderr and "Fatal" not in done.stderr
+
+
+def test_ctrl_c_ends_the_wait_for_a_kernel_at_a_close():
+    done = run_python(HELD + """
+gate.set()
+run.wait()
+event = device.load(KERNELS + "/hang.elf").launch()
+interrupted(device.close)
+print(device.closed, event.done)
+device.close()
+print(event.done)
+""")
+    assert done.stdout == "interrupted\nTrue False\nTrue\n", done.stderr
+
+
+@pytest.mark.parametrize("end", ["executor.close()", "device.close()", "device.reset()"])
+def test_a_host_function_does_not_wait_for_who_waits_for_it(end):
+    """It may end what it belongs to; if another does so already, it leaves that to him."""
+    done = run_python(HELD + f"""
+def last():
+    try:
+        {end}
+    except et.ClosedError:
+        pass
+    ended.set()
+gate.set()
+run.wait()
+second, ended = et.Graph(), threading.Event()
+second.host(last)
+second.launch(executor)
+print(ended.wait(30))
+third, ended, begun, gate = et.Graph(), threading.Event(), threading.Event(), threading.Event()
+third.host(lambda: (begun.set(), gate.wait(), last()))
+with et.open(SIM) as device:
+    executor = device.executor()
+    third.launch(executor)
+    begun.wait()
+    threading.Timer(0.2, gate.set).start()
+print(ended.wait(30))
+""")
+    assert done.stdout == "True\nTrue\n", done.stderr
