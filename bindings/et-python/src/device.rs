@@ -26,6 +26,7 @@ use crate::module::{Builtins, Module, Pattern};
 use crate::profile::Profile;
 use crate::properties::{DeviceInfo, Identity, MemoryStats, PeerPath, Properties};
 use crate::raw::Source;
+use crate::recovery;
 use crate::signature::Signature;
 use crate::stream::Stream;
 use crate::trace::{FirmwareTrace, KernelTrace};
@@ -499,6 +500,24 @@ impl Device {
     #[pyo3(signature = (timeout = 100.0))]
     fn reset_chip(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         self.reset_by(py, timeout, et::Device::reset_chip)
+    }
+
+    /// Makes the device work again with the gentlest remedy that helps: an abort of all work in
+    /// flight, then wider and wider resets up to that of the "compute" cores, the "operations"
+    /// firmware, the "function", the "slot", or the "chip". Each may take `timeout` seconds, and the
+    /// check after it as well. A device that works and has nothing in flight is left alone.
+    ///
+    /// What was done, and what may be lost by it, is in the `Recovery`, or in the `RecoveryError` if
+    /// the device stays ill. Executors of before are closed if anything was done, and without the
+    /// queues all that was made of the device is stale. A Ctrl-C ends the wait, not the recovery.
+    #[pyo3(signature = (up_to = "slot", timeout = 5.0))]
+    fn recover<'py>(
+        &self,
+        py: Python<'py>,
+        up_to: &str,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        recovery::recover(py, &self.card, up_to, timeout)
     }
 
     /// Closes the device: work in flight may end for a while, then it is aborted. A Ctrl-C ends the

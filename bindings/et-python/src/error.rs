@@ -33,8 +33,16 @@ pub(crate) fn raise_with<'py>(
     class: &str,
     args: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
 ) -> PyErr {
-    let made = args.into_pyobject(py).and_then(|args| class_of(py, class)?.call1(args));
-    made.map_or_else(|error| error, PyErr::from_value)
+    make(py, class, args).map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Makes what is described beside the exceptions of the package.
+pub(crate) fn make<'py>(
+    py: Python<'py>,
+    class: &str,
+    args: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> PyResult<Bound<'py, PyAny>> {
+    class_of(py, class)?.call1(args.into_pyobject(py)?)
 }
 
 fn class_of<'py>(py: Python<'py>, class: &str) -> PyResult<Bound<'py, PyAny>> {

@@ -26,6 +26,7 @@ mod module;
 mod profile;
 mod properties;
 mod raw;
+mod recovery;
 mod sensors;
 mod signature;
 mod stream;

@@ -163,3 +163,78 @@ def test_a_closed_card_answers_nothing(card, management):
         management.power_mw()
     with pytest.raises(et.ClosedError):
         card.management()
+
+
+def test_a_device_that_works_is_left_alone(card, management):
+    graph = et.Graph()
+    graph.host(lambda: None)
+    executor, buffer = card.executor("streams"), card.array(b"8 bytes.")
+    assert card.recover() == (None, [], (False, False, False))
+    graph.run(executor)
+    assert buffer.to_bytes() == b"8 bytes."
+
+
+def test_an_endless_kernel_is_aborted_and_all_handles_stay(card):
+    buffer, hang = card.array(b"8 bytes."), card.load(KERNELS / "hang.elf")
+    event = hang.launch()
+    recovery = card.recover(up_to="compute", timeout=60)
+    assert isinstance(recovery.ill, et.TimeoutError) and "in flight" in str(recovery.ill)
+    assert [(step.remedy, step.error) for step in recovery.steps] == [("abort", None)]
+    assert recovery.steps[0].seconds > 0 and not recovery.lost
+    assert isinstance(event.exception(), et.Error) and buffer.to_bytes() == b"8 bytes."
+    # An executor loses what it had in flight.
+    graph = et.Graph()
+    graph.add(hang)
+    executor = card.executor("streams")
+    graph.launch(executor)
+    while not card.recover(timeout=60).steps:
+        pass
+    with pytest.raises(et.ClosedError):
+        graph.launch(executor)
+    other = et.Graph()
+    other.host(lambda: None, reads=[buffer])
+    other.run()
+
+
+# The firmware hangs after the third command since a boot, which is the last one of opening it.
+ILL = "sim:shires=1,dram=256MiB,fault=hang:3"
+
+
+def test_a_device_that_stays_ill_says_what_was_tried():
+    with et.open(ILL, shutdown_timeout=0.1) as device:
+        with pytest.raises(et.RecoveryError, match="after abort, compute reset: ") as raised:
+            device.recover("compute", 0.1)
+        error = raised.value
+        assert [step.remedy for step in error.steps] == ["abort", "compute reset"]
+        assert all(isinstance(step.error, et.TimeoutError) for step in error.steps)
+        assert error.lost == (False, True, False) and error.lost and error.device == ILL
+        assert isinstance(error.__cause__, et.TimeoutError)
+        with pytest.raises(et.RecoveryError) as raised:
+            device.recover("chip", timeout=0.1)
+        assert raised.value.steps[-1].remedy == "chip reset"
+        assert raised.value.lost == (True, True, True)
+        for wrong in ({"up_to": "abort"}, {"up_to": ""}, {"timeout": -1}):
+            with pytest.raises(et.ArgumentError):
+                device.recover(**wrong)
+    with pytest.raises(et.ClosedError):
+        device.recover()
+
+
+def test_ctrl_c_ends_the_wait_for_a_recovery():
+    """The recovery goes on, and what comes next waits for its end."""
+    done = run_python(f"""
+import os, signal, threading
+device = et.open({ILL!r}, shutdown_timeout=0.1)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    device.recover("compute", timeout=1)
+except KeyboardInterrupt:
+    print("interrupted", device.closed)
+try:
+    device.recover("compute", timeout=0.1)
+except et.RecoveryError as error:
+    print(len(error.steps))
+device.close()
+print(device.closed)
+""")
+    assert done.stdout == "interrupted True\n2\nTrue\n", done.stdout + done.stderr

@@ -40,6 +40,11 @@ def right(device: et.Device) -> float:
         print(error.hart, error.harts[0].registers, error.line)
     with device.profile() as profile:
         first = profile.records[0]
+    try:
+        recovery: et.Recovery = device.recover("function", timeout=1)
+        print(recovery.steps[0].remedy.upper(), recovery.ill and recovery.ill.device)
+    except et.RecoveryError as stays:
+        print(stays.steps[0].seconds, stays.lost.memory)
     event_of_card = device.management(timeout=1).event()
     temperature: int = device.management().temperatures().minion_average_c
     if event_of_card is not None:

@@ -57,6 +57,55 @@ class NeedsResetError(Error):
     """The compute cores are of no use before a reset."""
 
 
+class RecoveryStep(typing.NamedTuple):
+    """One thing that was done about a device that did not work."""
+
+    remedy: str
+    """"abort", or "compute reset" and so on."""
+    seconds: float
+    """How long it took, with the check after it."""
+    error: typing.Optional[Error]
+    """What was wrong after it; `None` if the device works since."""
+
+
+class Loss(typing.NamedTuple):
+    """What a recovery may have destroyed; true if that is anything."""
+
+    queues: bool
+    """Work in flight; all that was made of the device is stale."""
+    compute: bool
+    """State of the cores."""
+    memory: bool
+    """Contents of device memory."""
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+
+class Recovery(typing.NamedTuple):
+    """A device that works again, or always did."""
+
+    ill: typing.Optional[Error]
+    """What was wrong; `None` if the device worked."""
+    steps: list[RecoveryStep]
+    """What was done, in this order; the last one helped."""
+    lost: Loss
+
+
+class RecoveryError(Error):
+    """A device stays ill, whatever was allowed: what is wrong is in `__cause__`, what was done in
+    `steps`, and what may be lost in `lost`."""
+
+    steps: list[RecoveryStep]
+    lost: Loss
+
+    def __init__(self, message: str, steps: typing.Iterable[RecoveryStep] = (),
+                 lost: Loss = Loss(False, False, False)) -> None:
+        super().__init__(message)
+        self.steps = list(steps)
+        self.lost = lost
+
+
 class TimeoutError(Error, builtins.TimeoutError):
     """A wait has taken too long; what was waited for goes on."""
 
