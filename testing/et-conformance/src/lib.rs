@@ -33,6 +33,8 @@ mod book {
     struct Management;
     #[doc = include_str!("../../../docs/src/memory.md")]
     struct Memory;
+    #[doc = include_str!("../../../docs/src/simulated-card.md")]
+    struct SimulatedCard;
     #[doc = include_str!("../../../docs/src/traces.md")]
     struct Traces;
 }
