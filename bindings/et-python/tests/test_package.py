@@ -2,12 +2,15 @@
 
 import doctest
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 import et
+from conftest import needs_compiler
 from et import _await, _compile, _errors, _html, _kernel, _types
 
 
@@ -51,14 +54,32 @@ def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
 
 
-def test_the_guide_is_true(tmp_path):
-    """The examples of the book's chapter, one after the other."""
-    book = pathlib.Path(__file__).parents[3] / "docs/src/python.md"
-    parts = book.read_text().split("```python\n")[1:]
-    program = "\n".join(part.split("```")[0] for part in parts)
-    assert len(parts) > 8
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def examples(page):
+    """The examples of a page, one after the other: with the lines that the book hides behind `~`."""
+    parts = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [re.sub(r"^~ ?", "", part, flags=re.MULTILINE) for part in parts]
+
+
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/src/*.md"), *ROOT.glob("bindings/*/README.md")]
+PAGES = {str(page.relative_to(ROOT)): page for page in sorted(PAGES) if examples(page)}
+
+
+def test_pages_have_examples():
+    assert {"docs/src/pto.md", "docs/src/python.md", "docs/src/traces.md"} <= PAGES.keys()
+    assert len(examples(PAGES["docs/src/python.md"])) > 8
+
+
+@needs_compiler
+@pytest.mark.parametrize("page", PAGES)
+def test_the_book_is_true(page, tmp_path):
+    """The examples of a page are a program, beside the committed kernels."""
+    for kernel in ROOT.glob("testing/kernels/elf/*.elf"):
+        shutil.copy(kernel, tmp_path)
     path = tmp_path / "book.py"
-    path.write_text(program)
+    path.write_text("\n".join(examples(PAGES[page])))
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
