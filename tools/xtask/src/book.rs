@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use clap::CommandFactory;
+use clap::Parser;
 
 use crate::shell::{capture, root};
 
@@ -24,11 +24,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
         pages.insert(name.clone(), text);
     }
     let main = root().join("tools/et-cli/src/main.rs");
-    let names = Names {
-        xtask: crate::Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).collect(),
-        et: variants(&std::fs::read_to_string(main)?, "enum Command {"),
-        files,
-    };
+    let names = Names { et: variants(&std::fs::read_to_string(main)?, "enum Command {"), files };
     ensure!(names.et.contains("demo"), "the commands of et were not found");
     let found = look(&pages, &names);
     ensure!(found.is_empty(), "{}", found.join("\n"));
@@ -37,7 +33,6 @@ pub(crate) fn check() -> anyhow::Result<()> {
 
 /// What pages may name.
 struct Names {
-    xtask: BTreeSet<String>,
     et: BTreeSet<String>,
     files: BTreeSet<String>,
 }
@@ -170,7 +165,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 /// Commands that readers are shown, with their lines.
 fn commands(text: &str) -> Vec<(usize, String)> {
     lines(text)
-        .filter(|(_, block, _)| *block == Some("console"))
+        .filter(|(_, block, _)| block.and_then(|info| info.split(',').next()) == Some("console"))
         .filter_map(|(number, _, line)| {
             let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "))?;
             Some((number, command.split(" #").next().unwrap_or(command).to_owned()))
@@ -187,8 +182,11 @@ fn wrong(command: &str, names: &Names) -> Option<String> {
         }
         let words: Vec<_> = words.collect();
         match words[..] {
-            ["cargo", "xtask", what, ..] if !names.xtask.contains(what) => {
-                return Some(format!("there is no `cargo xtask {what}`"));
+            ["cargo", "xtask", ref rest @ ..] => {
+                let call = std::iter::once("xtask").chain(rest.iter().copied());
+                if let Err(error) = crate::Cli::try_parse_from(call) {
+                    return Some(format!("`cargo xtask {}`: {error}", rest.join(" ")));
+                }
             }
             ["et", ref rest @ ..] => {
                 let what = subcommand(rest);
@@ -233,7 +231,7 @@ mod tests {
         ]);
         let files = pages.keys().cloned().chain(["tools/x/main.rs".to_owned()]).collect();
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        look(&pages, &Names { xtask: set(&["ci"]), et: set(&["run"]), files })
+        look(&pages, &Names { et: set(&["run"]), files })
     }
 
     #[test]
@@ -254,7 +252,7 @@ mod tests {
             (SUMMARY.to_owned(), String::new()),
         ]);
         let files = pages.keys().cloned().collect();
-        let names = Names { xtask: BTreeSet::new(), et: BTreeSet::new(), files };
+        let names = Names { et: BTreeSet::new(), files };
         assert_eq!(look(&pages, &names), ["docs/src/a.md is not in the summary"]);
     }
 
@@ -268,12 +266,17 @@ mod tests {
             "anything at all",
             "$ sudo et run x && A=b cargo xtask ci",
             "$ sh tools/x/main.rs",
+            "$ cargo xtask sdk --prefix ~/x",
         ] {
             assert_eq!(console(good), Vec::<String>::new());
         }
-        for bad in
-            ["$ cargo xtask c", "$ A=1 et -d sim: nothing", "# cat x | et fly", "$ sh tools/y"]
-        {
+        for bad in [
+            "$ cargo xtask c",
+            "$ cargo xtask sdk --where x",
+            "$ A=1 et -d sim: nothing",
+            "# cat x | et fly",
+            "$ sh tools/y",
+        ] {
             assert_eq!(console(bad).len(), 1, "{bad}");
         }
     }

@@ -10,7 +10,9 @@ use serde::Serialize;
 use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
-use crate::{book, dist, fresh, interface, layers, llama, loom, python, readme, sdk, vm, wording};
+use crate::{
+    blocks, book, dist, fresh, interface, layers, llama, loom, python, readme, sdk, vm, wording,
+};
 
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
@@ -168,6 +170,7 @@ fn packages(counts: &mut Counts) {
     counts.try_check("prefix", sdk::check);
     counts.try_check("dist", dist::check);
     counts.try_check("readme", readme::check);
+    shown(counts);
     counts.try_check("fresh", fresh::check);
     counts.try_check("python", python::check);
     counts.try_check("pytorch", python::check_pytorch);
@@ -177,6 +180,21 @@ fn packages(counts: &mut Counts) {
     counts.try_check("llama", llama::check);
     counts.check("campaign", || execute(&mut crate::campaign("campaign")));
     counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
+}
+
+/// What the book and the READMEs show.
+fn shown(counts: &mut Counts) {
+    let mut skipped = blocks::Skipped::new();
+    counts.try_check("blocks", || {
+        if !tools::is_there("c++") {
+            return Ok(Done::Skipped("c++ is not installed".to_owned()));
+        }
+        skipped = blocks::check(&[])?;
+        Ok(Done::Checked)
+    });
+    for (why, places) in skipped {
+        counts.skip(&format!("blocks at {}", places.join(", ")), &why);
+    }
 }
 
 fn models(counts: &mut Counts) {

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 #![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 
+mod blocks;
 mod book;
 mod ci;
 mod copy;
@@ -46,6 +47,11 @@ enum Command {
     },
     /// Checks links, chapters and shell lines of the book and the READMEs.
     Book,
+    /// Builds and runs what the book and the READMEs show.
+    Blocks {
+        /// Pages whose names contain one of these; all without any.
+        pages: Vec<String>,
+    },
     /// Measures the figures of the documentation; `--help` says which.
     #[command(disable_help_flag = true)]
     Bench {
@@ -110,6 +116,12 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Ci { json } => ci::run(json.as_deref()),
+        Command::Blocks { pages } => {
+            for (why, places) in blocks::check(&pages)? {
+                println!("{}: skipped, because {why}", places.join(", "));
+            }
+            Ok(())
+        }
         Command::Book => book::check(),
         // A program of its own: the checks do not need the simulator to be compiled first.
         Command::Bench { args } => {

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use crate::blocks::{Block, Check, blocks};
 use crate::shell::{capture, root};
 use crate::tools::Done;
 
@@ -23,8 +24,8 @@ pub(crate) fn check() -> anyhow::Result<Done> {
             return Ok(Done::Skipped(format!("{compiler} is not installed")));
         }
     }
-    let text = fs::read_to_string(root().join("README.md"))?;
-    let commands = commands(&text).context("README.md has no commands for the examples")?;
+    let block = examples(&fs::read_to_string(root().join("README.md"))?)?;
+    let commands = commands(&block);
     for program in PROGRAMS {
         let mut said = String::new();
         // What is installed for one of them is there for the others.
@@ -42,12 +43,17 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     Ok(Done::Checked)
 }
 
-/// The commands of the block with the examples, but those that install into the user's Python.
-fn commands(text: &str) -> Option<Vec<&str>> {
-    let mut blocks = text.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let block = blocks.find(|block| block.contains("--example"))?;
-    let lines = block.lines().filter_map(|line| line.strip_prefix("$ "));
-    Some(lines.filter(|line| !line.contains("pip ") && !line.starts_with("python ")).collect())
+/// The block with the examples.
+fn examples(text: &str) -> anyhow::Result<Block> {
+    let mut blocks = blocks("README.md", text)?.into_iter();
+    let block = blocks.find(|block| block.check().is_ok_and(|check| check == Check::By("readme")));
+    block.context("README.md has no commands for the examples")
+}
+
+/// Its commands, but those that install into the user's Python.
+fn commands(block: &Block) -> Vec<&str> {
+    let lines = block.text.lines().filter_map(|line| line.strip_prefix("$ "));
+    lines.filter(|line| !line.contains("pip ") && !line.starts_with("python ")).collect()
 }
 
 #[cfg(test)]
@@ -56,8 +62,8 @@ mod tests {
 
     #[test]
     fn the_readme_has_the_commands() {
-        let text = fs::read_to_string(root().join("README.md")).unwrap();
-        let commands = commands(&text).unwrap();
+        let block = examples(&fs::read_to_string(root().join("README.md")).unwrap()).unwrap();
+        let commands = commands(&block);
         assert_eq!(commands.iter().filter(|line| line.contains(SHOWN)).count(), 5);
         assert!(commands.iter().all(|line| !line.contains("pip")));
     }

@@ -132,6 +132,11 @@ impl Options {
     pub(crate) fn to(prefix: PathBuf) -> Self {
         Self { prefix: Some(prefix), destdir: None, deb: None, profile: "release".to_owned() }
     }
+
+    /// The same, as they are built soonest.
+    pub(crate) fn unoptimised(prefix: PathBuf) -> Self {
+        Self { profile: "dev".to_owned(), ..Self::to(prefix) }
+    }
 }
 
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
