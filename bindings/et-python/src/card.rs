@@ -150,8 +150,8 @@ impl Card {
         self.lock().kernels.insert(number, loaded);
     }
 
-    /// Calls `before`, and then `with` with the device, which others find closed meanwhile. Both are
-    /// without the interpreter, and go on if a Ctrl-C ends the wait for them.
+    /// Calls `before`, and then `with` with the device, which others find closed meanwhile. Both
+    /// are without the interpreter, and go on if a Ctrl-C ends the wait for them.
     pub(crate) fn own<R: Send + 'static>(
         self: &Arc<Self>,
         py: Python<'_>,
