@@ -11,8 +11,8 @@ use et_runtime::{Config, Device, Drain, Event, Launch};
 const LONG: Duration = Duration::from_secs(20);
 /// More than the device has room for answers to.
 const COMMANDS: usize = 120;
-/// Answers that fit into the 1503 usable bytes of the completion queue (Spec: §5.1): one of a launch,
-/// of 40 bytes, and those of barriers, of 24.
+/// Answers that fit into the 1503 usable bytes of the completion queue (Spec: §5.1): one of a
+/// launch, of 40 bytes, and those of barriers, of 24.
 const ANSWERS: u64 = 1 + (1503 - 40) / 24;
 
 fn device() -> Device<SimHal> {

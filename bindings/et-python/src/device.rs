@@ -504,12 +504,13 @@ impl Device {
 
     /// Makes the device work again with the gentlest remedy that helps: an abort of all work in
     /// flight, then wider and wider resets up to that of the "compute" cores, the "operations"
-    /// firmware, the "function", the "slot", or the "chip". Each may take `timeout` seconds, and the
-    /// check after it as well. A device that works and has nothing in flight is left alone.
+    /// firmware, the "function", the "slot", or the "chip". Each may take `timeout` seconds, and
+    /// the check after it as well. A device that works and has nothing in flight is left alone.
     ///
-    /// What was done, and what may be lost by it, is in the `Recovery`, or in the `RecoveryError` if
-    /// the device stays ill. Executors of before are closed if anything was done, and without the
-    /// queues all that was made of the device is stale. A Ctrl-C ends the wait, not the recovery.
+    /// What was done, and what may be lost by it, is in the `Recovery`, or in the `RecoveryError`
+    /// if the device stays ill. Executors of before are closed if anything was done, and without
+    /// the queues all that was made of the device is stale. A Ctrl-C ends the wait, not the
+    /// recovery.
     #[pyo3(signature = (up_to = "slot", timeout = 5.0))]
     fn recover<'py>(
         &self,

@@ -1,5 +1,5 @@
-//! `et stat`, `et query`, `et update`, `et reset`, `et recover`, what `et info` knows of the module, and the
-//! traces of the service processor.
+//! `et stat`, `et query`, `et update`, `et reset`, `et recover`, what `et info` knows of the
+//! module, and the traces of the service processor.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 

@@ -7,7 +7,7 @@
 //! | `c`, `cpp` | a program for the host: built without warnings, linked, run |
 //! | `c,kernel` | a kernel: built by `et cc --check`; run if it states no arguments |
 //! | `console` | commands, each after `$ `, and what they print: run, compared |
-//! | `console,card` | not run: [`page`] has the words, and the reasons, which CI counts as skipped |
+//! | `console,card` | not run: [`page`] has the words and the reasons, which CI counts as skipped |
 //! | `…,file:NAME` | a file for the commands that follow on the page |
 //! | `…,from:PATH` | a part of that file, which something else checks |
 //! | `…,by:STEP` | run by this step of `cargo xtask ci` |

@@ -51,7 +51,8 @@ fn package_of(epoch: &str, prefix: &Path, built: &Path, deb: &Path) -> anyhow::R
         fs::copy(root().join("tools/packaging").join(script), meta.join(script))?;
     }
     modes(&package)?;
-    // Times later than the epoch become the epoch in the package; by a clock that is behind, none is.
+    // Times later than the epoch become the epoch in the package; by a clock that is behind, none
+    // is.
     let mut touch = Command::new("find");
     touch.arg(&package).args(["-exec", "touch", "--no-dereference"]);
     execute(touch.arg(format!("--date=@{epoch}")).args(["{}", "+"]))?;
