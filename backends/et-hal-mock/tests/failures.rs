@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, Command, Completion, Version};
+use et_devapi::msg::ops::{Body, Command, Completion, FirmwareType, FwErrorType, Version};
 use et_hal::{ErrorKind, Push};
 use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
-use et_runtime::{Config, Device, Drain, Error, OpenError};
+use et_runtime::{Config, Device, Drain, Error, OpenError, Refusal};
 
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(5);
@@ -176,17 +176,23 @@ fn garbage_in_the_completion_queue_loses_the_device_without_a_panic() {
 #[test]
 fn an_unsupported_command_fails_by_the_event_that_names_its_tag() {
     let mailbox = presets::answering_mailbox(|header, command| match command {
-        Command::DmaWriteList { .. } => vec![Completion::event(Body::FwError {
-            error: et_devapi::msg::ops::FwErrorType::UnsupportedCommand,
-            payload: header.tag().as_u16().into(),
-        })],
+        Command::DmaWriteList { .. } | Command::FirmwareVersion { .. } => {
+            let error = FwErrorType::UnsupportedCommand;
+            vec![Completion::event(Body::FwError { error, payload: header.tag().as_u16().into() })]
+        }
         _ => presets::success(header, command),
     });
     let device = open(presets::booted_registers(), mailbox).unwrap();
     let buffer = device.alloc(64).unwrap();
     let event = device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap();
-    let error = event.wait(LONG).unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    let version = device.firmware_version(FirmwareType::MasterMinion);
+    for (error, name) in [
+        (event.wait(LONG).unwrap_err(), "copy to device"),
+        (version.unwrap_err(), "firmware version query"),
+    ] {
+        let Error::Refused { op, status } = error else { panic!("{error}") };
+        assert_eq!((op, status), (name, Refusal::Unsupported));
+    }
 }
 
 #[test]

@@ -459,7 +459,11 @@ impl<H: Hal> Link<H> {
         self.enter(|core, _| post(core, Command::new(load)))?;
         self.wait_for(&reply, deadline)
             .unwrap_or_else(|| Err(Error::timeout(op, deadline.limit())))
-            .map_err(|error| self.during(op, error))
+            .map_err(|error| match error {
+                // The state machine knows no names of commands that belong to no operation.
+                Error::Refused { status, .. } => Error::Refused { op, status },
+                error => self.during(op, error),
+            })
     }
 
     /// The device cannot be used any more: everything ends with `error`.
