@@ -359,7 +359,7 @@ impl<H: Hal> core::Load for Box<Load<H>> {
         match (&self.then, answer) {
             (Then::Reply(_), answer) => Verdict::of_reply(answer),
             (Then::Check(_), Body::Echo { status, .. }) => Verdict::of_echo(*status),
-            (Then::Check(_), Body::Abort { .. }) => Verdict::Done(None),
+            (Then::Check(_), Body::Abort { status }) => Verdict::of_abort(*status),
             (
                 Then::Check(_) | Then::Diagnose(_) | Then::Testify(_) | Then::Refill { .. },
                 Body::DmaRead { times, status } | Body::DmaWrite { times, status },

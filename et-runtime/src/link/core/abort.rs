@@ -193,6 +193,15 @@ impl<C: Load> Core<C> {
         self.resume_if_empty(queue, now);
     }
 
+    /// The device has refused an abort: what it has goes on, and so does the queue.
+    pub(super) fn abort_refused(&mut self, queue: usize, now: Duration) {
+        if let Abort::Asked(id) = self.queues[queue].abort {
+            self.queues[queue].abort = Abort::Answered(id);
+            self.resume(queue, now);
+        }
+        self.resume_if_empty(queue, now);
+    }
+
     /// Lets a queue go on when the device has nothing of it any more.
     ///
     /// A kernel may be answered after the abort that ended it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, EchoStatus, Times};
+use et_devapi::msg::ops::{AbortStatus, Body, EchoStatus, Times};
 use et_hal::ResetScope;
 
 use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict};
@@ -55,6 +55,14 @@ impl Verdict {
         }
     }
 
+    /// What the answer to an abort says.
+    pub(crate) fn of_abort(status: AbortStatus) -> Self {
+        match status {
+            AbortStatus::Success => Self::Done(None),
+            status => Self::Failed(Error::Refused { op: "abort", status: status.into() }, None),
+        }
+    }
+
     /// What an answer says that someone waits for, whatever it is; but not that an abort of others
     /// has caught the command.
     pub(crate) fn of_reply(answer: &Body) -> Self {
@@ -73,8 +81,11 @@ impl<C: Load> Core<C> {
         if !matches!(verdict, Verdict::Aborted { .. }) {
             self.note_executed(&sent);
         }
-        if sent.role == Role::Abort && !matches!(verdict, Verdict::Nonsense) {
-            self.abort_answered(queue, now);
+        match verdict {
+            Verdict::Nonsense => {}
+            Verdict::Failed(..) if sent.role == Role::Abort => self.abort_refused(queue, now),
+            _ if sent.role == Role::Abort => self.abort_answered(queue, now),
+            _ => {}
         }
         let answer = self.judge(sent, verdict, now);
         self.look_for_patient(queue);
@@ -89,7 +100,7 @@ impl<C: Load> Core<C> {
         let queue = sent.queue as usize;
         self.count_out(&sent);
         if sent.role == Role::Abort {
-            self.abort_answered(queue, now);
+            self.abort_refused(queue, now);
         }
         let name =
             sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);

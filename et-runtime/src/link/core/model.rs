@@ -93,6 +93,10 @@ pub(super) enum Step {
     Foreign {
         queue: usize,
     },
+    /// It refuses the abort of a queue.
+    Refuse {
+        queue: usize,
+    },
     /// It finishes something it has.
     Finish {
         which: usize,
@@ -137,6 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (0usize..8, prop::bool::weighted(0.1))
             .prop_map(|(which, fail)| Step::Finish { which, fail }),
         1 => (0..QUEUES).prop_map(|queue| Step::Foreign { queue }),
+        2 => (0..QUEUES).prop_map(|queue| Step::Refuse { queue }),
         1 => prop_oneof![20 => any::<u16>(), 1 => 0u16..6]
             .prop_map(|tag| Step::Nonsense { tag }),
         1 => Just(Step::Duplicate),
@@ -397,6 +402,14 @@ impl World {
                 }
             }
             Step::Take { queue } => self.device.take(queue),
+            Step::Refuse { queue } => {
+                let is_refused = self.device.refuse(queue);
+                self.settle();
+                let waits = matches!(self.core.queues[queue].abort, Abort::Answered(_));
+                // What a reset has not left unanswered is answered by it.
+                let is_over = self.has_hung || self.is_lost();
+                assert!(!(is_refused && waits) || is_over, "waits for what goes on");
+            }
             Step::Foreign { queue } => {
                 self.has_foreign = true;
                 self.device.abort(queue);
@@ -606,7 +619,8 @@ impl World {
     /// No command of an operation starts before all of an earlier one have ended, whatever was
     /// aborted and sent again in between.
     fn check_order(&self) {
-        if self.has_hung {
+        // What another user has aborted was perhaps begun, out of its turn, behind an abort.
+        if self.has_hung || self.has_foreign {
             return;
         }
         let log = &self.device.log;

@@ -67,7 +67,7 @@ impl Load for Model {
         match (self.kind, answer) {
             (Kind::Own, answer) => Verdict::of_reply(answer),
             (Kind::Barrier | Kind::Ping, Body::Echo { status, .. }) => Verdict::of_echo(*status),
-            (Kind::Abort, _) => Verdict::Done(None),
+            (Kind::Abort, Body::Abort { status }) => Verdict::of_abort(*status),
             (Kind::Report, Body::DmaWrite { status, .. }) => match status {
                 DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
                 _ => Verdict::Hold(None),

@@ -91,6 +91,7 @@ impl Device {
         }
         let tag = job.tag;
         let completion = match job.kind {
+            Kind::Abort if aborted => Body::Abort { status: AbortStatus::Error },
             Kind::Abort => Body::Abort { status: AbortStatus::Success },
             Kind::Ping | Kind::Own | Kind::Barrier => {
                 let status = match (aborted, complete) {
@@ -135,6 +136,16 @@ impl Device {
         let ring = std::mem::take(&mut self.rings[queue]);
         self.jobs[queue].extend(ring);
         self.start();
+    }
+
+    /// Refuses the abort that is asked for; `false` if none is.
+    pub(super) fn refuse(&mut self, queue: usize) -> bool {
+        let is_abort = |job: &mut Job| job.kind == Kind::Abort;
+        let abort = self.high[queue].pop_front_if(is_abort).filter(|_| !self.gone);
+        abort.is_some_and(|job| {
+            self.answer(&job, false, true);
+            true
+        })
     }
 
     /// Ends what was taken from a ring.
