@@ -98,6 +98,12 @@ impl<H: Hal> Link<H> {
     }
 
     pub(super) fn decide(&self, decision: Decision<H>) {
+        let queue = decision.held.queue;
+        self.follow_up(decision);
+        self.enter(|core, now| core.decided(queue, now));
+    }
+
+    fn follow_up(&self, decision: Decision<H>) {
         let Decision { held, body } = decision;
         let (load, error, op) = held.split();
         let copied = match body {
@@ -122,8 +128,6 @@ impl<H: Hal> Link<H> {
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
                 match self.diagnosis(launched, failure, instead, times.start) {
                     Ok(command) => self.enter(|core, now| {
-                        // The queue of the launch may be blocked by the next kernel; another is
-                        // not.
                         let queue = core.quietest();
                         core.follow(op, queue, command, now);
                     }),

@@ -1,7 +1,7 @@
 //! What the firmware traced while a launch failed.
 
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::DmaReadNode;
+use et_devapi::msg::ops::{DmaReadNode, LaunchStatus};
 use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::core::Command;
@@ -23,7 +23,8 @@ impl<H: Hal> Link<H> {
         failure: LaunchFailure,
         since: u64,
     ) -> Result<Command<Box<Load<H>>>, LaunchFailure> {
-        if !self.config.failure_messages {
+        // An abort needs no explanation, and is not to wait for kernels that go on instead.
+        if !self.config.failure_messages || failure.status == LaunchStatus::HostAborted {
             return Err(failure);
         }
         let buffer = match self.buffer_for_messages() {

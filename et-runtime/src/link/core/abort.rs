@@ -204,9 +204,10 @@ impl<C: Load> Core<C> {
 
     /// Lets a queue go on when the device has nothing of it any more.
     ///
-    /// A kernel may be answered after the abort that ended it.
+    /// A kernel may be answered after the abort that ended it. What follows from an answer is sent
+    /// before what is sent again, which may be kernels.
     pub(super) fn resume_if_empty(&mut self, queue: usize, now: Duration) {
-        if self.queues[queue].in_flight == 0 {
+        if self.queues[queue].in_flight == 0 && self.queues[queue].held == 0 {
             self.resume(queue, now);
             self.end_barriers(queue);
         }

@@ -19,7 +19,7 @@ pub(crate) enum Answer<C> {
     /// All is settled.
     Settled,
     /// Something is left to be decided by whoever drains; it must [`release`](Core::release) or
-    /// [`follow`](Core::follow).
+    /// [`follow`](Core::follow), and say then that it is [`decided`](Core::decided).
     Held(Held<C>),
     /// It cannot be the answer to its command; the device must be lost.
     Nonsense,
@@ -30,13 +30,15 @@ pub(crate) struct Held<C> {
     pub(crate) load: C,
     /// Why it has ended, if the state machine knows.
     pub(crate) error: Option<Error>,
-    op: Option<u32>,
+    op: HeldOp,
+    /// Where it was; to be told that it is [`decided`](Core::decided).
+    pub(crate) queue: usize,
 }
 
 impl<C> Held<C> {
     /// Takes the command out, to be decided without it.
     pub(crate) fn split(self) -> (C, Option<Error>, HeldOp) {
-        (self.load, self.error, HeldOp(self.op))
+        (self.load, self.error, self.op)
     }
 }
 
@@ -147,8 +149,10 @@ impl<C: Load> Core<C> {
         if let Some(slot) = sent.op {
             self.leave_lane(slot, now);
         }
+        let queue = sent.queue as usize;
+        self.queues[queue].held += 1;
         self.held += 1;
-        Answer::Held(Held { load: sent.load, error, op: sent.op })
+        Answer::Held(Held { load: sent.load, error, op: HeldOp(sent.op), queue })
     }
 
     fn count_out(&mut self, sent: &Sent<C>) {
@@ -290,6 +294,12 @@ impl<C: Load> Core<C> {
             lane.outstanding += 1;
         }
         self.queues[queue].extra.push_back(Extra { op, role: Role::Normal, command });
+    }
+
+    /// What becomes of an answer has been decided: what follows from it is to be sent, if anything.
+    pub(crate) fn decided(&mut self, queue: usize, now: Duration) {
+        self.queues[queue].held -= 1;
+        self.resume_if_empty(queue, now);
     }
 
     /// The device cannot be used any more: everything ends with `error`, and what it may still

@@ -296,6 +296,8 @@ struct Queue<C> {
     high: VecDeque<Extra<C>>,
     is_high_busy: bool,
     abort: Abort,
+    /// Answered commands that wait for a decision.
+    held: usize,
     /// Something in it is to be aborted as soon as that harms no other.
     has_patient: bool,
     /// Some streams [keep a barrier](Lane::keeps_barrier).
@@ -405,6 +407,7 @@ impl<C: Load> Core<C> {
             high: VecDeque::new(),
             is_high_busy: false,
             abort: Abort::None,
+            held: 0,
             has_patient: false,
             keeps_barriers: false,
             overtaken: 0,

@@ -22,7 +22,7 @@ use crate::link::Outcome;
 use crate::sync::{Mutex, lock};
 
 const TAGS: u16 = 6;
-const CONTEXTS: usize = 2;
+const CONTEXTS: usize = 3;
 const STREAMS: usize = 4;
 const PRIORITIES: [Priority; STREAMS] =
     [Priority::Normal, Priority::High, Priority::Low, Priority::Normal];
@@ -109,6 +109,10 @@ pub(super) enum Step {
     Duplicate,
     Hang,
     Tick,
+    /// An operation has ended by now.
+    Ended {
+        op: usize,
+    },
     /// The decision about a held command.
     Decide {
         which: usize,
@@ -175,7 +179,7 @@ struct World {
     streams: Vec<Option<(StreamKey, u32)>>,
     ops: Vec<Known>,
     waits: Vec<(StreamKey, u64)>,
-    held: Vec<(Model, HeldOp)>,
+    held: Vec<(Model, HeldOp, usize)>,
     now: Duration,
     own: usize,
     own_done: usize,
@@ -437,6 +441,7 @@ impl World {
                     self.core.lose(&Error::all_closed(), self.now);
                 }
             }
+            Step::Ended { op } => assert_eq!(self.ops[op].ended, 1, "operation {op}"),
             Step::Decide { which, follow } => self.decide(which, follow),
             Step::Lose => {
                 self.device.gone = true;
@@ -463,7 +468,7 @@ impl World {
         if self.held.is_empty() {
             return;
         }
-        let (mut load, op) = self.held.remove(which % self.held.len());
+        let (mut load, op, queue) = self.held.remove(which % self.held.len());
         let context = load.context.take();
         match load.kind {
             Kind::Own => {
@@ -471,15 +476,16 @@ impl World {
                 self.core.release(op, Ok(()), self.now);
             }
             Kind::Launch if follow => {
-                let queue = self.core.quietest();
+                let next = self.core.quietest();
                 let report = Model { kind: Kind::Report, op: 0, context };
-                self.core.follow(op, queue, Command::new(report), self.now);
+                self.core.follow(op, next, Command::new(report), self.now);
             }
             _ => {
                 context.into_iter().for_each(|context| self.core.context_back(context));
                 self.core.release(op, Err(Error::Aborted { op: "held" }), self.now);
             }
         }
+        self.core.decided(queue, self.now);
     }
 
     /// Hears the answers, sends what can be sent, and looks at what has ended.
@@ -488,13 +494,14 @@ impl World {
             self.device.answered.push((tag, completion));
             match self.core.answer(tag, &completion, self.now) {
                 Answer::Held(held) => {
+                    let queue = held.queue;
                     let (load, _, op) = held.split();
                     let is_extra = matches!(load.kind, Kind::Own | Kind::Report);
                     let is_caught = is_extra && device::was_aborted(&completion);
                     assert!(!is_caught || self.has_foreign, "caught by an abort of this host");
                     // Whoever decides may make a success of it.
                     *self.device.complete.entry(load.op).or_default() += 1;
-                    self.held.push((load, op));
+                    self.held.push((load, op, queue));
                 }
                 // As its driver does.
                 Answer::Nonsense => {

@@ -67,13 +67,7 @@ impl<C: Load> Core<C> {
         now: Duration,
         sink: &mut impl Sink<C>,
     ) -> Result<(), Stop> {
-        while !self.queues[queue].again.is_empty() {
-            let sent = self.queues[queue].again.remove(0);
-            if let Err((stop, sent)) = self.push(sent, now, sink) {
-                self.queues[queue].again.splice(..0, sent);
-                return Err(stop);
-            }
-        }
+        // They keep no order, and are not to wait behind kernels.
         while let Some(Extra { op, role, command }) = self.queues[queue].extra.pop_front() {
             let mut sent = self.sent(op, queue, role, command.flags, command.load);
             (sent.after, sent.is_extra) = (0, true);
@@ -82,6 +76,13 @@ impl<C: Load> Core<C> {
                     let command = Command { load, flags, is_behind: false };
                     self.queues[queue].extra.push_front(Extra { op, role, command });
                 }
+                return Err(stop);
+            }
+        }
+        while !self.queues[queue].again.is_empty() {
+            let sent = self.queues[queue].again.remove(0);
+            if let Err((stop, sent)) = self.push(sent, now, sink) {
+                self.queues[queue].again.splice(..0, sent);
                 return Err(stop);
             }
         }
@@ -280,11 +281,28 @@ impl<C: Load> Core<C> {
         true
     }
 
-    /// Returns the queue with the fewest commands, of those that are not being aborted if there is
-    /// one.
+    /// Returns the queue in which a command without an order is answered first: one without kernels
+    /// and barriers if there is one, or one that is being aborted, which loses its own; of those the
+    /// one with the fewest commands.
     pub(crate) fn quietest(&self) -> usize {
-        let load = |queue: &usize| (self.is_paused(*queue), self.queues[*queue].in_flight);
+        let load = |queue: &usize| {
+            let rank = match (self.is_paused(*queue), self.may_block(*queue)) {
+                (true, _) => 1,
+                (false, is_blocked) => 2 * u8::from(is_blocked),
+            };
+            (rank, self.queues[*queue].in_flight)
+        };
         (0..self.queues.len()).min_by_key(load).unwrap_or(0)
+    }
+
+    /// Returns `true` if a queue has a kernel or a barrier, behind which a command may wait as long
+    /// as it likes.
+    fn may_block(&self, queue: usize) -> bool {
+        self.flights.iter().any(|sent| {
+            sent.queue as usize == queue
+                && sent.role == Role::Normal
+                && (sent.load.is_launch() || sent.flags.contains(CommandFlags::BARRIER))
+        })
     }
 
     /// Returns `true` if another context would let launches go on.
@@ -331,17 +349,9 @@ impl<C: Load> Core<C> {
             return now.saturating_sub(pinged) >= limit;
         }
         self.pinged = Some(now);
-        // A queue that has a kernel or a barrier before the ping may take as long as it likes. The
-        // high-priority queue answers always, although only that it does not know the command.
-        let is_blocked = |queue: usize| {
-            !self.has_tag()
-                || self.is_paused(queue)
-                || self.flights.iter().any(|sent| {
-                    sent.queue as usize == queue
-                        && sent.role == Role::Normal
-                        && (sent.load.is_launch() || sent.flags.contains(CommandFlags::BARRIER))
-                })
-        };
+        // The high-priority queue answers always, although only that it does not know the command.
+        let is_blocked =
+            |queue: usize| !self.has_tag() || self.is_paused(queue) || self.may_block(queue);
         let command = Command::new(C::ping());
         match (0..self.queues.len()).find(|&queue| !is_blocked(queue)) {
             Some(queue) => self.post(queue, command),

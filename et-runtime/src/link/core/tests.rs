@@ -208,6 +208,27 @@ fn what_follows_from_an_answer_waits_to_be_sent_again() {
     run(&[&REPORTED[..], &aborts].concat());
 }
 
+/// The report of an aborted kernel waits for no kernel that goes on instead of it, in whatever
+/// queue.
+#[test]
+fn what_follows_from_an_abort_waits_for_no_kernel() {
+    run(&[
+        submit(0, 0, true),
+        submit(2, 0, true),
+        Step::Take { queue: 0 },
+        submit(1, 0, true),
+        Step::Take { queue: 1 },
+        abort(2),
+        Step::Take { queue: 0 },
+        FOLLOW,
+        Step::Take { queue: 0 },
+        // The report is the second that runs, beside the kernel of queue 1.
+        finish(0),
+        Step::Decide { which: 0, follow: false },
+        Step::Ended { op: 0 },
+    ]);
+}
+
 /// The report comes from a queue that is being aborted, and says nothing of what was before it.
 #[test]
 fn what_follows_from_an_answer_overtakes_nothing() {

@@ -34,6 +34,7 @@ crate::case::group! { Runtime, "runtime::link":
     an_abort_leaves_copies_of_the_same_queue_alone [Need::Compute, Need::Abort],
     a_barrier_waits_for_what_an_abort_has_sent_again [Need::Compute, Need::Abort],
     a_question_that_an_abort_catches_is_asked_again [Need::Compute, Need::Abort],
+    the_report_of_an_aborted_kernel_waits_for_no_other [Need::Compute, Need::Abort],
 }
 
 const MOMENT: Duration = Duration::from_millis(50);
@@ -392,5 +393,26 @@ fn a_question_that_an_abort_catches_is_asked_again<H: Hal>(rig: &Rig<H>) -> Resu
         check_matches!(version, Ok(_), "the answer to a question that shared a queue");
         Ok::<_, Failure>(())
     })?;
+    bench.works()
+}
+
+/// Other kernels go on instead of it, in every queue.
+fn the_report_of_an_aborted_kernel_waits_for_no_other<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    let bench = Bench::open(rig)?;
+    let queues = usize::from(bench.device.properties().queues);
+    let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
+    let bad = bench.endless(&streams[0])?;
+    let launch = Launch::new(&bench.load("hang")?).shires(bench.one_shire());
+    let behind: Vec<_> =
+        streams[1..].iter().map(|stream| stream.launch(&launch)).collect::<Result<_, _>>()?;
+    bench.device.abort(&bad, bench.patience)?;
+    let Some(Err(Error::Launch(failure))) = bad.outcome() else {
+        return Err(Failure::new(format!("the aborted kernel gave {:?}", bad.outcome())));
+    };
+    check!(!failure.contexts.is_empty(), "no report: {:?}", failure.contexts_error);
+    for event in &behind {
+        check!(event.outcome().is_none(), "an endless kernel has ended");
+        bench.device.abort(event, bench.patience)?;
+    }
     bench.works()
 }
