@@ -240,6 +240,9 @@ fn tests(counts: &mut Counts) -> anyhow::Result<()> {
             Verdict::Failed => counts.failures.push(format!("{name}{}", last_words(&text, &name))),
             Verdict::Passed => {}
         }
+        if verdict == Verdict::Failed {
+            println!("test {name} ... FAILED");
+        }
         counts.evidence.note(&name, verdict);
     }
     for result in &results {
@@ -247,7 +250,10 @@ fn tests(counts: &mut Counts) -> anyhow::Result<()> {
         counts.failed += number(result, "failed")?;
     }
     if !output.status.success() {
-        println!("{text}\n{errors}");
+        // What tests said is with their failures; compilers, and programs that crash, speak there.
+        let is_news = |line: &&str| !line.trim_start().starts_with("Compiling ");
+        let lines: Vec<_> = errors.lines().filter(is_news).collect();
+        println!("{}", lines[lines.len().saturating_sub(200)..].join("\n"));
         // A build failure shows in no count.
         if counts.failed == before {
             counts.fail("cargo test --workspace", &format!("{}", output.status));

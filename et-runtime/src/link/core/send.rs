@@ -281,9 +281,9 @@ impl<C: Load> Core<C> {
         true
     }
 
-    /// Returns the queue in which a command without an order is answered first: one without kernels
-    /// and barriers if there is one, or one that is being aborted, which loses its own; of those the
-    /// one with the fewest commands.
+    /// Returns the queue in which a command without an order is answered first: one without
+    /// kernels and barriers if there is one, or one that is being aborted, which loses its own; of
+    /// those the one with the fewest commands.
     pub(crate) fn quietest(&self) -> usize {
         let load = |queue: &usize| {
             let rank = match (self.is_paused(*queue), self.may_block(*queue)) {
