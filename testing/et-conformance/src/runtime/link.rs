@@ -40,10 +40,14 @@ crate::case::group! { Runtime, "runtime::link":
 const MOMENT: Duration = Duration::from_millis(50);
 
 impl<H: Hal> Bench<H> {
-    /// A kernel that does not end by itself, and has started.
+    /// A kernel that does not end by itself.
+    fn hang(&self) -> Result<Launch, Failure> {
+        Ok(Launch::new(&self.load("hang")?).shires(self.one_shire()))
+    }
+
+    /// The same, which has started.
     fn endless(&self, stream: &et_runtime::Stream<H>) -> Result<et_runtime::Event, Failure> {
-        let kernel = self.load("hang")?;
-        let event = stream.launch(&Launch::new(&kernel).shires(self.one_shire()))?;
+        let event = stream.launch(&self.hang()?)?;
         check_matches!(event.wait(MOMENT), Err(Error::Timeout { .. }), "an endless kernel");
         Ok(event)
     }
@@ -352,8 +356,7 @@ fn a_barrier_waits_for_what_an_abort_has_sent_again<H: Hal>(rig: &Rig<H>) -> Res
     let bench = Bench::open(rig)?;
     let queues = usize::from(bench.device.properties().queues);
     let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
-    let hang = bench.load("hang")?;
-    let launch = Launch::new(&hang).shires(bench.one_shire());
+    let launch = bench.hang()?;
     let bad = streams[0].launch(&launch)?;
     let innocent = streams[queues].launch(&launch)?;
     let barrier = streams[queues].barrier()?;
@@ -369,8 +372,7 @@ fn a_question_that_an_abort_catches_is_asked_again<H: Hal>(rig: &Rig<H>) -> Resu
     let bench = Bench::open(rig)?;
     let queues = usize::from(bench.device.properties().queues);
     let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
-    let hang = bench.load("hang")?;
-    let launch = Launch::new(&hang).shires(bench.one_shire());
+    let launch = bench.hang()?;
     let bad = streams[0].launch(&launch)?;
     let mut behind = vec![streams[queues].launch(&launch)?];
     // It goes to the queue with the fewest commands, behind a launch that waits for the cores.
@@ -396,13 +398,13 @@ fn a_question_that_an_abort_catches_is_asked_again<H: Hal>(rig: &Rig<H>) -> Resu
     bench.works()
 }
 
-/// Other kernels go on instead of it, in every queue.
+/// Others go on instead of it: one of them takes the cores, and in every queue another waits.
 fn the_report_of_an_aborted_kernel_waits_for_no_other<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let bench = Bench::open(rig)?;
     let queues = usize::from(bench.device.properties().queues);
-    let streams: Vec<_> = (0..=queues).map(|_| bench.device.stream()).collect();
+    let streams: Vec<_> = (0..=2 * queues).map(|_| bench.device.stream()).collect();
     let bad = bench.endless(&streams[0])?;
-    let launch = Launch::new(&bench.load("hang")?).shires(bench.one_shire());
+    let launch = bench.hang()?;
     let behind: Vec<_> =
         streams[1..].iter().map(|stream| stream.launch(&launch)).collect::<Result<_, _>>()?;
     bench.device.abort(&bad, bench.patience)?;
@@ -410,9 +412,9 @@ fn the_report_of_an_aborted_kernel_waits_for_no_other<H: Hal>(rig: &Rig<H>) -> R
         return Err(Failure::new(format!("the aborted kernel gave {:?}", bad.outcome())));
     };
     check!(!failure.contexts.is_empty(), "no report: {:?}", failure.contexts_error);
-    for event in &behind {
-        check!(event.outcome().is_none(), "an endless kernel has ended");
-        bench.device.abort(event, bench.patience)?;
+    check!(behind.iter().all(|event| event.outcome().is_none()), "an endless kernel has ended");
+    for stream in &streams {
+        stream.abort(bench.patience)?;
     }
     bench.works()
 }
