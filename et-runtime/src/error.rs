@@ -638,7 +638,7 @@ mod tests {
             (Error::Mapped { addr, len: 12 }, ErrorKind::Busy, "12 bytes at"),
             (Error::Copy { op: "copy to the device", status }, ErrorKind::Other, "to the device"),
             (
-                Error::Refused { op: "echo", status: EchoStatus::HostAborted.into() },
+                Error::Refused { op: "echo", status: Refusal::Echo(EchoStatus::HostAborted) },
                 ErrorKind::Other,
                 "echo",
             ),

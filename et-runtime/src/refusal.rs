@@ -54,27 +54,6 @@ impl fmt::Display for Refusal {
     }
 }
 
-macro_rules! refusals {
-    ($($variant:ident($status:ty),)*) => {$(
-        impl From<$status> for Refusal {
-            fn from(status: $status) -> Self {
-                Self::$variant(status)
-            }
-        }
-    )*};
-}
-
-refusals! {
-    Compatibility(CompatibilityStatus),
-    FirmwareVersion(FirmwareVersionStatus),
-    Echo(EchoStatus),
-    Abort(AbortStatus),
-    Copy(DmaStatus),
-    TraceConfig(TraceConfigStatus),
-    TraceControl(TraceControlStatus),
-    ComputeReset(CmResetStatus),
-}
-
 /// Returns `true` if an abort has caught the command before it was started, so that it may be sent
 /// again. Copies and launches may have done something.
 pub(crate) fn was_caught(answer: &Body) -> bool {

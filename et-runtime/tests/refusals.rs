@@ -54,11 +54,11 @@ fn those_of_opening() {
     };
     for (code, status) in refusals::<CompatibilityStatus>() {
         let outcome = open(format!(",fault=answer:compatibility:1:{code}"));
-        expect_refusal(outcome, "compatibility check", &status.into());
+        expect_refusal(outcome, "compatibility check", &Refusal::Compatibility(status));
     }
     for (code, status) in refusals::<AbortStatus>() {
         let outcome = open(format!(",fault=answer:abort:2:{code}"));
-        expect_refusal(outcome, "abort of earlier work", &Refusal::from(status));
+        expect_refusal(outcome, "abort of earlier work", &Refusal::Abort(status));
     }
 }
 
@@ -68,11 +68,11 @@ fn those_of_questions_and_settings() {
     for (code, status) in refusals::<FirmwareVersionStatus>() {
         refuse(&device, Answered::FirmwareVersion, code);
         let outcome = device.firmware_version(FirmwareType::MasterMinion);
-        expect_refusal(outcome, "firmware version query", &status.into());
+        expect_refusal(outcome, "firmware version query", &Refusal::FirmwareVersion(status));
     }
     for (code, status) in refusals::<EchoStatus>() {
         refuse(&device, Answered::Echo, code);
-        expect_refusal(device.correlate_clocks(1), "echo", &status.into());
+        expect_refusal(device.correlate_clocks(1), "echo", &Refusal::Echo(status));
         refuse(&device, Answered::Echo, code);
         let outcome = device.default_stream().barrier().unwrap().wait(LONG);
         match status {
@@ -80,22 +80,22 @@ fn those_of_questions_and_settings() {
             EchoStatus::HostAborted => {
                 assert!(matches!(outcome, Err(Error::Aborted { op: "barrier" })), "{outcome:?}");
             }
-            status => expect_refusal(outcome, "barrier", &status.into()),
+            status => expect_refusal(outcome, "barrier", &Refusal::Echo(status)),
         }
     }
     for (code, status) in refusals::<TraceConfigStatus>() {
         refuse(&device, Answered::TraceConfig, code);
         let outcome = device.configure_trace(&FirmwareTraceConfig::new(1));
-        expect_refusal(outcome, "trace configuration", &status.into());
+        expect_refusal(outcome, "trace configuration", &Refusal::TraceConfig(status));
     }
     for (code, status) in refusals::<TraceControlStatus>() {
         refuse(&device, Answered::TraceControl, code);
         let outcome = device.reset_trace(TraceRuntimes::MM, TraceControl::ENABLE);
-        expect_refusal(outcome, "trace control", &status.into());
+        expect_refusal(outcome, "trace control", &Refusal::TraceControl(status));
     }
     for (code, status) in refusals::<CmResetStatus>() {
         refuse(&device, Answered::ComputeReset, code);
-        expect_refusal(device.reset_compute(LONG), "compute reset", &status.into());
+        expect_refusal(device.reset_compute(LONG), "compute reset", &Refusal::ComputeReset(status));
     }
     // It was not hurt by all that.
     device.reset_compute(LONG).unwrap();

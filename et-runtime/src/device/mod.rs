@@ -33,7 +33,7 @@ use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::{Stream, StreamOptions};
 use crate::sync::{Arc, thread};
-use crate::{Error, LoadError, OpenError, Result};
+use crate::{Error, LoadError, OpenError, Refusal, Result};
 
 fn not_imported<O, E: et_hal::Error>(refused: ImportError<O, E>) -> ImportError<O, Error> {
     let ImportError { owner, error } = refused;
@@ -132,7 +132,7 @@ impl<H: Hal> Device<H> {
                 Ok(version)
             }
             Body::FirmwareVersion { status, .. } => {
-                Err(Error::Refused { op, status: status.into() })
+                Err(Error::Refused { op, status: Refusal::FirmwareVersion(status) })
             }
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }

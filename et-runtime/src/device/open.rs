@@ -13,7 +13,7 @@ use crate::clock::Deadline;
 use crate::config::Config;
 use crate::link::{ErrorLists, Link, Parker, Wire};
 use crate::sync::Arc;
-use crate::{Error, OpenError, Result};
+use crate::{Error, OpenError, Refusal, Result};
 
 /// First pause between two looks at the boot status, doubled up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
@@ -114,7 +114,7 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
             match link.call_high(queue, CommandFlags::BARRIER, Wire::ABORT, op, deadline)? {
                 Body::Abort { status: AbortStatus::Success } => {}
                 Body::Abort { status } => {
-                    return Err(Error::Refused { op, status: status.into() }.into());
+                    return Err(Error::Refused { op, status: Refusal::Abort(status) }.into());
                 }
                 other => return Err(Error::lost(format!("answer to an {op} is {other:?}")).into()),
             }
@@ -130,7 +130,7 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
             Ok(version)
         }
         Body::Compatibility { status, .. } => {
-            Err(Error::Refused { op, status: status.into() }.into())
+            Err(Error::Refused { op, status: Refusal::Compatibility(status) }.into())
         }
         other => Err(Error::lost(format!("answer to a {op} is {other:?}")).into()),
     }

@@ -9,7 +9,7 @@ use et_hal::{Hal, Loss, Reset, ResetScope};
 use super::Device;
 use crate::link::Wire;
 use crate::report::debug_as_report;
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 
 /// What [`Device::recover`] may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl<H: Hal> Device<H> {
         match link.call(Wire::ECHO, op, link.deadline(timeout))? {
             Body::Echo { status: EchoStatus::Success, .. } => {}
             Body::Echo { status, .. } => {
-                return Err(Error::Refused { op, status: status.into() });
+                return Err(Error::Refused { op, status: Refusal::Echo(status) });
             }
             other => {
                 return Err(Error::lost(format!("answer to an {op} is {other:?}")));

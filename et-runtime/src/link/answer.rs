@@ -13,7 +13,7 @@ use super::{DeviceError, Keep, Launched, Link, Load, Nodes, Then, Wire};
 use crate::kernel::{LaunchContext, LaunchFailure};
 use crate::memory::{HostBuffer, Lease};
 use crate::sync::{Arc, Ordering, lock};
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 
 /// An answered command that needs a decision, which may allocate or call back.
 pub(super) struct Decision<H: Hal> {
@@ -42,7 +42,7 @@ impl<H: Hal> Link<H> {
             }
             Body::Abort { status } if status != AbortStatus::Success => {
                 // What was to be aborted goes on; whoever waits for its end has a deadline.
-                let error = Error::Refused { op: "abort", status: status.into() };
+                let error = Error::Refused { op: "abort", status: Refusal::Abort(status) };
                 self.report(DeviceError::Device(error));
             }
             Body::Unknown { msg_id, .. } => {
@@ -144,7 +144,7 @@ impl<H: Hal> Link<H> {
                 } else {
                     failure.without_contexts(&Error::Refused {
                         op: "fetching the exception buffer",
-                        status: copied.into(),
+                        status: Refusal::Copy(copied),
                     })
                 };
                 // Whoever hears of the end finds the memory free.

@@ -54,7 +54,7 @@ use crate::config::Config;
 use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer, Lease, Staging};
 use crate::profile::Profiler;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, lock};
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 
 pub use self::core::Priority;
 pub(crate) use self::core::{Harm, StreamKey};
@@ -361,7 +361,9 @@ impl<H: Hal> Link<H> {
                 let lost = self.enter(|core, now| core.compute_up(mark, now));
                 self.replace_contexts(lost)
             }
-            Body::CmReset { status, .. } => Err(Error::Refused { op, status: status.into() }),
+            Body::CmReset { status, .. } => {
+                Err(Error::Refused { op, status: Refusal::ComputeReset(status) })
+            }
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }

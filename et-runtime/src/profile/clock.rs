@@ -8,7 +8,7 @@ use et_hal::Hal;
 use super::ClockFit;
 use crate::link::Wire;
 use crate::timeline::Timeline;
-use crate::{Device, Error, Result};
+use crate::{Device, Error, Refusal, Result};
 
 /// When the device had a command, on the host's clock.
 ///
@@ -66,7 +66,7 @@ impl<H: Hal> Device<H> {
             let start = match link.call(Wire::ECHO, op, deadline)? {
                 Body::Echo { start, status: EchoStatus::Success } => start,
                 Body::Echo { status, .. } => {
-                    return Err(Error::Refused { op, status: status.into() });
+                    return Err(Error::Refused { op, status: Refusal::Echo(status) });
                 }
                 other => {
                     let why = format!("answer to an {op} is {other:?}");

@@ -14,7 +14,7 @@ use et_hal::Hal;
 use super::{Source, Trace, level};
 use crate::link::Wire;
 use crate::sync::{Arc, AtomicU8, Ordering};
-use crate::{Device, Error, Result, Stream};
+use crate::{Device, Error, Refusal, Result, Stream};
 
 /// What firmware is to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,9 @@ impl<H: Hal> Device<H> {
                 self.link().firmware_level.store(level, Ordering::Relaxed);
                 Ok(())
             }
-            Body::TraceConfig { status } => Err(Error::Refused { op, status: status.into() }),
+            Body::TraceConfig { status } => {
+                Err(Error::Refused { op, status: Refusal::TraceConfig(status) })
+            }
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }
@@ -168,7 +170,9 @@ impl<H: Hal> Device<H> {
         let control = control.with(TraceControl::RESET);
         match self.own_command(Command::TraceRtControl { runtimes, control }, op)? {
             Body::TraceControl { status: TraceControlStatus::Success } => Ok(()),
-            Body::TraceControl { status } => Err(Error::Refused { op, status: status.into() }),
+            Body::TraceControl { status } => {
+                Err(Error::Refused { op, status: Refusal::TraceControl(status) })
+            }
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
         }
     }

@@ -53,7 +53,9 @@ impl Verdict {
         match status {
             EchoStatus::Success => Self::Done(None),
             EchoStatus::HostAborted => Self::Aborted { is_repeatable: true },
-            status => Self::Failed(Error::Refused { op: "barrier", status: status.into() }, None),
+            status => {
+                Self::Failed(Error::Refused { op: "barrier", status: Refusal::Echo(status) }, None)
+            }
         }
     }
 
@@ -61,7 +63,9 @@ impl Verdict {
     pub(crate) fn of_abort(status: AbortStatus) -> Self {
         match status {
             AbortStatus::Success => Self::Done(None),
-            status => Self::Failed(Error::Refused { op: "abort", status: status.into() }, None),
+            status => {
+                Self::Failed(Error::Refused { op: "abort", status: Refusal::Abort(status) }, None)
+            }
         }
     }
 
