@@ -368,6 +368,7 @@ impl Board {
 
     /// Returns the memory behind BAR2, as the device sees it: always there, whatever the link does.
     #[must_use]
+    #[inline]
     pub fn page(&self) -> &RegisterPage {
         &self.slot.page
     }

@@ -39,6 +39,7 @@ impl Event {
     /// # Ordering
     /// Acquire: what was done before the occurrences counted here is visible afterwards.
     #[must_use]
+    #[inline]
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -47,6 +48,7 @@ impl Event {
     ///
     /// # Ordering
     /// Release: what was done before is visible to a thread that sees the new count.
+    #[inline]
     pub fn raise(&self) {
         // SeqCst on both sides: either this thread sees the sleeper, or the sleeper sees the count.
         self.epoch.fetch_add(1, Ordering::SeqCst);

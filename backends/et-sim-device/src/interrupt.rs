@@ -125,6 +125,7 @@ impl Interrupts {
         }
     }
 
+    #[inline]
     pub(crate) fn raise(&self, vector: Vector) {
         let InterruptFaults { spurious, lost, .. } = &self.faults;
         if (spurious.load(Ordering::Relaxed) | lost.load(Ordering::Relaxed)) == 0 {
@@ -280,11 +281,13 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
+    #[inline]
     pub(crate) fn ring(&self, endpoint: Endpoint) {
         self.count(endpoint, 1);
         self.raise();
     }
 
+    #[inline]
     fn count(&self, endpoint: Endpoint, times: u32) {
         // Release: the messages pushed before are visible to a thread that sees the count.
         match endpoint {
@@ -294,6 +297,7 @@ impl Bell {
     }
 
     /// Returns the number of doorbell writes, modulo 2³².
+    #[inline]
     pub(crate) fn rung(&self, endpoint: Endpoint) -> u32 {
         // Acquire: pairs with the release in `count`.
         match endpoint {
@@ -303,6 +307,7 @@ impl Bell {
     }
 
     /// Makes the firmware look.
+    #[inline]
     pub(crate) fn raise(&self) {
         self.event.raise();
         if let Some(lines) = self.lines.get()
@@ -313,6 +318,7 @@ impl Bell {
     }
 
     /// Returns how often the firmware was made to look.
+    #[inline]
     pub(crate) fn epoch(&self) -> u32 {
         self.event.epoch()
     }

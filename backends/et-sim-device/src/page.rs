@@ -63,28 +63,33 @@ impl RegisterPage {
     ///
     /// # Ordering
     /// Release; pairs with the acquire of a reader that polls the register.
+    #[inline]
     pub(crate) fn publish_u16(&self, at: BarOffset, value: u16) -> Result<(), AccessError> {
         let at = Self::check_register(at, Width::W16)?;
         self.cell::<AtomicU16>(at)?.store(value.to_le(), Ordering::Release);
         Ok(())
     }
 
+    #[inline]
     fn check(at: BarOffset, len: u64) -> Result<usize, AccessError> {
         AccessError::check(at, len, Self::BYTES as u64)?;
         Ok(Self::place(at))
     }
 
+    #[inline]
     fn check_register(at: BarOffset, width: Width) -> Result<usize, AccessError> {
         AccessError::check_register(at, width, Self::BYTES as u64)?;
         Ok(Self::place(at))
     }
 
     /// Converts an offset that was checked.
+    #[inline]
     fn place(at: BarOffset) -> usize {
         usize::try_from(at.as_u64()).unwrap_or(Self::BYTES)
     }
 
     /// Returns one cell; `at` was checked by the caller.
+    #[inline]
     fn cell<T: vm_memory::AtomicInteger>(&self, at: usize) -> Result<&T, AccessError> {
         let (len, window) = (size_of::<T>() as u64, Self::BYTES as u64);
         let at_error = BarOffset::new(at as u64);
@@ -92,6 +97,7 @@ impl RegisterPage {
         self.memory.get_atomic_ref(at).map_err(|_| outside)
     }
 
+    #[inline]
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), AccessError> {
         let mut offset = Self::check(BarOffset::new(at), into.len() as u64)?;
         let lead = (offset.next_multiple_of(8) - offset).min(into.len());
@@ -113,6 +119,7 @@ impl RegisterPage {
         Ok(())
     }
 
+    #[inline]
     fn write_at(&self, at: u64, from: &[u8]) -> Result<(), AccessError> {
         let mut offset = Self::check(BarOffset::new(at), from.len() as u64)?;
         let lead = (offset.next_multiple_of(8) - offset).min(from.len());
@@ -152,6 +159,7 @@ impl Mmio for RegisterPage {
         AccessPath::Direct
     }
 
+    #[inline]
     fn read(&self, at: BarOffset, width: Width) -> Result<u64, AccessError> {
         let at = Self::check_register(at, width)?;
         Ok(match width {
@@ -163,6 +171,7 @@ impl Mmio for RegisterPage {
         })
     }
 
+    #[inline]
     fn write(&self, at: BarOffset, width: Width, value: u64) -> Result<(), AccessError> {
         AccessError::check_write(at, width, value, Self::BYTES as u64)?;
         let at = Self::place(at);
@@ -182,20 +191,24 @@ impl Mmio for RegisterPage {
         Ok(())
     }
 
+    #[inline]
     fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), AccessError> {
         self.read_at(at.as_u64(), into)
     }
 
+    #[inline]
     fn write_bytes(&self, at: BarOffset, from: &[u8]) -> Result<(), AccessError> {
         self.write_at(at.as_u64(), from)
     }
 
+    #[inline]
     fn load_acquire_u64(&self, at: BarOffset) -> Result<u64, AccessError> {
         let at = Self::check_register(at, Width::W64)?;
         // Acquire: pairs with the release store of an index on the other side.
         Ok(u64::from_le(self.cell::<AtomicU64>(at)?.load(Ordering::Acquire)))
     }
 
+    #[inline]
     fn store_release_u64(&self, at: BarOffset, value: u64) -> Result<(), AccessError> {
         let at = Self::check_register(at, Width::W64)?;
         // Release: publishes the bytes written before; pairs with the acquire load.
