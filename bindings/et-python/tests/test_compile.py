@@ -115,6 +115,8 @@ def test_the_cache_knows_source_options_and_compiler(cache, monkeypatch):
     assert not first.cached and again.cached and first == again
     assert not et.compile(SCALE + "\n").cached
     assert not et.compile(SCALE, options=["-O1"]).cached
+    other = et.compile(SCALE, name="other")
+    assert not other.cached and b"other.c" in other and b"other.c" not in first
     assert not et.compile(SCALE, cache=False).cached
     from et import _compile
     monkeypatch.setattr(_compile, "_toolchain", lambda _: "another compiler")

@@ -68,14 +68,16 @@ def compile(source: str, *, name: str = "kernel", language: str = "c",
     """Compiles a kernel in C, or with `language="asm"` in assembly, with the instructions of the
     card by their names.
 
-    `options` go to the compiler, `libc` is `None` or "picolibc". What was compiled before with the
-    same options, compiler and device SDK is taken from a cache on disk (`ET_CACHE_DIR`).
+    `options` go to the compiler, `libc` is `None` or "picolibc". What was compiled before by the
+    same name, with the same options, compiler and device SDK, is taken from a cache on disk
+    (`ET_CACHE_DIR`).
     """
     if language not in _SUFFIXES:
         raise ValueError(f"language {language!r}: there are 'c' and 'asm'")
     files = sdk()
     key = hashlib.sha256()
-    for part in (source, language, repr(list(options)), str(libc), _toolchain(str(files))):
+    # The name is that of the file in what debuggers and messages show.
+    for part in (source, name, language, repr(list(options)), str(libc), _toolchain(str(files))):
         key.update(hashlib.sha256(part.encode()).digest())
     kept = cache_folder() / f"{key.hexdigest()}.elf"
     if cache:
