@@ -14,6 +14,10 @@ use crate::{
     blocks, book, dist, fresh, interface, layers, llama, loom, python, readme, sdk, vm, wording,
 };
 
+/// The checks of many parts, as they are named where some are asked for.
+const TESTS: &str = "tests";
+const MACHINES: &str = "vm";
+
 /// What became of the checks.
 #[derive(Debug, Default, Serialize)]
 struct Counts {
@@ -28,9 +32,20 @@ struct Counts {
     /// What the rows of the requirements may name.
     #[serde(skip)]
     evidence: Evidence,
+    /// The checks to make; all if it is empty.
+    #[serde(skip)]
+    only: Vec<String>,
 }
 
 impl Counts {
+    fn new(only: &[String]) -> Self {
+        Self { only: only.to_vec(), ..Self::default() }
+    }
+
+    fn wants(&self, what: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == what)
+    }
+
     fn skip(&mut self, what: &str, why: &str) {
         println!("{what}: skipped, because {why}");
         self.skipped += 1;
@@ -64,6 +79,9 @@ impl Counts {
 
     /// Runs one check that may turn out to be impossible here.
     fn try_check(&mut self, what: &str, check: impl FnOnce() -> anyhow::Result<Done>) {
+        if !self.wants(what) {
+            return;
+        }
         let started = Instant::now();
         match check() {
             Ok(Done::Checked) => {
@@ -80,8 +98,8 @@ impl Counts {
     }
 }
 
-pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
-    let mut counts = Counts::default();
+pub(crate) fn run(only: &[String], json: Option<&Path>) -> anyhow::Result<()> {
+    let mut counts = Counts::new(only);
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
     counts.check("wording", wording::check);
@@ -122,9 +140,16 @@ pub(crate) fn run(json: Option<&Path>) -> anyhow::Result<()> {
         packages(counts);
         minimum_rust(counts);
     });
-    match requirements::judge(&counts.evidence) {
-        Ok(summary) => counts.requirements = summary,
-        Err(error) => counts.fail("requirements", &format!("{error:#}")),
+    for only in only {
+        let is_known = counts.evidence.of(&format!("ci:{only}")).is_some();
+        ensure!(is_known, "there is no check {only}");
+    }
+    if only.is_empty() {
+        // They are judged by all that ran.
+        match requirements::judge(&counts.evidence) {
+            Ok(summary) => counts.requirements = summary,
+            Err(error) => counts.fail("requirements", &format!("{error:#}")),
+        }
     }
     println!("\n{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     for reason in &counts.reasons {
@@ -146,9 +171,10 @@ fn beside<R>(
     (what, others): (&str, impl FnOnce(&mut Counts) + Send),
     here: impl FnOnce(&mut Counts) -> R,
 ) -> R {
+    let only = counts.only.clone();
     let (result, others) = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            let mut counts = Counts::default();
+            let mut counts = Counts::new(&only);
             others(&mut counts);
             counts
         });
@@ -225,6 +251,9 @@ fn features(counts: &mut Counts) {
 
 /// The test command of the README; every test counts.
 fn tests(counts: &mut Counts) -> anyhow::Result<()> {
+    if !counts.wants(TESTS) {
+        return Ok(());
+    }
     println!("$ cargo test --workspace");
     let started = Instant::now();
     let args = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--show-output"];
@@ -249,6 +278,8 @@ fn tests(counts: &mut Counts) -> anyhow::Result<()> {
         counts.passed += number(result, "passed")?;
         counts.failed += number(result, "failed")?;
     }
+    let is_well = counts.failed == before && output.status.success();
+    counts.step(TESTS, if is_well { Verdict::Passed } else { Verdict::Failed });
     if !output.status.success() {
         // What tests said is with their failures; compilers, and programs that crash, speak there.
         let is_news = |line: &&str| !line.trim_start().starts_with("Compiling ");
@@ -285,6 +316,9 @@ fn bare_metal(counts: &mut Counts) -> anyhow::Result<()> {
     let sysroot = capture(Command::new("rustc").args(["--print", "sysroot"]))?;
     let sysroot = String::from_utf8_lossy(&sysroot.stdout).trim().to_owned();
     for target in ["riscv64gc-unknown-none-elf", "thumbv7m-none-eabi"] {
+        if !counts.wants(&format!("build for {target}")) {
+            continue;
+        }
         let installed = Path::new(&sysroot).join("lib/rustlib").join(target).exists();
         if !installed {
             counts.skip(&format!("build for {target}"), "the target is not installed");
@@ -314,6 +348,10 @@ fn kernels() -> anyhow::Result<Done> {
 
 /// The virtual machines; every check in them counts.
 fn machines(counts: &mut Counts) {
+    if !counts.wants(MACHINES) {
+        return;
+    }
+    let before = counts.failed;
     match vm::measure(&vm::Options::default()) {
         Ok((report, _)) => {
             for row in report.layers {
@@ -336,13 +374,18 @@ fn machines(counts: &mut Counts) {
                 }
             }
         }
-        Err(error) => counts.fail("vm", &format!("{error:#}")),
+        Err(error) => counts.fail(MACHINES, &format!("{error:#}")),
     }
+    let is_well = counts.failed == before;
+    counts.step(MACHINES, if is_well { Verdict::Passed } else { Verdict::Failed });
 }
 
 /// The oldest compiler the manifest promises, if it is installed.
 fn minimum_rust(counts: &mut Counts) {
     let version = "1.88";
+    if !counts.wants(&format!("build with Rust {version}")) {
+        return;
+    }
     let probe = Command::new("cargo").args([&format!("+{version}"), "--version"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
         counts.skip(&format!("build with Rust {version}"), "that toolchain is not installed");
@@ -354,4 +397,19 @@ fn minimum_rust(counts: &mut Counts) {
         command.args(["--target-dir", "target-msrv"]).current_dir(root());
         execute(&mut command)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_asked_for_is_checked() {
+        let mut counts = Counts::new(&["docs".to_owned()]);
+        counts.check("clippy", || unreachable!("it was not asked for"));
+        counts.check("docs", || bail!("wrong"));
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (0, 1, 0));
+        assert_eq!(counts.evidence.of("ci:docs"), Some(&Verdict::Failed));
+        assert_eq!(counts.evidence.of("ci:clippy"), None);
+    }
 }

@@ -24,7 +24,7 @@ impl Evidence {
 
     /// What became of a test, which is named as a whole or by its last parts; `None` if it did not
     /// run. Of several that bear the name all must have passed that ran.
-    pub(super) fn of(&self, test: &str) -> Option<&Verdict> {
+    pub(crate) fn of(&self, test: &str) -> Option<&Verdict> {
         let named = self.0.iter().filter(|(name, _)| is_named(name, test));
         let rank = |verdict: &&Verdict| match verdict {
             Verdict::Failed => 2,
