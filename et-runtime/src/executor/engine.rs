@@ -479,4 +479,6 @@ mod flows_tests;
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]
+mod places_tests;
+#[cfg(test)]
 mod tests;

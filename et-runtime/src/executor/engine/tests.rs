@@ -12,6 +12,7 @@ use crate::executor::run::{Board, Route};
 use crate::executor::words::{Answer, Verdict, Words};
 use crate::executor::{RunOptions, TaskFailure, TaskState};
 use crate::graph::{Comparison, Graph, GraphBuilder, HostData, Task, TaskId, Word};
+use crate::memory::DeviceMemory;
 
 #[derive(Debug, Default)]
 struct ManualClock(Mutex<Duration>);
@@ -24,19 +25,26 @@ impl Clock for ManualClock {
 
 /// What a fake place does, and what was done to it.
 #[derive(Debug, Default)]
-struct Script {
-    room: usize,
+pub(super) struct Script {
+    pub(super) room: usize,
     takes_whole: bool,
     /// What it has.
     has: Vec<TaskRef>,
     /// What it will say in the next turn.
     says: VecDeque<(TaskRef, Ended)>,
-    aborts: Vec<(RunId, Cut)>,
+    pub(super) aborts: Vec<(RunId, Cut)>,
     refused: u32,
+    /// Nothing can run here.
+    pub(super) is_unfit: bool,
+    pub(super) look: Option<Duration>,
+    pub(super) is_brisk: bool,
+    pub(super) is_closed: bool,
+    /// How often it was told that no run is left.
+    pub(super) rests: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fake(Arc<Mutex<Script>>);
+pub(super) struct Fake(pub(super) Arc<Mutex<Script>>);
 
 impl Fake {
     pub(super) fn with_room(room: usize) -> Self {
@@ -71,6 +79,9 @@ impl Fake {
 impl Place for Fake {
     fn offer(&mut self, unit: Unit<'_>) -> Offer {
         let mut script = self.0.lock().unwrap();
+        if script.is_unfit {
+            return Offer::Failed(Box::new(TaskFailure::Panicked("it cannot".into())));
+        }
         if script.has.len() >= script.room {
             script.refused += 1;
             return Offer::Full;
@@ -102,7 +113,19 @@ impl Place for Fake {
     }
 
     fn next_look(&self) -> Option<Duration> {
-        None
+        self.0.lock().unwrap().look
+    }
+
+    fn close(&mut self) {
+        self.0.lock().unwrap().is_closed = true;
+    }
+
+    fn is_brisk(&self) -> bool {
+        self.0.lock().unwrap().is_brisk
+    }
+
+    fn rest(&mut self) {
+        self.0.lock().unwrap().rests += 1;
     }
 
     fn describe(&self, parts: &mut Vec<String>) {
@@ -116,15 +139,16 @@ impl Place for Fake {
 
 /// What was asked of device memory, and what is to be told.
 #[derive(Debug, Default)]
-struct Memory {
-    room: usize,
+pub(super) struct Memory {
+    pub(super) room: usize,
     is_broken: bool,
     asked: Vec<TaskRef>,
     tells: Vec<Answer>,
+    pub(super) look: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct FakeWords(Arc<Mutex<Memory>>);
+pub(super) struct FakeWords(pub(super) Arc<Mutex<Memory>>);
 
 impl FakeWords {
     fn tell(&self, task: u32, holds: Result<bool, TaskFailure>) {
@@ -157,7 +181,7 @@ impl Words for FakeWords {
     }
 
     fn next_look(&self) -> Option<Duration> {
-        None
+        self.0.lock().unwrap().look
     }
 
     fn is_busy(&self) -> bool {
@@ -168,9 +192,11 @@ impl Words for FakeWords {
 
 pub(super) struct Rig {
     pub(super) engine: Engine<Fake>,
-    words: FakeWords,
+    pub(super) words: FakeWords,
     clock: Arc<ManualClock>,
     pub(super) first: Fake,
+    /// The place of copies, on some routes.
+    pub(super) second: Fake,
     next: u64,
 }
 
@@ -181,9 +207,11 @@ impl Rig {
         let its: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let patience = Patience::new(1);
         let words = FakeWords::default();
-        let others = Beside { words: Some(Box::new(words.clone())), ..Beside::default() };
+        let second = Fake::with_room(room);
+        let others =
+            Beside { places: vec![Box::new(second.clone())], words: Some(Box::new(words.clone())) };
         let engine = Engine::new(first.clone(), others, Arc::default(), its, patience);
-        Self { engine, words, clock, first, next: 1 }
+        Self { engine, words, clock, first, second, next: 1 }
     }
 
     pub(super) fn launch(
@@ -377,7 +405,7 @@ fn runs_that_conflict_follow_one_another_and_may_be_cancelled_meanwhile() {
 }
 
 /// Tasks one behind the other that all run only if their word of host data is not 0.
-fn guarded(flags: &[u8]) -> Graph {
+pub(super) fn guarded(flags: &[u8]) -> Graph {
     let mut builder = GraphBuilder::new();
     let function = builder.function(|_| Ok(()));
     let mut before = None;
@@ -407,10 +435,14 @@ fn a_task_whose_condition_is_false_is_skipped_and_its_dependents_go_on() {
     assert!(run.result.get().unwrap().is_success());
 }
 
-/// Three tasks beside one another with conditions on device memory.
-fn on_device() -> Graph {
+pub(super) fn device_memory() -> Arc<DeviceMemory> {
     let base = et_hal::DeviceAddr::new(0x0080_0580_1000);
-    let memory = crate::memory::DeviceMemory::new(base, 1 << 20, None).unwrap();
+    DeviceMemory::new(base, 1 << 20, None).unwrap()
+}
+
+/// Three tasks beside one another with conditions on device memory.
+pub(super) fn on_device() -> Graph {
+    let memory = device_memory();
     let mut builder = GraphBuilder::new();
     let function = builder.function(|_| Ok(()));
     let flag = memory.alloc(64, 64).unwrap();
