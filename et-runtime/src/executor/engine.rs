@@ -155,12 +155,12 @@ impl<F: Place> Engine<F> {
             || self.words.as_ref().is_some_and(|words| words.is_busy())
     }
 
-    /// The time left until the next deadline of a run.
+    /// The time left until the next deadline of a run; one that was cancelled may have it ahead.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         if self.deadlines == 0 {
             return None;
         }
-        let started = self.started.iter().filter(|exec| exec.cut.is_none());
+        let started = self.started.iter().filter(|exec| !exec.is_late());
         let queued = self.queue.iter().map(|queued| &queued.run);
         let deadlines = started.map(|exec| &exec.run).chain(queued).filter_map(|run| run.deadline);
         deadlines.map(|deadline| deadline.left(&*self.clock)).min()
@@ -381,8 +381,9 @@ impl<F: Place> Engine<F> {
         }
         for slot in 0..self.started.len() {
             let Some(exec) = self.started.get(slot) else { continue };
-            let is_cut = matches!(exec.cut, Some(Cut::Deadline(_)));
-            if let (false, true, Some(deadline)) = (is_cut, is_late(&exec.run), exec.run.deadline) {
+            let is_known = exec.is_late();
+            if let (false, true, Some(deadline)) = (is_known, is_late(&exec.run), exec.run.deadline)
+            {
                 self.cut(slot, Cut::Deadline(deadline.limit()));
             }
         }

@@ -23,7 +23,7 @@ pub(super) struct Exec {
     /// Its place among the runs of its flow, or those of none.
     pub(super) in_group: usize,
     pub(super) progress: Progress,
-    pub(super) cut: Option<Cut>,
+    cut: Option<Cut>,
     /// Some tasks, perhaps ready ones.
     pub(super) was_cancelled: bool,
     failures: Vec<(TaskId, TaskFailure)>,
@@ -288,6 +288,11 @@ impl Exec {
         self.progress.cut(&*self.run);
         self.give_up_parts(cut);
         true
+    }
+
+    /// Returns `true` if it was cut because of its deadline.
+    pub(super) const fn is_late(&self) -> bool {
+        matches!(self.cut, Some(Cut::Deadline(_)))
     }
 
     pub(super) fn into_outcome(self, now: Duration) -> Outcome {

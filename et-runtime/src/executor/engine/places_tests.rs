@@ -175,6 +175,20 @@ fn all_are_cut_those_that_wait_too() {
     }
 }
 
+/// Nothing else would stop what runs of it.
+#[test]
+fn a_run_that_was_cancelled_is_late_none_the_less() {
+    let mut rig = Rig::new(9);
+    let late = launched(&mut rig, &there_and_back(), RunOptions::new().deadline(ms(1)));
+    rig.turn([]);
+    rig.turn([Request::Cancel(late.number), Request::CancelAll]);
+    assert_eq!(rig.engine.next_deadline(), Some(ms(1)));
+    rig.advance(ms(1));
+    let told = [Cut::Cancelled, Cut::Deadline(ms(1))].map(|why| (late.number, why));
+    assert_eq!(rig.second.0.lock().unwrap().aborts, told);
+    assert_eq!(rig.engine.next_deadline(), None);
+}
+
 #[test]
 fn callbacks_are_kept_until_they_are_taken() {
     let mut rig = Rig::new(9);
