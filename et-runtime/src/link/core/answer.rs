@@ -112,6 +112,7 @@ impl<C: Load> Core<C> {
             sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);
         let error = Error::Refused { op: name, status: Refusal::Unsupported };
         self.settle(sent, Err(error), None, now);
+        self.look_for_patient(queue);
         self.resume_if_empty(queue, now);
         true
     }

@@ -6,6 +6,7 @@
 //! machine is asked what it would do; at the end everything that was accepted must have ended
 //! exactly once.
 
+mod aborts;
 mod command;
 mod device;
 
@@ -46,6 +47,8 @@ pub(super) enum Step {
     Append {
         launch: bool,
     },
+    /// Nothing but a failure closes it, or the program.
+    Leave,
     Close {
         fail: bool,
     },
@@ -70,6 +73,7 @@ pub(super) enum Step {
     AbortStream {
         stream: usize,
     },
+    AbortAll,
     GiveUp {
         op: usize,
     },
@@ -102,6 +106,10 @@ pub(super) enum Step {
         which: usize,
         fail: bool,
     },
+    /// It refuses to know something it has.
+    Unknown {
+        which: usize,
+    },
     /// It answers something that was answered, or no one asked.
     Nonsense {
         tag: u16,
@@ -129,13 +137,17 @@ fn step() -> impl Strategy<Value = Step> {
         4 => stream().prop_map(|stream| Step::Barrier { stream }),
         3 => stream().prop_map(|stream| Step::Begin { stream }),
         4 => any::<bool>().prop_map(|launch| Step::Append { launch }),
+        1 => Just(Step::Leave),
         3 => prop::bool::weighted(0.2).prop_map(|fail| Step::Close { fail }),
         4 => (stream(), 0usize..8).prop_map(|(stream, on)| Step::Depend { stream, on }),
         2 => stream().prop_map(|stream| Step::Wait { stream }),
         3 => (0usize..4).prop_map(|which| Step::Fire { which }),
         1 => stream().prop_map(|stream| Step::DropStream { stream }),
         3 => (0usize..8, any::<bool>()).prop_map(|(op, gentle)| Step::Abort { op, gentle }),
-        1 => stream().prop_map(|stream| Step::AbortStream { stream }),
+        1 => prop_oneof![
+            4 => stream().prop_map(|stream| Step::AbortStream { stream }),
+            1 => Just(Step::AbortAll),
+        ],
         1 => (0usize..8).prop_map(|op| Step::GiveUp { op }),
         2 => (0usize..8).prop_map(|op| Step::Want { op }),
         1 => (0usize..8).prop_map(|op| Step::Unwant { op }),
@@ -146,6 +158,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(which, fail)| Step::Finish { which, fail }),
         1 => (0..QUEUES).prop_map(|queue| Step::Foreign { queue }),
         2 => (0..QUEUES).prop_map(|queue| Step::Refuse { queue }),
+        1 => (0usize..8).prop_map(|which| Step::Unknown { which }),
         1 => prop_oneof![20 => any::<u16>(), 1 => 0u16..6]
             .prop_map(|tag| Step::Nonsense { tag }),
         1 => Just(Step::Duplicate),
@@ -163,14 +176,25 @@ struct Known {
     operation: Arc<Operation>,
     stream: usize,
     is_open: bool,
+    is_unattended: bool,
     ended: u32,
     wanted: u32,
     /// Callbacks for its sending, and those that were called.
     listeners: usize,
     told: Arc<Mutex<Vec<EventState>>>,
     touched: bool,
+    /// It was aborted, and others may be harmed for it.
+    aborted: Option<Harm>,
     /// Accepted ones.
     commands: u32,
+}
+
+impl Known {
+    fn is_meant(&mut self, harm: Harm) {
+        if self.ended == 0 && self.aborted != Some(Harm::Accept) {
+            self.aborted = Some(harm);
+        }
+    }
 }
 
 struct World {
@@ -183,6 +207,9 @@ struct World {
     now: Duration,
     own: usize,
     own_done: usize,
+    /// Contexts that were made, and those that went with launches they were made for.
+    made: usize,
+    gone: usize,
     /// Order between operations that the program has asked for: earlier, later.
     order: Vec<(u64, u64)>,
     /// What the next operations of a stream come after.
@@ -191,6 +218,10 @@ struct World {
     has_hung: bool,
     /// Another user has aborted something.
     has_foreign: bool,
+    /// The device has refused an abort.
+    has_refused: bool,
+    /// In whose favour each queue is to be aborted, or 0.
+    asked: [u64; QUEUES],
     ended: BTreeSet<u64>,
     /// The background thread sleeps.
     is_asleep: bool,
@@ -201,7 +232,8 @@ impl World {
         let shape =
             Shape { queues: QUEUES, high_queues: QUEUES, in_flight: TAGS, contexts: CONTEXTS };
         let mut core = Core::new(shape);
-        for context in 0..CONTEXTS {
+        // Launches bring the last one along.
+        for context in 0..CONTEXTS - 1 {
             core.context_made();
             core.context_back(u32::try_from(context).unwrap());
         }
@@ -216,10 +248,14 @@ impl World {
             now: Duration::ZERO,
             own: 0,
             own_done: 0,
+            made: CONTEXTS - 1,
+            gone: 0,
             order: Vec::new(),
             depends: Vec::new(),
             has_hung: false,
             has_foreign: false,
+            has_refused: false,
+            asked: [0; QUEUES],
             ended: BTreeSet::new(),
             is_asleep: false,
         }
@@ -239,11 +275,13 @@ impl World {
             operation,
             stream,
             is_open: true,
+            is_unattended: false,
             ended: 0,
             wanted: 0,
             listeners: 0,
             told: Arc::default(),
             touched: false,
+            aborted: None,
             commands: 0,
         });
         // What is before it in its stream comes first, as far as both reach the device.
@@ -261,7 +299,12 @@ impl World {
 
     fn append(&mut self, at: usize, kind: Kind) {
         let key = self.ops[at].key;
-        let load = Model { kind, op: key.id, context: None };
+        let mut load = Model::new(kind, key.id);
+        if kind == Kind::Launch && self.core.wants_more_contexts() {
+            self.core.context_made();
+            (load.context, load.is_fresh) = (Some(0), true);
+            self.made += 1;
+        }
         let command = if kind == Kind::Launch { Command::behind(load) } else { Command::new(load) };
         let is_down = kind == Kind::Launch && self.core.health().compute_refusal().is_some();
         match self.core.append(key, command) {
@@ -313,6 +356,12 @@ impl World {
                     self.append(at, if launch { Kind::Launch } else { Kind::Copy });
                 }
             }
+            Step::Leave => {
+                if let Some(at) = self.open_op() {
+                    self.ops[at].is_unattended = true;
+                    self.core.leave_open(self.ops[at].key, self.now);
+                }
+            }
             Step::Close { fail } => {
                 if let Some(at) = self.open_op() {
                     self.ops[at].touched |= fail;
@@ -357,18 +406,30 @@ impl World {
                     self.ops[at].touched = true;
                     let key = self.ops[at].key;
                     let harm = if gentle { Harm::Avoid } else { Harm::Accept };
+                    self.ops[at].is_meant(harm);
                     let outcome = self.core.abort(key, harm, self.now).unwrap();
                     assert!(!(outcome && self.ended.contains(&key.id)), "ended twice");
                 }
             }
             Step::AbortStream { stream } => {
                 if let Some((key, _)) = self.streams[stream] {
-                    for op in &mut self.ops {
-                        op.touched |= op.stream == stream;
+                    for op in self.ops.iter_mut().filter(|op| op.stream == stream) {
+                        op.touched = true;
+                        op.is_meant(Harm::Accept);
                     }
                     self.depends.retain(|(its, _)| *its != stream);
                     self.core.abort_stream(key, self.now).unwrap();
+                    let lane = self.core.streams.get(key.0).unwrap();
+                    let waits = |entry: &Entry| matches!(entry, Entry::Wait(_));
+                    assert!(!lane.entries.iter().any(waits), "waits for what it would have done");
                 }
+            }
+            Step::AbortAll => {
+                for op in &mut self.ops {
+                    op.touched = true;
+                    op.is_meant(Harm::Accept);
+                }
+                self.core.abort_all(self.now).unwrap();
             }
             Step::GiveUp { op } => {
                 if let Some(at) = self.pick(op).filter(|at| !self.ops[*at].is_open) {
@@ -400,7 +461,7 @@ impl World {
             Step::Own => {
                 if !self.is_lost() {
                     self.own += 1;
-                    let load = Model { kind: Kind::Own, op: 0, context: None };
+                    let load = Model::new(Kind::Own, 0);
                     let queue = self.core.quietest();
                     self.core.post(queue, Command::new(load));
                 }
@@ -408,6 +469,7 @@ impl World {
             Step::Take { queue } => self.device.take(queue),
             Step::Refuse { queue } => {
                 let is_refused = self.device.refuse(queue);
+                self.has_refused |= is_refused;
                 self.settle();
                 let waits = matches!(self.core.queues[queue].abort, Abort::Answered(_));
                 // What a reset has not left unanswered is answered by it.
@@ -419,6 +481,11 @@ impl World {
                 self.device.abort(queue);
             }
             Step::Finish { which, fail } => self.device.finish(which, fail),
+            Step::Unknown { which } => {
+                if let Some(tag) = self.device.forget(which) {
+                    self.core.refused(tag, self.now);
+                }
+            }
             Step::Nonsense { tag } => {
                 let completion = Body::KernelAbort { status: KernelAbortStatus::Success };
                 self.device.answers.push_back((Tag::new(tag), completion));
@@ -477,7 +544,7 @@ impl World {
             }
             Kind::Launch if follow => {
                 let next = self.core.quietest();
-                let report = Model { kind: Kind::Report, op: 0, context };
+                let report = Model { context, ..Model::new(Kind::Report, 0) };
                 self.core.follow(op, next, Command::new(report), self.now);
             }
             _ => {
@@ -527,6 +594,7 @@ impl World {
             let is_extra = matches!(load.kind, Kind::Own | Kind::Report);
             assert!(!is_extra || self.is_lost(), "decided for whoever decides: {error:?}");
             self.own_done += usize::from(load.kind == Kind::Own);
+            self.gone += usize::from(load.is_fresh && error.is_some());
         }
         for Reached { operation, told } in output.reached {
             assert!(!self.ended.contains(&operation.key.id), "sent after its end");
@@ -535,8 +603,12 @@ impl World {
         for op in self.core.ops.keys().into_iter().filter_map(|slot| self.core.ops.get(slot)) {
             assert!(op.sent.is_none() || op.on_sent.is_empty(), "sent, and its listeners wait");
             let key = op.operation.key;
-            let wanted = self.ops.iter().find(|op| op.key.id == key.id).map_or(0, |op| op.wanted);
-            assert_eq!(op.interest as usize, wanted as usize + op.on_sent.len(), "interest");
+            let Some(known) = self.ops.iter().find(|op| op.key.id == key.id) else {
+                unreachable!("it was not accepted");
+            };
+            assert_eq!(op.interest as usize, known.wanted as usize + op.on_sent.len(), "interest");
+            let must_close = known.is_unattended && op.error.is_some();
+            assert!(!(must_close && op.is_open), "nothing else closes it");
         }
         for Ended { operation, timeline, error } in output.ended {
             let id = operation.key.id;
@@ -548,7 +620,9 @@ impl World {
             };
             known.ended += 1;
             assert_eq!(known.ended, 1, "operation {id} ended twice");
-            assert!(!known.is_open, "operation {id} ended while it was open");
+            let has_failed_alone = known.is_unattended && error.is_some();
+            assert!(!known.is_open || has_failed_alone, "operation {id} ended while it was open");
+            known.is_open = false;
             assert!(Arc::ptr_eq(&known.operation, &operation));
             if error.is_none() {
                 let complete = self.device.complete.get(&id).copied().unwrap_or(0);
@@ -568,6 +642,15 @@ impl World {
                 assert!(is_known, "{error:?}");
             }
             self.ended.insert(id);
+        }
+        if !self.is_lost() {
+            self.check_aborts();
+        }
+        for (asked, place) in self.asked.iter_mut().zip(&self.core.queues) {
+            *asked = match place.abort {
+                Abort::Wanted(id) | Abort::Asked(id) => id,
+                Abort::None | Abort::Answered(_) => 0,
+            };
         }
     }
 
@@ -603,7 +686,10 @@ impl World {
         assert_eq!(self.core.interest, 0, "interest in operations that have ended");
         if !self.is_lost() {
             assert_eq!(self.core.contexts.free.len(), self.core.contexts.made, "contexts");
-            assert!(self.core.contexts.made + self.core.lost >= CONTEXTS, "contexts are gone");
+            // What a reset lets be replaced may come back all the same.
+            let made = self.core.contexts.made + self.core.lost;
+            let is_right = if self.has_hung { PartialOrd::ge } else { PartialEq::eq };
+            assert!(is_right(&made, &(self.made - self.gone)), "contexts are gone");
             assert!(self.core.contexts.starved.is_empty());
             for stream in self.core.streams.keys() {
                 let is_barred = self.core.streams.get(stream).is_some_and(Lane::is_barred);

@@ -145,7 +145,7 @@ fn a_kernel_that_has_the_only_tag_can_be_aborted_and_is_not_taken_for_silence() 
         core.pump(Duration::ZERO, &mut deaf);
         operation.key
     };
-    let kernel = submit(&mut core, Model { kind: Kind::Launch, op: 1, context: None });
+    let kernel = submit(&mut core, Model::new(Kind::Launch, 1));
     submit(&mut core, Model::ping());
     assert_eq!(deaf.0, [(QueueId::Submission(0), Kind::Launch)], "one at a time");
 
@@ -249,4 +249,21 @@ fn what_follows_from_an_answer_overtakes_nothing() {
         finish(0),
     ]);
     assert!(outcomes[0].is_ok(), "the innocent copy: {outcomes:?}");
+}
+
+/// The device refuses to know the kernel that a patient abort waits for.
+#[test]
+fn an_abort_that_avoids_harm_is_asked_for_however_the_kernel_before_it_ends() {
+    let before = [
+        submit(1, 1, true),
+        submit(3, 1, true),
+        Step::Take { queue: 1 },
+        submit(0, 0, false),
+        Step::Abort { op: 1, gentle: true },
+        finish(0),
+        finish(1),
+    ];
+    for end in [Step::Unknown { which: 0 }, finish(0), Step::Finish { which: 0, fail: true }] {
+        run(&[&before[..], &[end]].concat());
+    }
 }

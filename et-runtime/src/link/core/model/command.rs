@@ -24,17 +24,25 @@ pub(in crate::link::core) struct Model {
     pub(in crate::link::core) kind: Kind,
     pub(in crate::link::core) op: u64,
     pub(in crate::link::core) context: Option<u32>,
+    /// It brings a context of its own, which nothing may use again unless it completes.
+    pub(in crate::link::core) is_fresh: bool,
+}
+
+impl Model {
+    pub(in crate::link::core) const fn new(kind: Kind, op: u64) -> Self {
+        Self { kind, op, context: None, is_fresh: false }
+    }
 }
 
 impl Load for Model {
     type Context = u32;
 
     fn abort() -> Self {
-        Self { kind: Kind::Abort, op: 0, context: None }
+        Self::new(Kind::Abort, 0)
     }
 
     fn ping() -> Self {
-        Self { kind: Kind::Ping, op: 0, context: None }
+        Self::new(Kind::Ping, 0)
     }
 
     fn is_launch(&self) -> bool {
@@ -55,7 +63,7 @@ impl Load for Model {
     }
 
     fn has_clean_context(&self) -> bool {
-        true
+        !self.is_fresh
     }
 
     fn take_listener(&mut self) -> Option<Self> {

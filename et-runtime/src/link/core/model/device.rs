@@ -189,17 +189,33 @@ impl Device {
         }
     }
 
-    pub(super) fn finish(&mut self, which: usize, fail: bool) {
+    fn take_running(&mut self, which: usize, may: impl Fn(Kind) -> bool) -> Option<Job> {
         let running: Vec<(usize, usize)> = (0..QUEUES)
             .flat_map(|queue| (0..self.jobs[queue].len()).map(move |at| (queue, at)))
-            .filter(|&(queue, at)| self.jobs[queue][at].running)
+            .filter(|&(queue, at)| self.jobs[queue][at].running && may(self.jobs[queue][at].kind))
             .collect();
         if self.gone || running.is_empty() {
-            return;
+            return None;
         }
         let (queue, at) = running[which % running.len()];
-        let job = self.jobs[queue].remove(at);
-        self.answer(&job, !fail, false);
+        Some(self.jobs[queue].remove(at))
+    }
+
+    pub(super) fn finish(&mut self, which: usize, fail: bool) {
+        if let Some(job) = self.take_running(which, |_| true) {
+            self.answer(&job, !fail, false);
+            self.start();
+        }
+    }
+
+    /// Ends something of an operation as if it knew no such command.
+    pub(super) fn forget(&mut self, which: usize) -> Option<Tag> {
+        let is_known = |kind| matches!(kind, Kind::Copy | Kind::Launch | Kind::Barrier);
+        let job = self.take_running(which, is_known)?;
+        if job.op != 0 {
+            self.log.push((job.op, Moment::End));
+        }
         self.start();
+        Some(job.tag)
     }
 }
