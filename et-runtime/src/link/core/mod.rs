@@ -21,6 +21,8 @@ mod abort;
 mod answer;
 mod look;
 #[cfg(test)]
+mod look_tests;
+#[cfg(test)]
 mod model;
 mod ready;
 mod send;

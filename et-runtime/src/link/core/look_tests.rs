@@ -1,0 +1,301 @@
+//! What is asked of the state machine, step by step.
+
+use std::time::Duration;
+
+use et_devapi::msg::ops::{Body, DmaStatus, EchoStatus, LaunchStatus, Times};
+use et_devapi::msg::{CommandFlags, Tag};
+use et_hal::{QueueId, ResetScope};
+
+use super::model::{Kind, Model};
+use super::*;
+
+/// A device that takes so many commands in each queue.
+struct Ring {
+    room: usize,
+    has: Vec<(QueueId, Tag, CommandFlags, Kind)>,
+}
+
+impl Sink<Model> for Ring {
+    fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut Model) -> Pushed {
+        if self.has.iter().filter(|(its, ..)| *its == queue).count() >= self.room {
+            return Pushed::Full;
+        }
+        self.has.push((queue, tag, flags, load.kind));
+        Pushed::Accepted
+    }
+}
+
+struct Host {
+    core: Core<Model>,
+    ring: Ring,
+    now: Duration,
+}
+
+impl Host {
+    fn new(queues: usize, room: usize) -> Self {
+        let mut core =
+            Core::new(Shape { queues, high_queues: queues, in_flight: 8, contexts: queues });
+        for context in (0..).take(queues) {
+            core.context_made();
+            core.context_back(context);
+        }
+        Self { core, ring: Ring { room, has: Vec::new() }, now: Duration::ZERO }
+    }
+
+    fn stream(&mut self) -> StreamKey {
+        self.core.open_stream(Priority::Normal).0
+    }
+
+    fn pump(&mut self) {
+        self.core.pump(self.now, &mut self.ring);
+    }
+
+    /// An open operation with these commands.
+    fn begin(&mut self, stream: StreamKey, kinds: &[Kind]) -> OpKey {
+        self.now += Duration::from_secs(1);
+        let key = self.core.begin(stream, "test", self.now).unwrap().key;
+        for kind in kinds {
+            self.core.append(key, Command::new(Model::new(*kind, key.id))).unwrap();
+        }
+        self.pump();
+        key
+    }
+
+    fn close(&mut self, key: OpKey) {
+        self.core.close(key, Ok(()), self.now);
+        self.pump();
+    }
+
+    fn submit(&mut self, stream: StreamKey, kind: Kind) -> OpKey {
+        let key = self.begin(stream, &[kind]);
+        self.close(key);
+        key
+    }
+
+    /// The device has done the first of what it has; returns whom to wake.
+    fn answer(&mut self) -> Vec<Arc<Parker>> {
+        self.now += Duration::from_secs(1);
+        let (_, tag, _, kind) = self.ring.has.remove(0);
+        let times = Times { start: 1, wait: 1, execute: 1 };
+        let body = match kind {
+            Kind::Copy => Body::DmaWrite { times, status: DmaStatus::Complete },
+            Kind::Launch => {
+                Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None }
+            }
+            _ => Body::Echo { start: 1, status: EchoStatus::Success },
+        };
+        self.core.answer(tag, &body, self.now);
+        self.pump();
+        std::mem::take(&mut self.core.output).wake
+    }
+
+    fn flags(&self) -> Vec<bool> {
+        self.ring.has.iter().map(|(_, _, flags, _)| flags.contains(CommandFlags::BARRIER)).collect()
+    }
+}
+
+fn is_only(woken: &[Arc<Parker>], parker: &Arc<Parker>) -> bool {
+    matches!(woken, [one] if Arc::ptr_eq(one, parker))
+}
+
+#[test]
+fn a_closed_operation_lacks_room_if_nothing_else_is_before_it() {
+    let mut host = Host::new(1, 1);
+    let (stream, other) = (host.stream(), host.stream());
+    let first = host.submit(stream, Kind::Copy);
+    assert!(host.core.is_sent(first) && !host.core.lacks_room(first));
+    let second = host.submit(stream, Kind::Copy);
+    let third = host.submit(stream, Kind::Copy);
+    assert!(!host.core.is_sent(second) && !host.core.is_clear(stream));
+    assert!(host.core.lacks_room(second) && host.core.lacks_room(third));
+    assert!(host.core.has_backlog());
+    // Behind one that is open, or a wait, it is not room that it lacks.
+    let open = host.begin(other, &[]);
+    let behind = host.submit(other, Kind::Copy);
+    assert!(!host.core.lacks_room(open) && !host.core.lacks_room(behind));
+    host.close(open);
+    assert!(host.core.lacks_room(behind));
+    let wait = host.core.add_wait(other);
+    let waiting = host.submit(other, Kind::Copy);
+    assert!(host.core.lacks_room(behind) && !host.core.lacks_room(waiting));
+    host.core.fired(other, wait, host.now);
+    assert!(host.core.lacks_room(waiting));
+    while !host.ring.has.is_empty() {
+        host.answer();
+    }
+    for key in [first, second, third, open, behind, waiting] {
+        assert!(host.core.is_sent(key) && !host.core.lacks_room(key), "it has ended");
+    }
+    assert!(!host.core.has_backlog() && host.core.is_clear(stream));
+}
+
+#[test]
+fn an_open_operation_is_unblocked_if_its_next_command_waits_for_nothing() {
+    let mut host = Host::new(1, 9);
+    let stream = host.stream();
+    let parker = Arc::new(Parker::new());
+    let first = host.begin(stream, &[Kind::Copy]);
+    let second = host.begin(stream, &[]);
+    assert!(host.core.is_unblocked(first) && !host.core.is_unblocked(second));
+    host.core.tell_submitter(second, &parker);
+    host.close(first);
+    assert!(!host.core.is_unblocked(second), "it is the first, and would wait at a barrier");
+    host.core.output = Output::default();
+    host.core.tell_submitter(second, &parker);
+    let at = host.core.progress(second);
+    assert_eq!(at, Duration::from_secs(1), "when the first was sent");
+    assert!(is_only(&host.answer(), &parker));
+    assert!(host.core.is_unblocked(second) && host.core.progress(second) > at);
+    host.close(second);
+
+    // What waits in the device for those before it.
+    let first = host.submit(stream, Kind::Copy);
+    let second = host.begin(stream, &[Kind::Copy]);
+    assert_eq!(host.flags(), [false, true]);
+    assert!(!host.core.is_unblocked(second));
+    host.answer();
+    assert!(host.core.is_sent(first) && !host.core.is_unblocked(second), "it is at the barrier");
+    host.answer();
+    assert!(host.core.is_unblocked(second));
+    host.now += Duration::from_secs(9);
+    host.core.note_progress(second, host.now);
+    assert_eq!(host.core.progress(second), host.now);
+    host.close(second);
+    assert!(host.core.is_unblocked(second), "it has ended");
+    assert_eq!(host.core.progress(second), Duration::ZERO);
+}
+
+#[test]
+fn whoever_waits_for_the_end_is_woken_once() {
+    let mut host = Host::new(2, 9);
+    let (stream, other) = (host.stream(), host.stream());
+    let [mine, all, gone] = [(); 3].map(|()| Arc::new(Parker::new()));
+    host.core.when_idle(Some(stream), &mine);
+    host.core.when_idle(None, &all);
+    assert!(!host.core.waits(Some(stream), &mine) && !host.core.waits(None, &all), "it is idle");
+    host.submit(stream, Kind::Copy);
+    host.submit(other, Kind::Copy);
+    for (which, parker) in [(Some(stream), &mine), (Some(stream), &gone), (None, &all)] {
+        assert!(!host.core.is_idle(which));
+        host.core.when_idle(which, parker);
+        assert!(host.core.waits(which, parker));
+    }
+    host.core.leave(Some(stream), &gone);
+    assert!(!host.core.waits(Some(stream), &gone) && host.core.waits(Some(stream), &mine));
+    assert!(is_only(&host.answer(), &mine));
+    assert!(host.core.is_idle(Some(stream)) && !host.core.is_idle(Some(other)));
+    assert!(!host.core.waits(Some(stream), &mine) && !host.core.is_quiet());
+    // The runtime's own commands count for the whole.
+    host.core.post(0, Command::new(Model::new(Kind::Ping, 0)));
+    host.pump();
+    assert_eq!(host.answer().len(), 0);
+    assert!(host.core.is_idle(Some(other)) && !host.core.is_quiet());
+    assert!(is_only(&host.answer(), &all));
+    assert!(host.core.is_quiet() && !host.core.waits(None, &all));
+}
+
+#[test]
+fn what_is_under_way_is_counted() {
+    let mut host = Host::new(1, 1);
+    let (stream, dropped) = (host.stream(), host.stream());
+    assert_eq!(host.core.attention(), Attention::Nothing);
+    let first = host.submit(stream, Kind::Copy);
+    assert_eq!(host.core.attention(), Attention::Flights);
+    host.core.want(first);
+    assert_eq!(host.core.attention(), Attention::Wanted);
+    host.core.unwant(first);
+    let second = host.submit(dropped, Kind::Copy);
+    assert_eq!(host.core.attention(), Attention::Wanted, "there was no room for it");
+    host.core.drop_stream(dropped);
+    let now = host.core.activity();
+    assert_eq!((now.streams, now.accepted, now.pending, now.in_flight), (1, 2, 2, 1));
+    assert_eq!(
+        (host.core.in_flight_of(first).count(), host.core.in_flight_of(second).count()),
+        (1, 0)
+    );
+    assert!(!host.core.sleep());
+    host.answer();
+    assert_eq!(
+        (host.core.in_flight_of(first).count(), host.core.in_flight_of(second).count()),
+        (0, 1)
+    );
+    assert_eq!(host.core.attention(), Attention::Flights);
+    host.answer();
+    assert!(host.core.sleep());
+    let now = host.core.activity();
+    assert_eq!((now.streams, now.accepted, now.pending, now.in_flight), (1, 2, 0, 0));
+}
+
+#[test]
+fn a_command_without_an_order_goes_where_it_is_answered_first() {
+    let mut host = Host::new(3, 9);
+    let streams = [(); 3].map(|()| host.stream());
+    assert_eq!((host.core.queue_count(), host.core.quietest()), (3, 0));
+    host.submit(streams[0], Kind::Copy);
+    assert_eq!(host.core.quietest(), 1, "the one with the fewest commands");
+    for stream in &streams[1..] {
+        host.submit(*stream, Kind::Launch);
+    }
+    host.submit(streams[0], Kind::Copy);
+    host.ring.has.retain(|(_, _, flags, _)| !flags.contains(CommandFlags::BARRIER));
+    assert_eq!(host.core.quietest(), 1, "behind a barrier it would wait as behind a kernel");
+    let kernel = host.submit(streams[2], Kind::Copy);
+    assert!(host.core.abort(kernel, Harm::Accept, host.now).unwrap());
+    assert_eq!(host.core.quietest(), 2, "that which is aborted goes on soon");
+}
+
+#[test]
+fn a_device_that_is_silent_is_asked_and_given_up_then() {
+    let (mut host, limit) = (Host::new(2, 9), Duration::from_secs(10));
+    let stream = host.stream();
+    let later = |host: &mut Host, secs| {
+        host.now += Duration::from_secs(secs);
+        let is_gone = host.core.watch(limit, host.now);
+        host.pump();
+        (is_gone, host.ring.has.iter().map(|(queue, .., kind)| (*queue, *kind)).collect::<Vec<_>>())
+    };
+    assert_eq!(later(&mut host, 99), (false, vec![]), "there is nothing to answer");
+    host.submit(stream, Kind::Launch);
+    let launch = (QueueId::Submission(0), Kind::Launch);
+    assert_eq!(later(&mut host, 9), (false, vec![launch]));
+    let asked = vec![launch, (QueueId::Submission(1), Kind::Ping)];
+    assert_eq!(later(&mut host, 1), (false, asked.clone()), "not behind the kernel");
+    assert_eq!(later(&mut host, 9), (false, asked.clone()));
+    assert_eq!(later(&mut host, 1), (true, asked.clone()));
+    // It answers after all.
+    host.ring.has.swap(0, 1);
+    host.answer();
+    assert_eq!(later(&mut host, 9), (false, vec![launch]));
+    assert_eq!(later(&mut host, 1), (false, asked), "it is asked again");
+}
+
+#[test]
+fn contexts_are_made_as_long_as_launches_want_them_and_there_may_be_more() {
+    let mut host = Host::new(2, 9);
+    let streams = [(); 2].map(|()| host.stream());
+    assert_eq!((host.core.contexts(), host.core.wants_more_contexts()), (2, false));
+    host.core.context_gone();
+    assert_eq!(host.core.contexts(), 1);
+    assert!(!host.core.wants_more_contexts(), "some are free");
+    for stream in streams {
+        host.submit(stream, Kind::Launch);
+    }
+    assert!(host.core.wants_more_contexts());
+    host.core.context_made();
+    assert!(!host.core.wants_more_contexts(), "there may be no more");
+}
+
+#[test]
+fn a_kernel_that_hangs_takes_more_to_end_than_a_reset_of_compute() {
+    for (kind, scope) in [(Kind::Copy, ResetScope::Compute), (Kind::Launch, ResetScope::Function)] {
+        let mut host = Host::new(1, 9);
+        let stream = host.stream();
+        host.submit(stream, kind);
+        host.core.compute_hangs(&"silence".into(), host.now);
+        let why = host.core.health().compute_refusal();
+        assert!(
+            matches!(why, Some(Error::NeedsReset { scope: its, .. }) if *its == scope),
+            "{why:?}"
+        );
+    }
+}
