@@ -208,12 +208,13 @@ impl Device {
         }
     }
 
-    /// Ends something of an operation as if it knew no such command.
+    /// Ends something of an operation as if it knew no such command: it has not begun it either.
     pub(super) fn forget(&mut self, which: usize) -> Option<Tag> {
         let is_known = |kind| matches!(kind, Kind::Copy | Kind::Launch | Kind::Barrier);
         let job = self.take_running(which, is_known)?;
-        if job.op != 0 {
-            self.log.push((job.op, Moment::End));
+        let begun = (job.op, Moment::Start);
+        if let Some(at) = self.log.iter().rposition(|entry| *entry == begun) {
+            self.log.remove(at);
         }
         self.start();
         Some(job.tag)
