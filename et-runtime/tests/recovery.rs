@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use et_hal::{Loss, ResetScope};
 use et_hal_sim::SimHal;
-use et_runtime::{Config, Device, Error, RecoveryPolicy, Remedy};
+use et_runtime::{Config, Device, Error, Launch, RecoveryPolicy, Remedy};
 use et_sim_device::{Fault, StuckUntil};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -123,4 +123,18 @@ fn the_chip_is_the_last_that_is_reset() {
     let recovery = device.recover(&POLICY.widest(ResetScope::Chip)).unwrap();
     assert_eq!(recovery.steps.last().map(|step| step.remedy), Some(CHIP));
     works(&device);
+}
+
+/// What the runtime puts in order after a failed launch, and questions of its own, are no illness.
+#[test]
+fn what_the_runtime_does_for_itself_is_left_alone() {
+    let mut device = device();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../testing/kernels/elf/trap_load.elf");
+    let kernel = device.load_kernel("trap", &std::fs::read(file).unwrap()).unwrap();
+    for _ in 0..100 {
+        let event = device.default_stream().launch(&Launch::new(&kernel)).unwrap();
+        assert!(matches!(event.wait(LONG), Err(Error::Launch(_))));
+        let recovery = device.recover(&POLICY.timeout(LONG)).unwrap();
+        assert!(recovery.ill.is_none() && recovery.steps.is_empty(), "{recovery:?}");
+    }
 }
