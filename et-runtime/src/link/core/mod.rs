@@ -21,12 +21,12 @@ mod abort;
 mod answer;
 mod look;
 #[cfg(test)]
-mod look_tests;
-#[cfg(test)]
 mod model;
 mod ready;
 mod send;
 mod slab;
+#[cfg(test)]
+mod step_tests;
 #[cfg(test)]
 mod tests;
 

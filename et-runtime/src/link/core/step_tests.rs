@@ -1,8 +1,8 @@
-//! What is asked of the state machine, step by step.
+//! The state machine, step by step.
 
 use std::time::Duration;
 
-use et_devapi::msg::ops::{Body, DmaStatus, EchoStatus, LaunchStatus, Times};
+use et_devapi::msg::ops::{AbortStatus, Body, DmaStatus, EchoStatus, LaunchStatus, Times};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{QueueId, ResetScope};
 
@@ -298,4 +298,126 @@ fn a_kernel_that_hangs_takes_more_to_end_than_a_reset_of_compute() {
             "{why:?}"
         );
     }
+}
+
+#[test]
+fn who_gives_up_fails_its_operation_and_the_next_one_goes_on() {
+    let mut host = Host::new(1, 1);
+    let stream = host.stream();
+    let first = host.submit(stream, Kind::Copy);
+    let second = host.submit(stream, Kind::Copy);
+    let third = host.submit(stream, Kind::Copy);
+    host.core.give_up(second, Error::timeout("room", Duration::ZERO), host.now);
+    let ended: Vec<_> = host.core.output.ended.drain(..).collect();
+    let [Ended { operation, error: Some(Error::Timeout { .. }), .. }] = &ended[..] else {
+        panic!("{} have ended", ended.len());
+    };
+    assert_eq!(operation.key, second);
+    host.answer();
+    assert!(host.core.is_sent(first) && host.core.is_sent(third));
+}
+
+#[test]
+fn a_stream_waits_for_each_of_those_it_depends_on() {
+    let mut host = Host::new(1, 9);
+    let [mine, one, other] = [(); 3].map(|()| host.stream());
+    for stream in [one, other] {
+        let key = host.submit(stream, Kind::Copy);
+        host.core.depend(mine, key);
+    }
+    host.answer();
+    host.submit(mine, Kind::Copy);
+    assert_eq!(host.flags(), [false, true], "the second is still on its way");
+}
+
+#[test]
+fn a_command_behind_others_waits_if_they_are_on_their_way() {
+    let mut host = Host::new(1, 9);
+    let stream = host.stream();
+    let key = host.begin(stream, &[Kind::Copy, Kind::Copy]);
+    let behind = |host: &mut Host| {
+        let load = Model::new(Kind::Copy, key.id);
+        host.core.append(key, Command::behind(load)).unwrap();
+        host.pump();
+    };
+    behind(&mut host);
+    assert_eq!(host.flags(), [false, false, true]);
+    while !host.ring.has.is_empty() {
+        host.answer();
+    }
+    behind(&mut host);
+    assert_eq!(host.flags(), [false]);
+}
+
+#[test]
+fn a_queue_that_goes_on_is_better_than_one_that_is_aborted() {
+    let mut host = Host::new(2, 9);
+    let stream = host.stream();
+    let copy = host.submit(stream, Kind::Copy);
+    assert!(host.core.abort(copy, Harm::Accept, host.now).unwrap());
+    assert_eq!(host.core.quietest(), 1);
+}
+
+#[test]
+fn high_priority_goes_where_there_is_such_a_queue() {
+    let shape = Shape { queues: 2, high_queues: 1, in_flight: 8, contexts: 1 };
+    let mut core = Core::new(shape);
+    let ping = || Command::new(Model::ping());
+    assert!(core.post_high(0, ping()) && !core.post_high(1, ping()));
+    core.lose(&Error::all_closed(), Duration::ZERO);
+    assert!(!core.post_high(0, ping()), "the device is lost");
+}
+
+#[test]
+fn an_abort_ends_what_is_meant_and_what_cannot_be_repeated() {
+    let times = |execute| Times { start: 1, wait: 1, execute };
+    let status = LaunchStatus::HostAborted;
+    for (has_run, execute) in [(true, 1), (false, 0)] {
+        let mut host = Host::new(1, 9);
+        let [stream, other] = [(); 2].map(|()| host.stream());
+        host.submit(stream, Kind::Launch);
+        let copy = host.submit(other, Kind::Copy);
+        assert!(host.core.abort(copy, Harm::Accept, host.now).unwrap());
+        host.pump();
+        let [(_, launch, ..), (_, meant, ..), (high, abort, _, Kind::Abort)] = host.ring.has[..]
+        else {
+            panic!("{:?}", host.ring.has);
+        };
+        assert_eq!(high, QueueId::HighPriority(0));
+        host.ring.has.clear();
+        let body = Body::Launch { times: times(execute), status, error: None };
+        match (has_run, host.core.answer(launch, &body, host.now)) {
+            (true, Answer::Held(held)) => {
+                let (_, error, _) = held.split();
+                assert!(matches!(error, Some(Error::AbortedWith { .. })), "{error:?}");
+            }
+            (false, Answer::Settled) => {}
+            _ => panic!("has run: {has_run}"),
+        }
+        // A copy leaves nothing to be looked at.
+        let body = Body::DmaWrite { times: times(0), status: DmaStatus::HostAborted };
+        assert!(matches!(host.core.answer(meant, &body, host.now), Answer::Settled));
+        let body = Body::Abort { status: AbortStatus::Success };
+        assert!(matches!(host.core.answer(abort, &body, host.now), Answer::Settled));
+        host.pump();
+        let again: Vec<_> = host.ring.has.iter().map(|(.., kind)| *kind).collect();
+        assert_eq!(again, if has_run { &[][..] } else { &[Kind::Launch] });
+    }
+}
+
+#[test]
+fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
+    let mut host = Host::new(1, 9);
+    let [stream, other] = [(); 2].map(|()| host.stream());
+    let kernel = host.submit(stream, Kind::Launch);
+    assert!(host.core.abort(kernel, Harm::Accept, host.now).unwrap());
+    host.pump();
+    host.submit(other, Kind::Copy);
+    assert_eq!(host.ring.has.len(), 2, "the queue is held up");
+    let mark = host.core.mark();
+    assert_eq!(host.core.compute_up(mark, host.now), 1, "its context went with it");
+    host.pump();
+    assert_eq!(host.ring.has.len(), 3, "and goes on");
+    let ended = &host.core.output.ended;
+    assert!(matches!(&ended[..], [Ended { error: Some(Error::Aborted { .. }), .. }]));
 }
