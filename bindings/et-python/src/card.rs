@@ -88,6 +88,22 @@ impl Card {
         }
     }
 
+    /// As [`with`](Self::with), for what takes longer than a user may want to wait: it goes on if a
+    /// Ctrl-C ends the wait.
+    pub(crate) fn with_apart<R: Send + 'static, E: Raise + Send + 'static>(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        with: impl FnOnce(&Device<AnyHal>) -> Result<R, E> + Send + 'static,
+    ) -> PyResult<R> {
+        self.born.check()?;
+        let card = Arc::clone(self);
+        let result = apart::work(py, move || {
+            let device = card.device.read().unwrap_or_else(PoisonError::into_inner);
+            device.as_ref().map(with)
+        })?;
+        result.ok_or_else(|| self.closed())?.map_err(Raise::raise)
+    }
+
     fn closed(&self) -> PyErr {
         et::Error::closed("using the device").on(&*self.locator).raise()
     }

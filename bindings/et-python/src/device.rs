@@ -475,11 +475,12 @@ impl Device {
         Ok(Management::new(Some(&self.card), inner, timeout))
     }
 
-    /// Resets the compute cores: what runs is aborted; memory and kernels stay.
+    /// Resets the compute cores: what runs is aborted; memory and kernels stay. A Ctrl-C ends the
+    /// wait, not the reset.
     #[pyo3(signature = (timeout = 10.0))]
     fn reset_compute(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let timeout = wait::timeout(Some(timeout))?.unwrap_or(Duration::MAX);
-        self.card.with(py, |device| device.reset_compute(timeout))
+        self.card.with_apart(py, move |device| device.reset_compute(timeout))
     }
 
     /// Resets the whole device; everything that was made of it is stale then.

@@ -225,6 +225,20 @@ print(event.done)
     assert done.stdout == "interrupted\nTrue False\nTrue\n", done.stderr
 
 
+def test_ctrl_c_ends_the_wait_for_a_reset_of_the_cores():
+    done = run_python("""
+import os, signal, threading, time
+device = et.open(SIM + ",fault=hang:3", shutdown_timeout=0.1)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+start = time.monotonic()
+try:
+    device.reset_compute(5)
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - start < 4)
+""")
+    assert done.stdout == "interrupted True\n", done.stderr
+
+
 @pytest.mark.parametrize("end", ["executor.close()", "device.close()", "device.reset()"])
 def test_a_host_function_does_not_wait_for_who_waits_for_it(end):
     """It may end what it belongs to; if another does so already, it leaves that to him."""
