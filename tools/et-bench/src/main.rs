@@ -82,7 +82,7 @@ const BENCHES: &[Bench] = &[
     ("idle_cpu_percent", host::idle_cpu),
     ("alloc_pair_ns", host::alloc_pair),
     ("mgmt_query_loaded_us", management::query_under_load),
-    ("recover_compute_ms", management::recovery),
+    ("recover_hang_ms", management::recovery),
     ("core_dump_ratio", dumps::core),
     ("trace_entries_per_s", dumps::trace),
     ("profile_cost_percent", dumps::profile),
