@@ -114,12 +114,11 @@ impl<H: Hal> Link<H> {
         let is_good = copied == DmaStatus::Complete;
         match load.then {
             Then::Reply(reply) => {
-                // Whoever hears of it does not find it under way.
-                self.enter(|core, now| core.release(op, Ok(()), now));
                 let told = reply.set(Ok(body), |parker| self.tell(parker));
                 if let Some(told) = told {
                     told.run();
                 }
+                self.enter(|core, now| core.release(op, Ok(()), now));
             }
             Then::Launch(launched) => {
                 let Body::Launch { status, error: ref block, times, .. } = body else {
