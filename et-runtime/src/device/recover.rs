@@ -241,12 +241,12 @@ impl<H: Hal> Device<H> {
                 return Err(Error::lost(format!("answer to an {op} is {other:?}")));
             }
         }
-        link.poll();
+        let is_idle = |within| link.wait_idle(None, link.deadline(within));
         // What the runtime does for itself, as it puts the memory of a failed launch in order, is
         // no illness as long as it ends.
-        let patience = if link.activity().pending == 0 { timeout } else { Duration::ZERO };
-        if !link.wait_idle(None, link.deadline(patience)) {
-            return Err(link.timeout("work in flight", patience));
+        let may_end = || link.activity().pending == 0 && is_idle(timeout);
+        if !is_idle(Duration::ZERO) && !may_end() {
+            return Err(link.timeout("work in flight", Duration::ZERO));
         }
         Ok(())
     }
