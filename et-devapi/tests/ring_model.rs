@@ -313,6 +313,19 @@ fn the_peers_index_is_loaded_only_when_the_known_one_does_not_suffice() {
     assert_eq!(window.index_loads(), before + 1, "one load of the head shows all six");
 }
 
+#[test]
+fn each_byte_of_a_message_is_read_once() {
+    let (window, ring) = setup(64, 40);
+    let (mut producer, mut consumer) = ends(&window, ring);
+    let mut out = [0; 64];
+    for len in [8, 16, 40] {
+        assert_eq!(producer.push(&window, &command(len, 1)), Ok(Push::Accepted));
+        let before = window.bytes_read();
+        assert_eq!(consumer.pop_message(&window, command_bytes, &mut out), Ok(Pop::Message(len)));
+        assert_eq!(window.bytes_read() - before, len);
+    }
+}
+
 /// The index as the producer would see it.
 fn tail(window: &TestWindow) -> u64 {
     window.load_acquire_u64(TAIL).unwrap()

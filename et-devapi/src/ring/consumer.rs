@@ -169,12 +169,11 @@ impl Consumer {
         }
         let buffer = out.len();
         let place = out.get_mut(..len).ok_or(RingError::BufferTooSmall { len, buffer })?;
-        self.peek(mmio, 0, place)?;
-        // The header that was framed is the one the caller sees, even if the producer changed it
-        // meanwhile.
-        if let Some(head) = place.get_mut(..HEADER_BYTES) {
-            head.copy_from_slice(&bytes);
-        }
+        // The header is read once: a read from a card takes a microsecond, and the caller sees the
+        // one that was framed, even if the producer changed it meanwhile.
+        let (head, body) = place.split_at_mut(HEADER_BYTES.min(len));
+        head.copy_from_slice(&bytes[..head.len()]);
+        self.peek(mmio, HEADER, body)?;
         let tail = self.ring.advance(self.tail, needed);
         let kept = self.ring.distance(self.published, tail);
         if tail == self.head || kept >= self.ring.length / KEPT {

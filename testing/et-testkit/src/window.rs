@@ -18,12 +18,14 @@ pub struct RegisterWrite {
 
 /// An [`Mmio`] of atomics: any number of threads may use it, so one can play the device.
 ///
-/// It keeps what was written to registers and how often an index was loaded, and fails on demand.
+/// It keeps what was written to registers, how often an index was loaded and how many bytes were
+/// read, and fails on demand.
 #[derive(Debug)]
 pub struct TestWindow {
     words: Box<[AtomicU64]>,
     register_writes: Mutex<Vec<RegisterWrite>>,
     index_loads: AtomicUsize,
+    bytes_read: AtomicUsize,
     is_lost: AtomicBool,
 }
 
@@ -35,6 +37,7 @@ impl TestWindow {
             words: (0..len_bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect(),
             register_writes: Mutex::default(),
             index_loads: AtomicUsize::new(0),
+            bytes_read: AtomicUsize::new(0),
             is_lost: AtomicBool::new(false),
         }
     }
@@ -59,6 +62,12 @@ impl TestWindow {
     #[must_use]
     pub fn index_loads(&self) -> usize {
         self.index_loads.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many bytes were copied out.
+    #[must_use]
+    pub fn bytes_read(&self) -> usize {
+        self.bytes_read.load(Ordering::Relaxed)
     }
 
     fn check(&self, at: BarOffset, len: u64) -> Result<usize, ErrorKind> {
@@ -120,6 +129,7 @@ impl Mmio for TestWindow {
 
     fn read_bytes(&self, at: BarOffset, into: &mut [u8]) -> Result<(), ErrorKind> {
         let mut at = self.check(at, into.len() as u64)?;
+        self.bytes_read.fetch_add(into.len(), Ordering::Relaxed);
         let mut rest = into;
         while !rest.is_empty() {
             let word = self.words[at / 8].load(Ordering::Relaxed).to_le_bytes();
