@@ -22,7 +22,7 @@ pub(crate) enum Wire {
     /// The usual list has one node, which needs no memory of its own.
     DmaWrite(Nodes<DmaWriteNode>),
     DmaRead(Nodes<DmaReadNode>),
-    Launch(Box<LaunchWire>),
+    Launch(LaunchWire),
     /// One that borrows nothing.
     Plain(ops::Command<'static>),
 }
@@ -187,7 +187,7 @@ impl Launched {
     ) -> LaunchFailure {
         let failure = LaunchFailure::new(&self.kernel.program, status, error);
         let Wire::Launch(wire) = wire else { return failure };
-        let LaunchWire { launch, payload } = &**wire;
+        let LaunchWire { launch, payload } = wire;
         let keeps = self.is_dumpable || self.core_path.is_some();
         let kept = keeps.then(|| Kept {
             code: self.kernel.code.clone(),
@@ -275,7 +275,7 @@ impl<H: Hal> Load<H> {
     }
 
     /// Lets go of the memory, once the device is done with it.
-    pub(crate) fn finish(self, error: Option<Error>, tell: &mut dyn FnMut(&Parker)) {
+    pub(crate) fn finish(self: Box<Self>, error: Option<Error>, tell: &mut dyn FnMut(&Parker)) {
         match self.then {
             Then::Check(Keep::Gone { place }) => {
                 let arrival = Err(error.unwrap_or(Error::all_closed()));

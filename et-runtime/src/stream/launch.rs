@@ -143,7 +143,7 @@ impl<H: Hal> Stream<H> {
             args = Some(place);
         }
         let embedded = if args.is_none() { bytes } else { &[] };
-        let mut wire = Box::new(LaunchWire { launch: message, payload: LaunchPayload::EMPTY });
+        let mut wire = LaunchWire { launch: message, payload: LaunchPayload::EMPTY };
         wire.payload
             .put(trace.as_deref(), stack.as_ref(), embedded)
             .map_err(|error| Error::LaunchOption { option: "payload", why: error.to_string() })?;

@@ -137,8 +137,10 @@ fn tests<'c>(command: &'c mut Command, tool: &str, target: &Path) -> &'c mut Com
         .args(["--release", "--package", &format!("et-{tool}"), "--target-dir"])
         .arg(target)
         .env("RUSTFLAGS", format!("--cfg {tool}"))
-        // Mutants differ in a line each.
+        // Mutants differ in a line each, and each is built.
         .env("CARGO_INCREMENTAL", "1")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
 }
 
