@@ -153,13 +153,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Builds what is installed; returns the folder where it is.
 pub(crate) fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let packages = ["-p", "et-capi", "-p", "et-cli", "-p", "et-as", "-p", "et-simd"];
+    let packages = ["-p", "et-cli", "-p", "et-as", "-p", "et-simd"];
     let call = [&["build", "--locked", "--profile", profile], &packages[..]].concat();
     execute(&mut cargo(&call))?;
+    c_library(profile)?;
     let built = built(profile)?;
     compatibility(&built)?;
     share(&built)?;
     Ok(built)
+}
+
+/// Builds `libet`: without the library for Rust, beside which it would not be optimised as a whole.
+fn c_library(profile: &str) -> anyhow::Result<()> {
+    let call =
+        ["rustc", "--locked", "--quiet", "--profile", profile, "--package", "et-capi", "--lib"];
+    execute(cargo(&call).args(["--crate-type", "cdylib,staticlib"]))
 }
 
 /// Has the programs write completions and manual pages.
@@ -217,7 +225,7 @@ pub(crate) fn launcher() -> anyhow::Result<Option<PathBuf>> {
     if Command::new(compiler()).arg("--version").output().is_err() {
         return Ok(None);
     }
-    execute(&mut cargo(&["build", "--locked", "--quiet", "--release", "-p", "et-capi"]))?;
+    c_library("release")?;
     let built = built("release")?;
     compatibility(&built)?;
     let program = built.join("compat-launch");
