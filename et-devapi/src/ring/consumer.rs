@@ -172,7 +172,7 @@ impl Consumer {
         // The header is read once: a read from a card takes a microsecond, and the caller sees the
         // one that was framed, even if the producer changed it meanwhile.
         let (head, body) = place.split_at_mut(HEADER_BYTES.min(len));
-        head.copy_from_slice(&bytes[..head.len()]);
+        head.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         self.peek(mmio, HEADER, body)?;
         let tail = self.ring.advance(self.tail, needed);
         let kept = self.ring.distance(self.published, tail);

@@ -275,6 +275,7 @@ impl<H: Hal> Load<H> {
     }
 
     /// Lets go of the memory, once the device is done with it.
+    #[expect(clippy::boxed_local, reason = "it is in a box, and large to be moved out")]
     pub(crate) fn finish(self: Box<Self>, error: Option<Error>, tell: &mut dyn FnMut(&Parker)) {
         match self.then {
             Then::Check(Keep::Gone { place }) => {
