@@ -187,6 +187,9 @@ impl<D: Desk> HostThreads<D> {
                 self.pace.completion(self.busy.len(), real_time);
                 self.completions += 1;
             }
+            if is_back {
+                it.began_at = self.completions;
+            }
             progress |= is_back;
             if it.outstanding() == 0 {
                 self.busy.swap_remove(at);
@@ -210,8 +213,8 @@ impl<D: Desk> HostThreads<D> {
     /// Finds a worker for a task: the idle one used last if one more may be in use, else one that
     /// has a single task.
     ///
-    /// A task is staged behind another one only if tasks are short, or if there is no other worker
-    /// at all: it cannot be taken back, and who knows how long the one before it takes.
+    /// A task is staged behind another one only if tasks are short: it cannot be taken back, and who
+    /// knows how long the one before it takes.
     #[inline]
     fn choose(&mut self) -> Option<WorkerId> {
         if self.busy.len() < self.width {
@@ -223,16 +226,25 @@ impl<D: Desk> HostThreads<D> {
                 self.start_worker();
             }
         }
-        if !self.pace.is_short() && self.busy.len() < self.threads.limit as usize {
-            return None;
-        }
         self.with_room(None)
     }
 
+    /// Finds a worker at which a task may be staged: one whose own will be complete soon, as far as
+    /// is known, or the only one that may run it.
     fn with_room(&self, cores: Option<&CoreSet>) -> Option<WorkerId> {
+        let limit = self.threads.limit;
+        let allowed = cores.map_or(limit as usize, |cores| {
+            cores.iter().take_while(|core| *core < limit).take(2).count()
+        });
+        // One is not short that lasts while another worker completes its own.
+        let is_soon_free = |its: &WorkerSlot| {
+            allowed == 1 || self.pace.is_short() && its.began_at == self.completions
+        };
         self.busy.iter().copied().find(|&worker| {
+            let its = &self.workers[worker.at()];
             cores.is_none_or(|cores| cores.contains(worker.0))
-                && self.workers[worker.at()].outstanding() == 1
+                && its.outstanding() == 1
+                && is_soon_free(its)
         })
     }
 
@@ -368,6 +380,9 @@ impl<D: Desk> Place for HostThreads<D> {
         let Some(worker) = worker else { return Offer::Full };
         let host = &mut self.workers[worker.at()];
         let is_staged = host.outstanding() != 0;
+        if !is_staged {
+            host.began_at = self.completions;
+        }
         if !host.dispatch(unit.task) {
             debug_assert!(false, "a worker without room was chosen");
             return Offer::Full;

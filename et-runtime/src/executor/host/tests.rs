@@ -140,3 +140,93 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
     assert_eq!((done.complete.len(), done.ended.len()), (1, 0));
     rig.host.dismiss().wait();
 }
+
+/// Tasks that are over when their flag says so.
+fn flagged<const TASKS: usize>() -> (Arc<[AtomicBool; TASKS]>, Rig) {
+    let flags = Arc::new([const { AtomicBool::new(false) }; TASKS]);
+    let its = Arc::clone(&flags);
+    let rig = Rig::new(2, count(TASKS), move |task, _| {
+        while !its[task as usize].load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    });
+    (flags, rig)
+}
+
+impl Rig {
+    /// Lets a second worker be used, and has it take a task.
+    fn widen_for(&mut self, index: u32, done: &mut Done) {
+        self.host.settle(1);
+        self.host.stalled();
+        self.hand(index, done);
+    }
+
+    /// Waits until as many tasks are complete.
+    fn collect(&mut self, number: u64, done: &mut Done) {
+        while self.host.completions() < number {
+            self.host.poll(done);
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_task_waits_for_a_worker_that_is_free_rather_than_behind_a_task_of_unknown_length() {
+    let (flags, mut rig) = flagged::<3>();
+    let mut done = Done::default();
+    rig.hand(0, &mut done);
+    rig.widen_for(1, &mut done);
+    assert!(matches!(rig.offer(2), Offer::Full), "both workers have a task");
+    flags[1].store(true, Ordering::Release);
+    rig.collect(1, &mut done);
+    assert!(matches!(rig.offer(2), Offer::Taken { worker: WorkerId(1), is_staged: false }));
+    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.host.settle(0);
+    rig.collect(3, &mut done);
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn nothing_is_staged_behind_a_task_that_takes_longer_than_the_others() {
+    const TASKS: usize = 42;
+    let (flags, mut rig) = flagged::<TASKS>();
+    let mut done = Done::default();
+    let last = TASKS - 2;
+    flags[1..last].iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.hand(0, &mut done);
+    rig.widen_for(1, &mut done);
+    for index in 2..=count(last) {
+        rig.collect(u64::from(index) - 1, &mut done);
+        rig.host.widen_to(2);
+        rig.hand(index, &mut done);
+    }
+    assert!(matches!(
+        rig.offer(count(last + 1)),
+        Offer::Full | Offer::Taken { worker: WorkerId(1), .. }
+    ));
+    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn what_only_one_worker_may_run_is_staged_at_it() {
+    let (flags, mut rig) = flagged::<2>();
+    let mut done = Done::default();
+    let cores = CoreSet::of([1, 7]);
+    let (first, second) = (rig.task(0), rig.task(1));
+    let run = Arc::clone(&rig.run);
+    let offer = |rig: &mut Rig, task| rig.host.offer(Unit { run: &run, task, cores: Some(&cores) });
+    while matches!(offer(&mut rig, first), Offer::Full) {
+        rig.host.settle(1);
+        rig.host.poll(&mut done);
+        std::thread::yield_now();
+    }
+    assert!(matches!(
+        offer(&mut rig, second),
+        Offer::Taken { worker: WorkerId(1), is_staged: true }
+    ));
+    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.host.settle(0);
+    rig.collect(2, &mut done);
+    rig.host.dismiss().wait();
+}

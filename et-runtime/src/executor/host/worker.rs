@@ -17,6 +17,8 @@ pub(super) struct WorkerSlot {
     half: Scheduler,
     /// By the parity of the sequence number.
     tasks: [TaskRef; 2],
+    /// How many tasks all workers had completed when this one last began with one.
+    pub(super) began_at: u64,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,7 +37,13 @@ impl WorkerSlot {
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{worker}"))
             .spawn(move || work(&desk, &runs, &its, worker, spins))?;
-        Ok(Self { cell, half: Scheduler::new(), tasks: [NONE; 2], thread: Some(thread) })
+        Ok(Self {
+            cell,
+            half: Scheduler::new(),
+            tasks: [NONE; 2],
+            began_at: 0,
+            thread: Some(thread),
+        })
     }
 
     /// Opens the cell if the worker has come.
