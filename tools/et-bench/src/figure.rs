@@ -9,7 +9,7 @@ use serde::Serialize;
 /// One row of the result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// Median.
     pub(crate) value: f64,
     unit: &'static str,
@@ -21,6 +21,29 @@ pub(crate) struct Figure {
     max: f64,
     /// What the floor is.
     floor_is: &'static str,
+}
+
+/// Takes figures as they are made.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(Figure);
+
+/// Figures that are measured together: what their names begin with, and how to make them.
+pub(crate) type Group = (&'static str, fn(Take<'_>) -> anyhow::Result<()>);
+
+/// Makes the figures of groups; with `only`, those of groups in which one may have that in its name.
+pub(crate) fn measure(groups: &[Group], only: Option<&str>, take: Take<'_>) -> anyhow::Result<()> {
+    for (start, figures) in groups {
+        if only.is_none_or(|only| may_contain(start, only)) {
+            figures(take)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns `true` if a name that begins with `start` may have `part` in it.
+fn may_contain(start: &str, part: &str) -> bool {
+    start.contains(part)
+        || part.contains(start)
+        || (1..start.len()).any(|at| part.starts_with(&start[at..]))
 }
 
 impl Figure {
@@ -73,4 +96,16 @@ pub(crate) fn write_json(path: Option<&Path>, figures: &[Figure]) -> anyhow::Res
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(figures)?;
     std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_measured_in_which_a_name_may_be_meant() {
+        let is_measured = |only| may_contain("graph_speedup_2w", only);
+        assert!(["speedup", "graph_speedup_2w", "speedup_2w_2us"].into_iter().all(is_measured));
+        assert!(!["flow_task", "trace", "graph_bytes"].into_iter().any(is_measured));
+    }
 }

@@ -10,7 +10,7 @@ use anyhow::ensure;
 use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions, TaskState};
 use et::graph::{Graph, GraphBuilder, Resource, Task};
 
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Group, Take, measure, repeat};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 11;
@@ -168,59 +168,66 @@ fn pool(workers: u32) -> anyhow::Result<CpuPool> {
     Ok(CpuPool::with_config(&PoolConfig::new(workers))?)
 }
 
-/// All figures.
-pub(super) fn figures(mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
+const GROUPS: [Group; 14] = [
+    ("indep_", |take| tiny_tasks(Dag::Indep, take)),
+    ("chain_", |take| tiny_tasks(Dag::Chain, take)),
+    ("fan32_", |take| tiny_tasks(Dag::Fan32, take)),
+    ("one_task_graph", one_task),
+    ("flow_", flows),
+    ("graph_speedup_2w", speedup),
+    ("build_ns_per_item", build),
+    ("graph_bytes_per_task", size),
+    ("million_tasks", million),
+    ("trace_slowdown_percent", tracing_cost),
+    ("cores_", |take| on_device(Place::Cores, "cores", take)),
+    ("resident_", |take| on_device(Place::Resident, "resident", take)),
+    ("drop_executor_ms", drop_executor),
+    ("idle_pool_percent", idle),
+];
+
+/// Hands the figures to `take`; with `only`, those of groups whose names may fit.
+pub(super) fn figures(only: Option<&str>, mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
+    measure(&GROUPS, only, &mut take)
+}
+
+/// Empty tasks in graphs of a form, on different numbers of workers.
+fn tiny_tasks(dag: Dag, take: Take<'_>) -> anyhow::Result<()> {
     let tiny = Tiny::new();
-    let mut chain_ratio: Vec<f64> = Vec::new();
-    let mut worst = [(0.0, None::<Figure>), (0.0, None)];
+    let mut ratios: Vec<f64> = Vec::new();
+    let mut worst = (0.0, None::<Figure>);
     for workers in [1, 2, 3, 24] {
         let pool = pool(workers)?;
-        for dag in Dag::ALL {
-            for n in [1, 1000, 8000] {
-                if dag == Dag::Fan32 && n == 1 {
-                    continue;
-                }
-                let graph = tiny.graph(dag, n)?;
-                let floor = floor(workers as usize);
-                tiny.run(&pool, &graph, RunOptions::new())?;
-                let runs = repeat(ROUNDS, || tiny.run(&pool, &graph, RunOptions::new()))?;
-                let name = format!("{}_{n}_w{workers}_us_per_task", dag.name());
-                let figure = Figure::new(name, "µs", &runs, (FLOOR, floor));
-                if n == 8000 && dag == Dag::Chain {
-                    chain_ratio.push(figure.ratio);
-                }
-                if n == 8000 && workers <= 3 && dag != Dag::Chain {
-                    let place = &mut worst[usize::from(dag == Dag::Fan32)];
-                    if figure.value > place.0 {
-                        let name = format!("{}_us_per_task", dag.name());
-                        let worst = Figure::new(name, "µs", &runs, (FLOOR, floor));
-                        *place = (figure.value, Some(worst));
-                    }
-                }
-                take(figure);
+        for n in [1, 1000, 8000] {
+            if dag == Dag::Fan32 && n == 1 {
+                continue;
             }
-        }
-    }
-    take(Figure::new("chain_floor_ratio", "× the floor", &chain_ratio, (FLOOR, 1.0)));
-    for (_, figure) in worst {
-        if let Some(figure) = figure {
+            let graph = tiny.graph(dag, n)?;
+            let floor = floor(workers as usize);
+            tiny.run(&pool, &graph, RunOptions::new())?;
+            let runs = repeat(ROUNDS, || tiny.run(&pool, &graph, RunOptions::new()))?;
+            let name = format!("{}_{n}_w{workers}_us_per_task", dag.name());
+            let figure = Figure::new(name, "µs", &runs, (FLOOR, floor));
+            if n == 8000 {
+                ratios.push(figure.ratio);
+                if workers <= 3 && figure.value > worst.0 {
+                    let name = format!("{}_us_per_task", dag.name());
+                    worst = (figure.value, Some(Figure::new(name, "µs", &runs, (FLOOR, floor))));
+                }
+            }
             take(figure);
         }
     }
-    one_task(&tiny, &mut take)?;
-    flows(&mut take)?;
-    speedup(&mut take)?;
-    build(&mut take)?;
-    million(&mut take)?;
-    tracing_cost(&tiny, &mut take)?;
-    on_cores(&mut take)?;
-    drop_executor(&mut take)?;
-    idle(&mut take)?;
+    if dag == Dag::Chain {
+        take(Figure::new("chain_floor_ratio", "× the floor", &ratios, (FLOOR, 1.0)));
+    } else if let Some(figure) = worst.1 {
+        take(figure);
+    }
     Ok(())
 }
 
 /// Launch to completion of one task; also with many more workers than processors.
-fn one_task(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn one_task(take: Take<'_>) -> anyhow::Result<()> {
+    let tiny = Tiny::new();
     let graph = tiny.graph(Dag::Indep, 1)?;
     for (workers, name, tail) in [
         (1, "one_task_graph_us", None),
@@ -241,7 +248,7 @@ fn one_task(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
 
 /// Graphs of one task that are launched in a flow one by one: in a chain, without work; and in two
 /// chains, whose tasks take time.
-fn flows(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn flows(take: Take<'_>) -> anyhow::Result<()> {
     const GRAPHS: usize = 4000;
     let one = |time: Duration| -> anyhow::Result<Graph> {
         let mut builder = GraphBuilder::new();
@@ -297,7 +304,7 @@ fn spin(time: Duration) {
 
 /// How much sooner two workers are done than one, with tasks that take time and do not depend on
 /// one another.
-fn speedup(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn speedup(take: Take<'_>) -> anyhow::Result<()> {
     for (name, micros, tasks) in [
         ("graph_speedup_2w", 20, 10_000),
         ("graph_speedup_2w_200us", 200, 2000),
@@ -356,13 +363,11 @@ fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, us
     Ok((graph, edges, start.elapsed()))
 }
 
-fn build(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn build(take: Take<'_>) -> anyhow::Result<()> {
     const TASKS: u32 = 100_000;
     let count = Arc::default();
-    let mut bytes = 0.0;
     let runs = repeat(ROUNDS, || {
-        let (graph, edges, elapsed) = random_graph(TASKS, &count)?;
-        bytes = (graph.resident_bytes() as f64 - 8.0 * edges as f64) / f64::from(TASKS);
+        let (_, edges, elapsed) = random_graph(TASKS, &count)?;
         Ok(elapsed.as_secs_f64() * 1e9 / (f64::from(TASKS) + edges as f64))
     })?;
     // The floor: the same numbers of words appended to vectors.
@@ -373,16 +378,19 @@ fn build(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     }
     let floor = start.elapsed().as_secs_f64() * 1e9 / words.len() as f64;
     take(Figure::new("build_ns_per_item", "ns", &runs, ("a word appended to a vector", floor)));
-    take(Figure::new(
-        "graph_bytes_per_task",
-        "bytes, after 8 for each edge",
-        &[bytes],
-        ("a task's number", 4.0),
-    ));
     Ok(())
 }
 
-fn million(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn size(take: Take<'_>) -> anyhow::Result<()> {
+    const TASKS: u32 = 100_000;
+    let (graph, edges, _) = random_graph(TASKS, &Arc::default())?;
+    let bytes = (graph.resident_bytes() as f64 - 8.0 * edges as f64) / f64::from(TASKS);
+    let (unit, floor) = ("bytes, after 8 for each edge", ("a task's number", 4.0));
+    take(Figure::new("graph_bytes_per_task", unit, &[bytes], floor));
+    Ok(())
+}
+
+fn million(take: Take<'_>) -> anyhow::Result<()> {
     const TASKS: u32 = 1_000_000;
     let count: Arc<AtomicU64> = Arc::default();
     let pool = pool(2)?;
@@ -405,7 +413,8 @@ fn million(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
 }
 
 /// What recording every task costs a chain, alternating with and without.
-fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn tracing_cost(take: Take<'_>) -> anyhow::Result<()> {
+    let tiny = Tiny::new();
     let pool = pool(1)?;
     let graph = tiny.graph(Dag::Chain, 8000)?;
     tiny.run(&pool, &graph, RunOptions::new())?;
@@ -427,46 +436,44 @@ fn tracing_cost(tiny: &Tiny, take: &mut impl FnMut(Figure)) -> anyhow::Result<()
 
 /// A kernel that does nothing, as a graph on simulated harts: by the host's scheduler and by the
 /// device's own.
-fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn on_device(place: Place, name: &str, take: Take<'_>) -> anyhow::Result<()> {
     const NOP: &[u8] = include_bytes!("../../../testing/kernels/elf/task_nop.elf");
     const TASKS: u32 = 8000;
     let device = et::open("sim:shires=1,dram=1GiB,threads=1,cpu-access=yes")?;
     let kernel = device.load_kernel("task_nop", NOP)?;
-    for (place, name) in [(Place::Cores, "cores"), (Place::Resident, "resident")] {
-        for dag in Dag::ALL {
-            let (tasks, edges) = dag.edges(TASKS);
-            let mut builder = GraphBuilder::with_capacity(tasks as usize, edges.len());
-            let function = builder.kernel(&kernel);
-            let ids: Vec<_> =
-                (0..tasks).map(|_| builder.add(Task::new(function))).collect::<Result<_, _>>()?;
-            for (before, after) in edges {
-                builder.edge(ids[before as usize], ids[after as usize])?;
-            }
-            let graph = builder.build()?;
-            let config = ExecutorConfig::new().place(place).cores(3);
-            let executor = device.executor(&config)?;
-            let board = device.hal().as_sim().context("the device is not simulated")?.board();
-            let mut instructions = Vec::new();
-            let mut once = || -> anyhow::Result<f64> {
-                let before = board.counters().instructions;
-                let start = Instant::now();
-                executor.launch(&graph)?.finish(LIMIT)?;
-                let elapsed = start.elapsed();
-                let after = board.counters().instructions;
-                instructions.push((after - before) as f64 / f64::from(tasks));
-                Ok(elapsed.as_secs_f64() * 1e6 / f64::from(tasks))
-            };
-            once()?;
-            let runs = repeat(ROUNDS, &mut once)?;
-            let floor = floor(1);
-            let figure = format!("{name}_{}_us_per_task", dag.name());
-            take(Figure::new(figure, "µs", &runs, (FLOOR, floor)));
-            if place == Place::Resident {
-                // The count arrives with the end of a launch.
-                let figure = format!("resident_{}_instructions", dag.name());
-                let floor = ("the kernel alone", 2.0);
-                take(Figure::new(figure, "instructions per task", &instructions[1..], floor));
-            }
+    for dag in Dag::ALL {
+        let (tasks, edges) = dag.edges(TASKS);
+        let mut builder = GraphBuilder::with_capacity(tasks as usize, edges.len());
+        let function = builder.kernel(&kernel);
+        let ids: Vec<_> =
+            (0..tasks).map(|_| builder.add(Task::new(function))).collect::<Result<_, _>>()?;
+        for (before, after) in edges {
+            builder.edge(ids[before as usize], ids[after as usize])?;
+        }
+        let graph = builder.build()?;
+        let config = ExecutorConfig::new().place(place).cores(3);
+        let executor = device.executor(&config)?;
+        let board = device.hal().as_sim().context("the device is not simulated")?.board();
+        let mut instructions = Vec::new();
+        let mut once = || -> anyhow::Result<f64> {
+            let before = board.counters().instructions;
+            let start = Instant::now();
+            executor.launch(&graph)?.finish(LIMIT)?;
+            let elapsed = start.elapsed();
+            let after = board.counters().instructions;
+            instructions.push((after - before) as f64 / f64::from(tasks));
+            Ok(elapsed.as_secs_f64() * 1e6 / f64::from(tasks))
+        };
+        once()?;
+        let runs = repeat(ROUNDS, &mut once)?;
+        let floor = floor(1);
+        let figure = format!("{name}_{}_us_per_task", dag.name());
+        take(Figure::new(figure, "µs", &runs, (FLOOR, floor)));
+        if place == Place::Resident {
+            // The count arrives with the end of a launch.
+            let figure = format!("resident_{}_instructions", dag.name());
+            let floor = ("the kernel alone", 2.0);
+            take(Figure::new(figure, "instructions per task", &instructions[1..], floor));
         }
     }
     device.close();
@@ -474,7 +481,7 @@ fn on_cores(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
 }
 
 /// Dropping an executor while a kernel runs that never ends.
-fn drop_executor(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn drop_executor(take: Take<'_>) -> anyhow::Result<()> {
     const HANG: &[u8] = include_bytes!("../../../testing/kernels/elf/task_hang.elf");
     let device = et::open("sim:shires=1,dram=1GiB,threads=1")?;
     let kernel = device.load_kernel("task_hang", HANG)?;
@@ -503,7 +510,7 @@ fn drop_executor(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
 }
 
 /// Host time of a pool that has worked and has nothing to do.
-fn idle(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn idle(take: Take<'_>) -> anyhow::Result<()> {
     let tiny = Tiny::new();
     let pool = pool(24)?;
     tiny.run(&pool, &tiny.graph(Dag::Fan32, 8000)?, RunOptions::new())?;

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "calls the C interface as C does")]
 
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use et_capi::{
     et_stream_create,
 };
 
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Group, Take, measure, repeat};
 use crate::floor;
 use crate::host::{ADD, NULL_DEVICE};
 
@@ -28,23 +28,28 @@ const SPIN_TENSOR: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_ten
 /// The card of llama.cpp's programs: kernels rely on private caches.
 const CARD: &str = "sim:memory=private";
 
-/// Hands the figures to `take`.
-pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
-    take(overhead()?);
-    match std::env::var_os("ET_COMPAT_LAUNCHER") {
-        Some(launcher) => take(compatibility(&PathBuf::from(launcher))?),
-        None => println!(
-            "compat_launch_us: skipped, because `cargo xtask bench llama` builds what this runs, \
-             if there is a compiler for C++"
-        ),
-    }
-    take(launch("launch_us_2048_harts", 0)?);
+const GROUPS: [Group; 7] = [
+    ("capi_launch_ns", |take| one(take, overhead()?)),
+    ("compat_launch_us", compatibility),
+    ("launch_us_2048_harts", |take| one(take, launch("launch_us_2048_harts", 0)?)),
     // The same with work for each.
-    take(launch("launch_add_us_2048_harts", 65_536)?);
-    take(packed_gflops()?);
-    take(packed_ns()?);
-    take(tensor_gflops()?);
-    programs(take)
+    ("launch_add_us_2048_harts", |take| one(take, launch("launch_add_us_2048_harts", 65_536)?)),
+    ("packed_", |take| {
+        take(packed_gflops()?);
+        one(take, packed_ns()?)
+    }),
+    ("tensor_fp32_gflops", |take| one(take, tensor_gflops()?)),
+    ("llama_", programs),
+];
+
+fn one(take: Take<'_>, figure: Figure) -> anyhow::Result<()> {
+    take(figure);
+    Ok(())
+}
+
+/// Hands the figures to `take`; with `only`, those of groups whose names may fit.
+pub(crate) fn figures(only: Option<&str>, mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
+    measure(&GROUPS, only, &mut take)
 }
 
 /// Seconds of a launch of the packed kernel on one host core, and the instructions of a hart in it.
@@ -128,7 +133,7 @@ fn tensor_gflops() -> anyhow::Result<Figure> {
 
 /// What llama.cpp's programs reach, if `cargo xtask bench llama` has built them from this state of
 /// the project, and says where.
-fn programs(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
+fn programs(take: Take<'_>) -> anyhow::Result<()> {
     let Some(shop) = std::env::var_os("ET_LLAMA_BUILT").map(PathBuf::from) else {
         for name in ["llama_tokens_per_s", "llama_ops_cases_per_s"] {
             println!(
@@ -243,12 +248,19 @@ fn overhead() -> anyhow::Result<Figure> {
 
 /// A launch and its wait through the original runtime's interface, in microseconds, and in Rust by
 /// turns, both on the null device.
-fn compatibility(launcher: &Path) -> anyhow::Result<Figure> {
+fn compatibility(take: Take<'_>) -> anyhow::Result<()> {
+    let Some(launcher) = std::env::var_os("ET_COMPAT_LAUNCHER").map(PathBuf::from) else {
+        println!(
+            "compat_launch_us: skipped, because `cargo xtask bench llama` builds what this runs, \
+             if there is a compiler for C++"
+        );
+        return Ok(());
+    };
     let folder = tempfile::tempdir()?;
     let elf = folder.path().join("add.elf");
     std::fs::write(&elf, ADD)?;
     let theirs = || -> anyhow::Result<f64> {
-        let mut command = Command::new(launcher);
+        let mut command = Command::new(&launcher);
         command.arg(&elf).arg(LAUNCHES.to_string()).env("ET_DEVICE", NULL_DEVICE);
         let output = command.output().with_context(|| format!("{}", launcher.display()))?;
         let said = String::from_utf8_lossy(&output.stdout);
@@ -275,7 +287,8 @@ fn compatibility(launcher: &Path) -> anyhow::Result<Figure> {
     }
     floors.sort_by(f64::total_cmp);
     device.close();
-    Ok(Figure::new("compat_launch_us", "us", &runs, ("the same in Rust", floors[RUNS / 2])))
+    let floor = ("the same in Rust", floors[RUNS / 2]);
+    one(take, Figure::new("compat_launch_us", "us", &runs, floor))
 }
 
 /// Adds two vectors of so many floats on all compute harts.

@@ -95,23 +95,27 @@ fn main() -> anyhow::Result<()> {
     }
     print_head();
     let mut figures = Vec::new();
-    let mut take = |figure| {
-        print(&figure);
-        figures.push(figure);
+    let only = only.as_deref();
+    // What is measured together is all there.
+    let mut take = |figure: Figure| {
+        if only.is_none_or(|only| figure.name.contains(only)) {
+            print(&figure);
+            figures.push(figure);
+        }
     };
     match what {
-        Some(What::Graph) => graph::figures(&mut take)?,
-        Some(What::Llama) => llama::figures(&mut take)?,
+        Some(What::Graph) => graph::figures(only, &mut take)?,
+        Some(What::Llama) => llama::figures(only, &mut take)?,
         Some(What::Python) => python::figures(&mut take)?,
         Some(What::Hosts) => hosts::figures(&mut take)?,
-        Some(_) => vfio::figures(only.as_deref(), &mut take)?,
+        Some(_) => vfio::figures(only, &mut take)?,
         None => {
             for (name, bench) in BENCHES {
-                if only.as_deref().is_none_or(|only| name.contains(only)) {
+                if only.is_none_or(|only| name.contains(only)) {
                     take(bench()?);
                 }
             }
-            vfio::figures(only.as_deref(), &mut take)?;
+            vfio::figures(only, &mut take)?;
         }
     }
     write_json(json.as_deref(), &figures)

@@ -14,18 +14,12 @@ mod trips;
 
 use std::time::Duration;
 
-use crate::figure::Figure;
+use crate::figure::{Figure, Group, Take, measure};
 
 pub(crate) use peer::{Role, play};
 
 /// Limit of everything that another process is waited for.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Takes figures as they are made.
-type Take<'a> = &'a mut dyn FnMut(Figure);
-
-/// Figures that are measured together: the start of their names, and how to make them.
-type Group = (&'static str, fn(Take<'_>) -> anyhow::Result<()>);
 
 const GROUPS: [Group; 5] = [
     ("vfio_trip", trips::figures),
@@ -37,12 +31,7 @@ const GROUPS: [Group; 5] = [
 
 /// Makes the figures; with `only`, those of groups whose names fit.
 pub(crate) fn figures(only: Option<&str>, mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
-    for (group, figures) in GROUPS {
-        if only.is_none_or(|only| group.contains(only) || only.contains(group)) {
-            figures(&mut take)?;
-        }
-    }
-    Ok(())
+    measure(&GROUPS, only, &mut take)
 }
 
 /// The middle one of several values.
