@@ -288,6 +288,46 @@ fn a_queue_of_a_device_that_is_gone_is_not_called_corrupt() {
 }
 
 #[test]
+fn a_caller_who_never_waits_learns_of_a_loss_and_loses_no_message() {
+    let window = window();
+    let signal = TestSignal(AtomicU64::new(GONE.0));
+    let mailbox: Box<'_, _> = RingMailbox::attach(&window, signal, LAYOUT).unwrap();
+    let mut device = Producer::attach(ring(LAYOUT.completion, 0), &window).unwrap();
+    assert_eq!(device.push(&window, &answer(7)), Ok(Push::Accepted));
+    let mut into = [0; 24];
+    assert_eq!(mailbox.pop(&mut into).unwrap(), Pop::Message(24));
+    assert_eq!(into[..], answer(7));
+    assert_eq!(kind(mailbox.pop(&mut into)), ErrorKind::Lost(LossReason::Removed));
+    assert_eq!(kind(mailbox.kick()), ErrorKind::Lost(LossReason::Removed));
+    assert_eq!(window.register_writes(), []);
+}
+
+#[test]
+fn room_is_given_back_after_a_quarter_of_the_completion_queue() {
+    let window = window();
+    let at = LAYOUT.completion.at.as_u64();
+    let indices = [BarOffset::new(at), BarOffset::new(at + 8)];
+    for index in indices {
+        window.store_release_u64(index, 1200).unwrap();
+    }
+    let mailbox = attach(&window);
+    let mut device = Producer::attach(ring(LAYOUT.completion, 0), &window).unwrap();
+    for tag in 0..40 {
+        assert_eq!(device.push(&window, &answer(tag)), Ok(Push::Accepted));
+    }
+    // A quarter of 1504 bytes is less than 16 messages of 24 bytes.
+    let given_back = [(15, 1200), (16, 80), (31, 80), (32, 464), (39, 464), (40, 656)];
+    let mut popped = 0;
+    for (count, tail) in given_back {
+        while popped < count {
+            assert_eq!(mailbox.pop(&mut [0; 24]).unwrap(), Pop::Message(24));
+            popped += 1;
+        }
+        assert_eq!(window.load_acquire_u64(indices[1]), Ok(tail), "after {count} messages");
+    }
+}
+
+#[test]
 fn a_message_of_size_0_poisons_the_queue() {
     poisons(ErrorKind::Protocol, |window| write(window, 0), |window| head(window, 0));
 }
@@ -323,6 +363,24 @@ fn a_stale_window_poisons_nothing() {
     window.restore();
     assert_eq!(mailbox.push(SQ0, &echo(1)).unwrap(), Push::Accepted);
     assert_eq!(mailbox.pop(&mut [0; 64]).unwrap(), Pop::Empty);
+}
+
+#[test]
+fn there_may_be_as_many_queues_as_the_mailbox_has_places() {
+    let window = TestWindow::new(0x4000);
+    let places = MAX_QUEUES as u8;
+    let count = places.into();
+    let mut layout = LAYOUT;
+    layout.submission = RingSet { at: BarOffset::new(0x1000), size_bytes: 0x40, count };
+    layout.high_priority = RingSet { at: BarOffset::new(0x1400), size_bytes: 0x40, count };
+    for set in sets(&layout) {
+        (0..set.count).for_each(|index| ring(set, index).format(&window).unwrap());
+    }
+    let mailbox: Box<'_> = RingMailbox::attach(&window, TestSignal::default(), layout).unwrap();
+    for last in [QueueId::Submission(places - 1), QueueId::HighPriority(places - 1)] {
+        assert_eq!(mailbox.push(last, &echo(1)).unwrap(), Push::Accepted);
+    }
+    assert_eq!(kind(mailbox.push(QueueId::Submission(places), &echo(1))), ErrorKind::OutOfBounds);
 }
 
 #[test]

@@ -245,6 +245,22 @@ fn full_ring_rejects_without_writing() {
 }
 
 #[test]
+fn a_message_takes_the_last_byte_that_was_given_back() {
+    let (window, ring) = setup(32, 20);
+    let (mut producer, mut consumer) = ends(&window, ring);
+    let largest = ring.max_message();
+    for seed in 0..3 {
+        let message = command(largest as usize, seed);
+        assert_eq!(producer.push(&window, &message), Ok(Push::Accepted));
+        assert_eq!(producer.push(&window, &[1]), Ok(Push::Full));
+        let mut out = [0; 32];
+        let popped = consumer.pop_message(&window, command_bytes, &mut out);
+        assert_eq!(popped, Ok(Pop::Message(message.len())));
+        assert_eq!(out[..message.len()], message);
+    }
+}
+
+#[test]
 fn a_partial_message_leaves_the_tail_alone() {
     let (window, ring) = setup(64, 60);
     let (_, mut consumer) = ends(&window, ring);
@@ -324,6 +340,25 @@ fn each_byte_of_a_message_is_read_once() {
         assert_eq!(consumer.pop_message(&window, command_bytes, &mut out), Ok(Pop::Message(len)));
         assert_eq!(window.bytes_read() - before, len);
     }
+}
+
+#[test]
+fn what_is_known_of_suffices_to_the_last_byte() {
+    let (window, ring) = setup(33, 0);
+    let (mut producer, mut consumer) = ends(&window, ring);
+    let before = window.index_loads();
+    // Each is a header and nothing else.
+    let messages = [0, 1, 2, 3].map(|seed| command(8, seed));
+    for message in &messages {
+        assert_eq!(producer.push(&window, message), Ok(Push::Accepted));
+    }
+    assert_eq!(window.index_loads(), before, "four messages fill the ring");
+    let mut out = [0; 8];
+    for message in &messages {
+        assert_eq!(consumer.pop_message(&window, command_bytes, &mut out), Ok(Pop::Message(8)));
+        assert_eq!(out[..], *message);
+    }
+    assert_eq!(window.index_loads(), before + 1, "one load of the head shows all four");
 }
 
 /// The index as the producer would see it.
