@@ -247,3 +247,156 @@ impl<R: Clone> OneShot<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn counts<const N: usize>() -> ([Arc<Count>; N], [Waker; N]) {
+        let counts = [(); N].map(|()| Arc::new(Count::default()));
+        let wakers = counts.clone().map(Waker::from);
+        (counts, wakers)
+    }
+
+    fn woken<const N: usize>(counts: &[Arc<Count>; N]) -> [u32; N] {
+        counts.each_ref().map(|count| count.0.load(Ordering::Relaxed))
+    }
+
+    /// Sets the result and returns which of the parkers were told, with what is left to run.
+    fn set(one: &OneShot<u32>, result: u32) -> (Vec<*const Parker>, Continuations<u32>) {
+        let mut told = Vec::new();
+        let left = one.set(result, |parker| told.push(std::ptr::from_ref(parker)));
+        (told, left.expect("it is set for the first time"))
+    }
+
+    /// What was done, in its order.
+    type Record = Arc<Mutex<Vec<&'static str>>>;
+
+    fn note(record: &Record, what: &'static str) -> impl FnOnce(&u32) + Send + use<> {
+        let record = Arc::clone(record);
+        move |result| {
+            assert_eq!(*result, 7);
+            lock(&record).push(what);
+        }
+    }
+
+    #[test]
+    fn each_future_is_woken_once_by_the_waker_it_left_last() {
+        let (counts, [old, new, other]) = counts();
+        let one = OneShot::new();
+        let (mut first, mut second) = (None, None);
+        assert_eq!(one.poll(&old, &mut first), None);
+        assert_eq!(one.poll(&other, &mut second), None);
+        let key = first;
+        assert_eq!(one.poll(&new, &mut first), None);
+        assert_eq!(first, key, "a future keeps its number");
+        assert_ne!(first, second);
+        let (told, left) = set(&one, 7);
+        assert!(told.is_empty());
+        assert_eq!(woken(&counts), [0; 3], "not under a lock of the one who sets it");
+        assert!(left.run().is_empty());
+        assert_eq!(woken(&counts), [0, 1, 1]);
+        assert_eq!(one.poll(&new, &mut first), Some(7));
+    }
+
+    #[test]
+    fn a_future_that_is_dropped_is_forgotten_and_no_other() {
+        let (counts, wakers) = counts::<3>();
+        let one = OneShot::new();
+        let keys = wakers.each_ref().map(|waker| {
+            let mut key = None;
+            assert_eq!(one.poll(waker, &mut key), None);
+            key.expect("it waits")
+        });
+        drop(wakers);
+        one.forget(keys[1]);
+        assert_eq!(counts.each_ref().map(Arc::strong_count), [2, 1, 2], "its waker is dropped");
+        assert!(set(&one, 7).1.run().is_empty());
+        assert_eq!(woken(&counts), [1, 0, 1]);
+    }
+
+    #[test]
+    fn a_wait_that_timed_out_is_forgotten_and_no_other() {
+        let parkers = [(); 3].map(|()| Arc::new(Parker::new()));
+        let (counts, [waker]) = counts();
+        let one = OneShot::new();
+        assert!(parkers.iter().all(|parker| one.subscribe(parker)));
+        assert_eq!(one.poll(&waker, &mut None), None);
+        one.unsubscribe(&parkers[1]);
+        let (told, left) = set(&one, 7);
+        assert_eq!(told, [Arc::as_ptr(&parkers[0]), Arc::as_ptr(&parkers[2])]);
+        assert!(left.run().is_empty());
+        assert_eq!(woken(&counts), [1]);
+        assert!(!one.subscribe(&parkers[1]), "the result is in");
+    }
+
+    #[test]
+    fn the_runtime_hears_of_a_result_before_users_do() {
+        let record = Record::default();
+        let one = OneShot::new();
+        assert!(one.call(note(&record, "user")).is_none());
+        one.call_first(note(&record, "own"));
+        assert!(one.call(note(&record, "another user")).is_none());
+        one.call_first(note(&record, "another own"));
+        let mut left = set(&one, 7).1;
+        assert!(lock(&record).is_empty() && !left.is_empty());
+        left.run_own();
+        assert_eq!(*lock(&record), ["own", "another own"]);
+        assert!(left.run().is_empty());
+        assert_eq!(*lock(&record), ["own", "another own", "user", "another user"]);
+    }
+
+    #[test]
+    fn what_is_run_by_users_was_preceded_by_what_the_runtime_has_to_do() {
+        let record = Record::default();
+        let one = OneShot::new();
+        assert!(one.call(note(&record, "user")).is_none());
+        one.call_first(note(&record, "own"));
+        assert!(set(&one, 7).1.run().is_empty());
+        assert_eq!(*lock(&record), ["own", "user"]);
+    }
+
+    #[test]
+    fn who_comes_after_the_result_is_called_at_once() {
+        let record = Record::default();
+        let one = OneShot::new();
+        assert!(set(&one, 7).1.is_empty());
+        one.call_first(note(&record, "own"));
+        assert_eq!(*lock(&record), ["own"]);
+        let left = one.call(note(&record, "user")).expect("the result is in");
+        assert_eq!(*lock(&record), ["own"], "the caller runs it where it can do no harm");
+        assert!(left.run().is_empty());
+        assert_eq!(*lock(&record), ["own", "user"]);
+    }
+
+    #[test]
+    fn the_first_result_stays() {
+        let mut one = OneShot::new();
+        assert_eq!((one.is_done(), one.get(), one.peek()), (false, None, None));
+        assert!(set(&one, 7).1.is_empty());
+        assert!(one.set(8, |_| unreachable!("no one waits")).is_none());
+        assert_eq!((one.is_done(), one.get(), one.peek()), (true, Some(7), Some(&7)));
+    }
+
+    #[test]
+    fn a_callback_that_panics_keeps_no_other_from_the_result() {
+        let record = Record::default();
+        let one = OneShot::new();
+        assert!(one.call(|_| panic!("a user's mistake")).is_none());
+        assert!(one.call(note(&record, "user")).is_none());
+        assert_eq!(set(&one, 7).1.run(), ["a user's mistake"]);
+        assert_eq!(*lock(&record), ["user"]);
+    }
+}
