@@ -30,6 +30,8 @@ mod errors;
 mod flight;
 mod health;
 mod load;
+#[cfg(test)]
+mod load_tests;
 mod one_shot;
 mod operation;
 mod parker;
