@@ -246,3 +246,145 @@ impl<T> Drop for Place<'_, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// One at which no one has to sleep, since a look is all it takes.
+    #[derive(Default)]
+    struct Looked {
+        looks: Cell<u32>,
+        has_errands: Cell<bool>,
+        errands: Cell<u32>,
+    }
+
+    impl Source for Looked {
+        /// Whether a look finds an errand.
+        type Tools = bool;
+
+        fn drain(&self, finds_errands: &mut bool) -> usize {
+            self.looks.set(self.looks.get() + 1);
+            self.has_errands.set(*finds_errands);
+            7
+        }
+
+        fn ticket(&self) -> Ticket {
+            Ticket(0)
+        }
+
+        fn sleep(&self, _: Ticket, _: Duration) {
+            unreachable!("what it waits for is there")
+        }
+
+        fn has_errands(&self) -> bool {
+            self.has_errands.get()
+        }
+
+        fn run_errands(&self) {
+            if self.has_errands.take() {
+                self.errands.set(self.errands.get() + 1);
+            }
+        }
+    }
+
+    fn wait(source: &Looked, waiters: &Waiters<bool>, is_done: impl Fn(&Looked) -> bool) -> bool {
+        let terms = Terms { left: &|| Duration::MAX, tick: Duration::MAX };
+        waiters.wait(source, &Arc::new(Parker::new()), &mut || is_done(source), terms)
+    }
+
+    fn parkers<const N: usize>() -> [Arc<Parker>; N] {
+        [(); N].map(|()| Arc::new(Parker::new()))
+    }
+
+    fn is_called(parker: &Parker) -> bool {
+        let is_given = !parker.go_abroad();
+        parker.come_home();
+        is_given
+    }
+
+    /// The waiters' places in a line that they joined one after the other.
+    fn line<'a, const N: usize>(
+        waiters: &'a Waiters<bool>,
+        parkers: &'a [Arc<Parker>; N],
+    ) -> [Place<'a, bool>; N] {
+        parkers.each_ref().map(|parker| {
+            let mut place = Place { waiters, parker, is_in_line: false };
+            assert!(place.lead().is_none(), "another leads");
+            place
+        })
+    }
+
+    #[test]
+    fn the_end_of_a_lead_calls_one_follower() {
+        let (waiters, parkers) = (Waiters::new(false), parkers::<3>());
+        let lead = waiters.lead().expect("no one leads");
+        let mut places = line(&waiters, &parkers);
+        assert!(places[0].lead().is_none() && lock(&waiters.line).len() == 3, "it joins once");
+        assert!(!parkers.iter().any(|parker| is_called(parker)));
+        drop(lead);
+        assert_eq!(parkers.each_ref().map(|parker| is_called(parker)), [false, false, true]);
+        // Another may be faster than the one who was called; the one in between stays in line.
+        let lead = places[0].lead().expect("no one leads");
+        assert!(matches!(&lock(&waiters.line)[..], [other] if Arc::ptr_eq(other, &parkers[1])));
+        drop(lead);
+        assert_eq!(parkers.each_ref().map(|parker| is_called(parker)), [false, true, true]);
+    }
+
+    #[test]
+    fn who_was_called_and_leaves_passes_the_call_on() {
+        let (waiters, parkers) = (Waiters::new(false), parkers::<2>());
+        let lead = waiters.lead().expect("no one leads");
+        let [first, second] = line(&waiters, &parkers);
+        drop(lead);
+        assert_eq!(parkers.each_ref().map(|parker| is_called(parker)), [false, true]);
+        drop(second);
+        assert!(is_called(&parkers[0]));
+        drop(first);
+        assert!(waiters.lead().is_some());
+    }
+
+    #[test]
+    fn who_was_not_called_and_leaves_calls_no_one() {
+        let (waiters, parkers) = (Waiters::new(false), parkers::<2>());
+        let lead = waiters.lead().expect("no one leads");
+        let [_first, second] = line(&waiters, &parkers);
+        drop(Place { waiters: &waiters, parker: &Arc::new(Parker::new()), is_in_line: false });
+        drop(second);
+        assert_eq!(parkers.each_ref().map(|parker| is_called(parker)), [false, false]);
+        assert_eq!(lock(&waiters.line).len(), 1);
+        drop(lead);
+        assert_eq!(parkers.each_ref().map(|parker| is_called(parker)), [true, false]);
+    }
+
+    #[test]
+    fn who_finds_all_done_by_a_look_does_not_sleep() {
+        let (source, waiters) = (Looked::default(), Waiters::new(false));
+        assert!(wait(&source, &waiters, |source| source.looks.get() == 1));
+        assert!(waiters.lead().is_some(), "the lead does not stay with it");
+    }
+
+    #[test]
+    fn errands_are_run_before_the_leader_sleeps() {
+        let (source, waiters) = (Looked::default(), Waiters::new(true));
+        assert!(wait(&source, &waiters, |source| source.errands.get() == 2));
+        assert_eq!(source.looks.get(), 2);
+    }
+
+    #[test]
+    fn polling_ends_as_soon_as_it_is_done() {
+        let (source, waiters) = (Looked::default(), Waiters::new(false));
+        assert!(waiters.poll_until(&source, 5, &mut || source.looks.get() == 3));
+        assert_eq!(source.looks.take(), 3);
+        assert!(!waiters.poll_until(&source, 5, &mut || false));
+        assert_eq!((source.looks.take(), waiters.poll(&source)), (5, 7));
+        // Another leads, and looks.
+        let lead = waiters.lead().expect("no one leads");
+        assert_eq!((source.looks.take(), waiters.poll(&source)), (1, 0));
+        assert!(waiters.poll_until(&source, 5, &mut || true));
+        assert_eq!(source.looks.get(), 0);
+        drop(lead);
+    }
+}
