@@ -390,3 +390,27 @@ impl<H: Hal> Drop for FreshContext<'_, H> {
         lock(&self.link.core).context_gone();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use et_hal_mock::{MockHal, presets};
+
+    use super::*;
+    use crate::{Config, Device, Drain};
+
+    #[test]
+    fn as_many_contexts_are_made_anew_as_were_lost() {
+        let mailbox = presets::answering_mailbox(presets::success);
+        let hal = MockHal::new(presets::booted_registers(), mailbox);
+        let device = Device::open_with(hal, Config::new().drain(Drain::Caller));
+        let device = device.expect("it is healthy");
+        let link = device.link();
+        assert_eq!(lock(&link.core).contexts(), 0);
+        link.replace_contexts(2).expect("there is memory");
+        // They have their pattern when the device has answered.
+        assert!(lock(&link.core).wants_more_contexts());
+        link.poll();
+        assert_eq!(lock(&link.core).contexts(), 2);
+        assert!(!lock(&link.core).wants_more_contexts());
+    }
+}

@@ -248,3 +248,99 @@ impl<H: Hal> Link<H> {
         is_done
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use et_hal_mock::{MockHal, presets};
+
+    use super::*;
+    use crate::link::{Keep, Priority, Wire};
+    use crate::{Config, Device, Drain};
+
+    fn device() -> Device<MockHal> {
+        let mailbox = presets::answering_mailbox(presets::success);
+        let hal = MockHal::new(presets::booted_registers(), mailbox);
+        Device::open_with(hal, Config::new().drain(Drain::Caller)).expect("it is healthy")
+    }
+
+    fn never() -> Deadline {
+        Deadline::from(Duration::ZERO, Duration::MAX)
+    }
+
+    fn at_once() -> Deadline {
+        Deadline::from(Duration::ZERO, Duration::ZERO)
+    }
+
+    fn latecomers(link: &Link<MockHal>) -> Vec<Arc<Parker>> {
+        lock(&link.latecomers).clone()
+    }
+
+    #[test]
+    fn a_submitter_that_panics_leaves_its_stream_idle() {
+        let device = device();
+        let link = device.link();
+        let (stream, number) = link.open_stream(Priority::default());
+        let submission = Submission::begin(link, stream, "copy").expect("it is accepted");
+        let operation = Arc::clone(&submission.operation);
+        assert!(!link.wait_idle(Some(stream), at_once()));
+        drop(submission);
+        assert!(matches!(operation.result.get(), Some(Err(Error::Aborted { op: "copy" }))));
+        assert!(link.wait_idle(Some(stream), at_once()));
+        link.drop_stream(stream, number);
+    }
+
+    #[test]
+    fn who_submits_looks_at_the_answers_now_and_then() {
+        let device = device();
+        let link = device.link();
+        let (stream, number) = link.open_stream(Priority::default());
+        let submission = Submission::begin(link, stream, "copy").expect("it is accepted");
+        link.submitted.store(0, Ordering::Relaxed);
+        let in_flight = [(); DRAIN_EVERY as usize].map(|()| {
+            let load = Load::copy(Wire::ECHO, Keep::Nothing);
+            submission.send(Command::new(load)).expect("the device is there");
+            link.activity().in_flight
+        });
+        assert_eq!(in_flight, [1, 2, 3, 4, 5, 6, 7, 0]);
+        let operation = submission.finish(Ok(())).expect("it has not failed");
+        assert!(matches!(operation.result.get(), Some(Ok(_))));
+        link.drop_stream(stream, number);
+    }
+
+    #[test]
+    fn what_staging_memory_is_spare_can_be_had_without_waiting() {
+        let device = device();
+        let link = device.link();
+        let (stream, number) = link.open_stream(Priority::default());
+        let submission = Submission::begin(link, stream, "copy").expect("it is accepted");
+        let next = || submission.try_chunk(64, DeviceAccess::Read).expect("memory can be mapped");
+        let chunks: Vec<_> = std::iter::from_fn(next).collect();
+        assert!(chunks.len() > 1, "more than one is spare");
+        drop(chunks);
+        assert!(next().is_some(), "they come back");
+        submission.finish(Ok(())).expect("it has not failed");
+        link.drop_stream(stream, number);
+    }
+
+    #[test]
+    fn a_device_is_idle_only_when_the_results_are_set() {
+        let device = device();
+        let link = device.link();
+        assert!(link.wait_idle(None, at_once()) && link.wait_idle(None, never()));
+        // As if another thread were about to set one.
+        lock(&link.core).deliveries += 1;
+        assert!(!link.wait_idle(None, at_once()));
+        let parkers = [(); 2].map(|()| Arc::new(Parker::new()));
+        for parker in [&parkers[0], &parkers[1], &parkers[0]] {
+            assert!(!link.is_delivered(parker));
+        }
+        let waiting = latecomers(link);
+        assert_eq!(waiting.len(), 2, "each is told once");
+        assert!(waiting.iter().zip(&parkers).all(|(told, parker)| Arc::ptr_eq(told, parker)));
+        link.delivered.fetch_add(1, Ordering::SeqCst);
+        assert!(parkers.iter().all(|parker| link.is_delivered(parker)));
+        // Whoever goes takes itself off, and no other.
+        assert!(link.wait_idle(None, never()));
+        assert_eq!(latecomers(link).len(), 2);
+    }
+}
