@@ -153,6 +153,29 @@ fn responses_to_nothing_are_counted_and_ignored() {
 }
 
 #[test]
+fn events_are_counted_by_their_kind() {
+    let mailbox = presets::answering_mailbox(|header, command| {
+        let mut answers = presets::success(header, command);
+        if let Command::DmaWriteList { .. } = command {
+            let full = Body::TraceBufferFull { data_size: 4096, buffer_type: 0 };
+            // A command of a tag that no one has is refused.
+            let error = FwErrorType::UnsupportedCommand;
+            let refused = Body::FwError { error, payload: 0x1234 };
+            let unknown = Body::Unknown { msg_id: 999 };
+            answers.extend([full, full, full, refused, refused, unknown].map(Completion::event));
+        }
+        answers
+    });
+    let device = open(presets::booted_registers(), mailbox).unwrap();
+    let buffer = device.alloc(64).unwrap();
+    device.default_stream().copy_to_device(&[1u8; 64], &buffer).unwrap().wait(LONG).unwrap();
+    device.poll();
+    let counters = device.counters();
+    assert_eq!((counters.trace_buffer_events, counters.stray_responses), (3, 2));
+    assert_eq!(counters.unknown_messages, 1);
+}
+
+#[test]
 fn garbage_in_the_completion_queue_loses_the_device_without_a_panic() {
     let mut commands = 0;
     let mailbox = presets::raw_mailbox(move |message| {
@@ -193,6 +216,7 @@ fn an_unsupported_command_fails_by_the_event_that_names_its_tag() {
         let Error::Refused { op, status } = error else { panic!("{error}") };
         assert_eq!((op, status), (name, Refusal::Unsupported));
     }
+    assert_eq!(device.counters().stray_responses, 0);
 }
 
 #[test]
