@@ -29,7 +29,8 @@ pub(crate) type Take<'a> = &'a mut dyn FnMut(Figure);
 /// Figures that are measured together: what their names begin with, and how to make them.
 pub(crate) type Group = (&'static str, fn(Take<'_>) -> anyhow::Result<()>);
 
-/// Makes the figures of groups; with `only`, those of groups in which one may have that in its name.
+/// Makes the figures of groups; with `only`, those of groups in which one may have that in its
+/// name.
 pub(crate) fn measure(groups: &[Group], only: Option<&str>, take: Take<'_>) -> anyhow::Result<()> {
     for (start, figures) in groups {
         if only.is_none_or(|only| may_contain(start, only)) {

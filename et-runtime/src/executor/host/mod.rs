@@ -213,8 +213,8 @@ impl<D: Desk> HostThreads<D> {
     /// Finds a worker for a task: the idle one used last if one more may be in use, else one that
     /// has a single task.
     ///
-    /// A task is staged behind another one only if tasks are short: it cannot be taken back, and who
-    /// knows how long the one before it takes.
+    /// A task is staged behind another one only if tasks are short: it cannot be taken back, and
+    /// who knows how long the one before it takes.
     #[inline]
     fn choose(&mut self) -> Option<WorkerId> {
         if self.busy.len() < self.width {
