@@ -691,6 +691,38 @@ fn tasks_that_take_time_use_all_workers_while_a_thread_waits() {
     assert_eq!(most.load(Ordering::Acquire), 2, "tasks at the same time");
 }
 
+/// The time of a processor that this thread has had.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+}
+
+/// A thread that has the scheduler and loses its processor to another program holds up all tasks.
+#[test]
+fn who_waits_leaves_scheduling_to_the_worker_of_a_chain() {
+    let pool = CpuPool::new(1).unwrap();
+    let worked = Arc::new(AtomicU64::new(0));
+    let mut builder = GraphBuilder::new();
+    let its = Arc::clone(&worked);
+    let function = builder.function(move |_| {
+        let start = own_time();
+        while own_time() - start < Duration::from_micros(20) {}
+        let nanos = (own_time() - start).as_nanos();
+        its.fetch_add(nanos.try_into().unwrap(), Ordering::Relaxed);
+        Ok(())
+    });
+    let mut last = builder.add(Task::new(function)).unwrap();
+    for _ in 0..2000 {
+        last = builder.add(Task::new(function).after(last)).unwrap();
+    }
+    let run = pool.launch(&builder.build().unwrap()).unwrap();
+    let start = own_time();
+    run.wait(LONG).unwrap().check().unwrap();
+    let waited = own_time() - start;
+    let worked = Duration::from_nanos(worked.load(Ordering::Relaxed));
+    assert!(waited < worked / 4, "{waited:?} of a processor, for {worked:?} of work");
+}
+
 /// Many short tasks have taught the pool that another worker is not worth while; then comes one
 /// that does not end before another has started.
 #[test]

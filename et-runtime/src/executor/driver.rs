@@ -8,7 +8,6 @@ use super::engine::{self, Launch, Request};
 use super::host::{Desk, HostThreads};
 use super::ids::{RunId, count};
 use super::outcome::Cut;
-use super::place::Place;
 use super::run::{Board, Route, RunShared};
 use super::{Outcome, RunError, RunOptions};
 use crate::clock::{Clock, Deadline, SystemClock};
@@ -238,8 +237,8 @@ impl Pool {
     }
 
     /// Schedules until `is_over` or the deadline. Stops before that when the thread is not worth a
-    /// processor: tasks are so short that one worker is enough, and that is done sooner if it
-    /// schedules for itself; or workers use all processors.
+    /// processor: workers schedule for themselves as fast, and are not held up by a thread that has
+    /// the engine and has lost its processor; or they use all processors.
     ///
     /// Without a deadline it is the background thread's, which is told how soon to look again.
     fn drive<'a>(
@@ -272,7 +271,7 @@ impl Pool {
                 break;
             }
             end.is_crowded = engine.first.is_crowded();
-            if end.is_crowded || engine.first.is_brisk() && !engine.is_busy() {
+            if end.is_crowded || engine.first.runs_itself() && !engine.is_busy() {
                 end.steps_aside = true;
                 break;
             }

@@ -15,11 +15,10 @@
 //! the harts hold them by turns (`harts`).
 //!
 //! No thread is there to schedule only. The one that waits for a run does it meanwhile (`driver`),
-//! as long as there is a processor for it; when workers use all of them, or do tasks faster than
-//! these can be handed out, each worker schedules when it has completed a task. A thread in the
-//! background looks at the clock, and at what does not ring while no one waits. Workers that have
-//! nothing to do sleep, and more of them are woken as tasks wait that are worth it. Book: "Task
-//! graphs".
+//! as long as there is a processor for it and a task that waits for one more worker; else each
+//! worker schedules when it has completed a task. A thread in the background looks at the clock,
+//! and at what does not ring while no one waits. Workers that have nothing to do sleep, and more of
+//! them are woken as tasks wait that are worth it. Book: "Task graphs".
 
 mod access;
 mod config;

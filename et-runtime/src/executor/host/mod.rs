@@ -123,6 +123,13 @@ impl<D: Desk> HostThreads<D> {
         self.busy.len() >= self.threads.processors as usize && self.starting.is_empty()
     }
 
+    /// Returns `true` if workers that hand themselves the next task do all that is to be done: no
+    /// task waits that another worker could run, or one worker is enough.
+    pub(super) fn runs_itself(&self) -> bool {
+        let has_all = self.waiting == 0 || self.busy.len() == self.threads.limit as usize;
+        self.is_brisk() || has_all && self.starting.is_empty() && self.pace.task().is_some()
+    }
+
     /// Nothing has come back for long: what is known of the time that tasks take is of no use, and
     /// more workers than processors may be, because tasks that say nothing for so long may not be
     /// using theirs.

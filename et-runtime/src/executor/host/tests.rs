@@ -209,6 +209,28 @@ fn nothing_is_staged_behind_a_task_that_takes_longer_than_the_others() {
 }
 
 #[test]
+fn workers_need_no_other_thread_unless_tasks_wait_for_one_more_of_them() {
+    let (flags, mut rig) = flagged::<4>();
+    let mut done = Done::default();
+    flags[..2].iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.hand(0, &mut done);
+    assert!(!rig.host.runs_itself(), "nothing is known of how long tasks take");
+    rig.collect(1, &mut done);
+    rig.hand(1, &mut done);
+    rig.collect(2, &mut done);
+    rig.hand(2, &mut done);
+    assert!(rig.host.runs_itself());
+    // What was short so far says nothing of these.
+    rig.host.settle(1);
+    rig.host.stalled();
+    assert!(!rig.host.runs_itself(), "one waits that another worker can run");
+    rig.hand(3, &mut done);
+    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.collect(4, &mut done);
+    rig.host.dismiss().wait();
+}
+
+#[test]
 fn what_only_one_worker_may_run_is_staged_at_it() {
     let (flags, mut rig) = flagged::<2>();
     let mut done = Done::default();
