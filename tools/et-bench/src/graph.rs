@@ -168,13 +168,14 @@ fn pool(workers: u32) -> anyhow::Result<CpuPool> {
     Ok(CpuPool::with_config(&PoolConfig::new(workers))?)
 }
 
-const GROUPS: [Group; 14] = [
+const GROUPS: [Group; 15] = [
     ("indep_", |take| tiny_tasks(Dag::Indep, take)),
     ("chain_", |take| tiny_tasks(Dag::Chain, take)),
     ("fan32_", |take| tiny_tasks(Dag::Fan32, take)),
     ("one_task_graph", one_task),
     ("flow_", flows),
     ("graph_speedup_2w", speedup),
+    ("graph_contended_us_per_task", contended),
     ("build_ns_per_item", build),
     ("graph_bytes_per_task", size),
     ("million_tasks", million),
@@ -361,6 +362,55 @@ fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, us
     let graph = builder.build()?;
     let edges = graph.edges();
     Ok((graph, edges, start.elapsed()))
+}
+
+/// A chain of tasks that take 20 µs, while other threads want all processors.
+fn contended(take: Take<'_>) -> anyhow::Result<()> {
+    const TASKS: usize = 500;
+    const TIME: Duration = Duration::from_micros(20);
+    let mut builder = GraphBuilder::with_capacity(TASKS, TASKS);
+    let function = builder.function(|_| {
+        spin(TIME);
+        Ok(())
+    });
+    let mut last = builder.add(Task::new(function))?;
+    for _ in 1..TASKS {
+        last = builder.add(Task::new(function).after(last))?;
+    }
+    let (graph, pool) = (builder.build()?, pool(1)?);
+    let per_task = |seconds: f64| seconds * 1e6 / TASKS as f64;
+    let is_over = AtomicBool::new(false);
+    let (runs, mut bare_runs) = thread::scope(|scope| {
+        let _ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let mut bare_runs = Vec::new();
+        let runs = repeat(ROUNDS, || {
+            bare_runs.push(per_task(bare(1, TASKS, TIME)));
+            let start = Instant::now();
+            pool.launch(&graph)?.finish(LIMIT)?;
+            Ok(per_task(start.elapsed().as_secs_f64()))
+        })?;
+        anyhow::Ok((runs, bare_runs))
+    })?;
+    bare_runs.sort_by(f64::total_cmp);
+    let floor = ("by a bare thread, beside the same", bare_runs[bare_runs.len() / 2]);
+    take(Figure::new("graph_contended_us_per_task", "µs", &runs, floor));
+    Ok(())
+}
+
+/// Does something at the end of a scope, however that comes.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
+    }
 }
 
 fn build(take: Take<'_>) -> anyhow::Result<()> {
