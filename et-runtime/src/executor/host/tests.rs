@@ -69,14 +69,17 @@ impl Rig {
         self.host.offer(Unit { run: &self.run, task, cores: None })
     }
 
-    /// Offers until it is taken, and collects what ends meanwhile.
-    fn hand(&mut self, index: u32, done: &mut Done) {
-        while !matches!(self.offer(index), Offer::Taken { .. }) {
+    /// Offers until it is taken, and collects what ends meanwhile; returns who has it.
+    fn hand(&mut self, index: u32, done: &mut Done) -> WorkerId {
+        loop {
+            if let Offer::Taken { worker, .. } = self.offer(index) {
+                self.host.settle(0);
+                return worker;
+            }
             self.host.settle(1);
             self.host.poll(done);
             std::thread::yield_now();
         }
-        self.host.settle(0);
     }
 }
 
@@ -141,6 +144,19 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
     rig.host.dismiss().wait();
 }
 
+/// What is known after tasks that took so long.
+fn pace_of(task: Duration) -> Pace {
+    let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
+    for _ in 0..2 {
+        now += task;
+        pace.completion(1, || now);
+    }
+    pace
+}
+
+const SHORT: Duration = Duration::from_nanos(200);
+const LONG: Duration = Duration::from_micros(50);
+
 /// Tasks that are over when their flag says so.
 fn flagged<const TASKS: usize>() -> (Arc<[AtomicBool; TASKS]>, Rig) {
     let flags = Arc::new([const { AtomicBool::new(false) }; TASKS]);
@@ -155,10 +171,10 @@ fn flagged<const TASKS: usize>() -> (Arc<[AtomicBool; TASKS]>, Rig) {
 
 impl Rig {
     /// Lets a second worker be used, and has it take a task.
-    fn widen_for(&mut self, index: u32, done: &mut Done) {
+    fn widen_for(&mut self, index: u32, done: &mut Done) -> WorkerId {
         self.host.settle(1);
         self.host.stalled();
-        self.hand(index, done);
+        self.hand(index, done)
     }
 
     /// Waits until as many tasks are complete.
@@ -175,11 +191,12 @@ fn a_task_waits_for_a_worker_that_is_free_rather_than_behind_a_task_of_unknown_l
     let (flags, mut rig) = flagged::<3>();
     let mut done = Done::default();
     rig.hand(0, &mut done);
-    rig.widen_for(1, &mut done);
+    let second = rig.widen_for(1, &mut done);
     assert!(matches!(rig.offer(2), Offer::Full), "both workers have a task");
     flags[1].store(true, Ordering::Release);
     rig.collect(1, &mut done);
-    assert!(matches!(rig.offer(2), Offer::Taken { worker: WorkerId(1), is_staged: false }));
+    let offer = rig.offer(2);
+    assert!(matches!(offer, Offer::Taken { worker, is_staged: false } if worker == second));
     flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
     rig.host.settle(0);
     rig.collect(3, &mut done);
@@ -194,39 +211,62 @@ fn nothing_is_staged_behind_a_task_that_takes_longer_than_the_others() {
     let last = TASKS - 2;
     flags[1..last].iter().for_each(|flag| flag.store(true, Ordering::Release));
     rig.hand(0, &mut done);
-    rig.widen_for(1, &mut done);
+    let second = rig.widen_for(1, &mut done);
     for index in 2..=count(last) {
         rig.collect(u64::from(index) - 1, &mut done);
         rig.host.widen_to(2);
         rig.hand(index, &mut done);
     }
-    assert!(matches!(
-        rig.offer(count(last + 1)),
-        Offer::Full | Offer::Taken { worker: WorkerId(1), .. }
-    ));
+    rig.host.pace = pace_of(SHORT);
+    let offer = rig.offer(count(last + 1));
+    assert!(matches!(offer, Offer::Taken { worker, is_staged: true } if worker == second));
     flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
     rig.host.dismiss().wait();
 }
 
 #[test]
-fn workers_need_no_other_thread_unless_tasks_wait_for_one_more_of_them() {
-    let (flags, mut rig) = flagged::<4>();
+fn short_tasks_are_staged_at_whoever_has_begun_since_the_last_completion() {
+    let (flags, mut rig) = flagged::<6>();
     let mut done = Done::default();
-    flags[..2].iter().for_each(|flag| flag.store(true, Ordering::Release));
+    flags[0].store(true, Ordering::Release);
+    rig.hand(0, &mut done);
+    rig.collect(1, &mut done);
+    let workers = [rig.hand(1, &mut done), rig.widen_for(2, &mut done)];
+    rig.host.pace = pace_of(SHORT);
+    let is_staged =
+        |offer, at| matches!(offer, Offer::Taken { worker, is_staged: true } if worker == at);
+    assert!(is_staged(rig.offer(3), workers[0]) && is_staged(rig.offer(4), workers[1]));
+    assert!(matches!(rig.offer(5), Offer::Full), "one is staged at each");
+    flags[1].store(true, Ordering::Release);
+    rig.host.settle(1);
+    rig.collect(2, &mut done);
+    rig.host.pace = pace_of(SHORT);
+    assert!(is_staged(rig.offer(5), workers[0]), "it has begun with the next");
+    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    rig.host.settle(0);
+    rig.collect(6, &mut done);
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn workers_need_no_other_thread_unless_tasks_wait_for_one_more_of_them() {
+    let (flags, mut rig) = flagged::<2>();
+    let mut done = Done::default();
     rig.hand(0, &mut done);
     assert!(!rig.host.runs_itself(), "nothing is known of how long tasks take");
-    rig.collect(1, &mut done);
-    rig.hand(1, &mut done);
-    rig.collect(2, &mut done);
-    rig.hand(2, &mut done);
+    rig.host.pace = pace_of(LONG);
     assert!(rig.host.runs_itself());
-    // What was short so far says nothing of these.
-    rig.host.settle(1);
-    rig.host.stalled();
+    rig.host.waiting = 1;
     assert!(!rig.host.runs_itself(), "one waits that another worker can run");
-    rig.hand(3, &mut done);
+    rig.host.pace = pace_of(SHORT);
+    assert!(rig.host.runs_itself(), "it is not worth another worker");
+    rig.host.pace = pace_of(LONG);
+    rig.widen_for(1, &mut done);
+    rig.host.pace = pace_of(LONG);
+    rig.host.waiting = 1;
+    assert!(rig.host.runs_itself(), "there is no other worker");
     flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
-    rig.collect(4, &mut done);
+    rig.collect(2, &mut done);
     rig.host.dismiss().wait();
 }
 
