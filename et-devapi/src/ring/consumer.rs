@@ -169,8 +169,8 @@ impl Consumer {
         }
         let buffer = out.len();
         let place = out.get_mut(..len).ok_or(RingError::BufferTooSmall { len, buffer })?;
-        // The header is read once: a read from a card takes a microsecond, and the caller sees the
-        // one that was framed, even if the producer changed it meanwhile.
+        // The header is read once: a read from a card is a round trip on the bus, and the caller
+        // sees the one that was framed, even if the producer changed it meanwhile.
         let (head, body) = place.split_at_mut(HEADER_BYTES.min(len));
         head.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
         self.peek(mmio, HEADER, body)?;
