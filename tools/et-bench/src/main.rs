@@ -96,7 +96,7 @@ fn main() -> anyhow::Result<()> {
     print_head();
     let mut figures = Vec::new();
     let only = only.as_deref();
-    // What is measured together is all there.
+    // Of figures that are measured together only those asked for are shown.
     let mut take = |figure: Figure| {
         if only.is_none_or(|only| figure.name.contains(only)) {
             print(&figure);
