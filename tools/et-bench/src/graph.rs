@@ -168,14 +168,15 @@ fn pool(workers: u32) -> anyhow::Result<CpuPool> {
     Ok(CpuPool::with_config(&PoolConfig::new(workers))?)
 }
 
-const GROUPS: [Group; 15] = [
+const GROUPS: [Group; 16] = [
     ("indep_", |take| tiny_tasks(Dag::Indep, take)),
     ("chain_", |take| tiny_tasks(Dag::Chain, take)),
     ("fan32_", |take| tiny_tasks(Dag::Fan32, take)),
     ("one_task_graph", one_task),
     ("flow_", flows),
     ("graph_speedup_2w", speedup),
-    ("graph_contended_us_per_task", contended),
+    ("graph_forks_us_per_task", forks),
+    ("graph_contended_", contended),
     ("build_ns_per_item", build),
     ("graph_bytes_per_task", size),
     ("million_tasks", million),
@@ -364,43 +365,79 @@ fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, us
     Ok((graph, edges, start.elapsed()))
 }
 
-/// A chain of tasks that take 20 µs, while other threads want all processors.
-fn contended(take: Take<'_>) -> anyhow::Result<()> {
-    const TASKS: usize = 500;
-    const TIME: Duration = Duration::from_micros(20);
-    let mut builder = GraphBuilder::with_capacity(TASKS, TASKS);
-    let function = builder.function(|_| {
-        spin(TIME);
+/// Tasks that take `time`, in stages of one and two by turns, each behind all of the one before;
+/// a chain without the twos.
+fn stages(tasks: usize, time: Duration, has_twos: bool) -> anyhow::Result<Graph> {
+    let mut builder = GraphBuilder::with_capacity(tasks, 2 * tasks);
+    let function = builder.function(move |_| {
+        spin(time);
         Ok(())
     });
-    let mut last = builder.add(Task::new(function))?;
-    for _ in 1..TASKS {
-        last = builder.add(Task::new(function).after(last))?;
+    let mut last = Vec::new();
+    while builder.len() < tasks {
+        let width = if has_twos && last.len() == 1 { 2 } else { 1 };
+        let after = |task, last: &Vec<_>| last.iter().fold(task, |task: Task, it| task.after(*it));
+        let stage = (0..width).map(|_| builder.add(after(Task::new(function), &last)));
+        last = stage.collect::<Result<_, _>>()?;
     }
-    let (graph, pool) = (builder.build()?, pool(1)?);
-    let per_task = |seconds: f64| seconds * 1e6 / TASKS as f64;
-    let is_over = AtomicBool::new(false);
-    let (runs, mut bare_runs) = thread::scope(|scope| {
-        let _ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        let mut bare_runs = Vec::new();
-        let runs = repeat(ROUNDS, || {
-            bare_runs.push(per_task(bare(1, TASKS, TIME)));
-            let start = Instant::now();
-            pool.launch(&graph)?.finish(LIMIT)?;
-            Ok(per_task(start.elapsed().as_secs_f64()))
-        })?;
-        anyhow::Ok((runs, bare_runs))
+    Ok(builder.build()?)
+}
+
+const STAGES: usize = 600;
+const STAGE: Duration = Duration::from_micros(8);
+
+/// Short tasks of which two at a time can run together, on two workers.
+fn forks(take: Take<'_>) -> anyhow::Result<()> {
+    let (graph, pool) = (stages(STAGES, STAGE, true)?, pool(2)?);
+    let mut bare_runs = Vec::new();
+    let runs = repeat(ROUNDS, || {
+        bare_runs.push(bare(1, graph.len(), STAGE) * 1e6 / graph.len() as f64);
+        per_task(&pool, &graph)
     })?;
-    bare_runs.sort_by(f64::total_cmp);
-    let floor = ("by a bare thread, beside the same", bare_runs[bare_runs.len() / 2]);
-    take(Figure::new("graph_contended_us_per_task", "µs", &runs, floor));
+    let floor = ("by one bare thread", median(bare_runs));
+    take(Figure::new("graph_forks_us_per_task", "µs", &runs, floor));
+    Ok(())
+}
+
+fn per_task(pool: &CpuPool, graph: &Graph) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    pool.launch(graph)?.finish(LIMIT)?;
+    Ok(start.elapsed().as_secs_f64() * 1e6 / graph.len() as f64)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A chain of tasks that take 20 µs, and shorter ones of which two at a time can run together on
+/// two workers, while other threads want all processors.
+fn contended(take: Take<'_>) -> anyhow::Result<()> {
+    const TIME: Duration = Duration::from_micros(20);
+    for (name, graph, workers, time) in [
+        ("graph_contended_us_per_task", stages(500, TIME, false)?, 1, TIME),
+        ("graph_contended_forks_us_per_task", stages(STAGES, STAGE, true)?, 2, STAGE),
+    ] {
+        let pool = pool(workers)?;
+        let is_over = AtomicBool::new(false);
+        let mut bare_runs = Vec::new();
+        let runs = thread::scope(|scope| {
+            let _ends = OnDrop(|| is_over.store(true, Ordering::Relaxed));
+            for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            repeat(ROUNDS, || {
+                bare_runs.push(bare(1, graph.len(), time) * 1e6 / graph.len() as f64);
+                per_task(&pool, &graph)
+            })
+        })?;
+        let floor = ("by one bare thread, beside the same", median(bare_runs));
+        take(Figure::new(name, "µs", &runs, floor));
+    }
     Ok(())
 }
 
