@@ -298,6 +298,56 @@ fn a_task_that_never_ends_is_given_up_at_the_deadline_and_the_pool_goes_on() {
 }
 
 #[test]
+fn a_deadline_ends_the_tasks_of_its_run_only() {
+    let clock = Arc::new(ManualClock::default());
+    let config = PoolConfig::new(1).clock(Arc::<ManualClock>::clone(&clock)).spins(1);
+    let pool = CpuPool::with_config(&config).unwrap();
+    let mut builder = GraphBuilder::new();
+    let (waits, gate) = gate(&mut builder);
+    let long = pool.launch(&builder.build().unwrap()).unwrap();
+    gate.wait_entered();
+    // With one worker, the first of them is behind the other run's.
+    let mut builder = GraphBuilder::new();
+    let never = builder.function(|_| Err(TaskError::from("it is too late")));
+    let first = builder.add(Task::new(never)).unwrap();
+    builder.add(Task::new(never)).unwrap();
+    let options = RunOptions::new().deadline(Duration::from_secs(5));
+    let late = pool.launch_with(&builder.build().unwrap(), options).unwrap();
+    assert_eq!(late.state(first), TaskState::Staged);
+    clock.advance(Duration::from_secs(6));
+    let outcome = late.wait(LONG).unwrap();
+    assert!(matches!(outcome.failures(), [(_, TaskFailure::Deadline { worker: Some(0), .. })]));
+    assert!(matches!(outcome.check(), Err(RunError::Deadline { unfinished: 2, .. })));
+    assert_eq!(long.state(waits), TaskState::Running);
+    gate.open();
+    long.wait(LONG).unwrap().check().unwrap();
+}
+
+#[test]
+fn a_task_behind_one_that_is_late_goes_to_the_next_worker() {
+    let clock = Arc::new(ManualClock::default());
+    let config = PoolConfig::new(1).clock(Arc::<ManualClock>::clone(&clock)).spins(1);
+    let pool = CpuPool::with_config(&config).unwrap();
+    let mut builder = GraphBuilder::new();
+    let (_, gate) = gate(&mut builder);
+    let options = RunOptions::new().deadline(Duration::from_secs(5));
+    let late = pool.launch_with(&builder.build().unwrap(), options).unwrap();
+    gate.wait_entered();
+    let mut log = Log::new();
+    let first = log.task(&[]);
+    let (graph, order) = log.build();
+    let run = pool.launch_with(&graph, RunOptions::new().traced()).unwrap();
+    assert_eq!(run.state(first), TaskState::Staged);
+    clock.advance(Duration::from_secs(6));
+    assert!(matches!(late.finish(LONG), Err(RunError::Deadline { unfinished: 1, .. })));
+    assert!(!run.is_done(), "the only thread there may be is stuck");
+    gate.open();
+    let outcome = run.wait(LONG).unwrap();
+    outcome.check().unwrap();
+    assert_eq!((order.lock().unwrap().len(), outcome.trace().unwrap().spans().len()), (1, 1));
+}
+
+#[test]
 fn nobody_has_to_wait() {
     let pool = CpuPool::new(2).unwrap();
     let mut log = Log::new();

@@ -36,6 +36,13 @@ impl Worker {
         Self { done: sequence }
     }
 
+    /// Returns the number of the task that [`next`](Self::next) gives, or gave if it is not
+    /// complete yet.
+    #[must_use]
+    pub const fn next_to_complete(&self) -> u32 {
+        self.done.wrapping_add(1)
+    }
+
     /// Says that the worker is there, and who it is.
     ///
     /// # Errors
@@ -56,7 +63,7 @@ impl Worker {
         let has_task = sequence(dispatch) != self.done;
         match Control::of(dispatch) {
             Some(Control::Run | Control::Quit) if has_task => {
-                let at = slot(self.done.wrapping_add(1));
+                let at = slot(self.next_to_complete());
                 let (task, arg) = (cell.load(at)?, cell.load(at.wrapping_add(1))?);
                 Ok(Next::Task(Assignment { task, arg }))
             }
@@ -71,7 +78,7 @@ impl Worker {
     /// # Errors
     /// As the memory says.
     pub fn complete<W: Words>(&mut self, cell: &W, result: u64) -> Result<(), W::Error> {
-        let number = self.done.wrapping_add(1);
+        let number = self.next_to_complete();
         cell.store(outcome(number), result)?;
         // Release: the outcome, and all the task has written, is visible to who sees the number.
         cell.store_release(STATUS, word(WorkerState::Awake as u32, number))?;
@@ -85,7 +92,7 @@ impl Worker {
     /// # Errors
     /// As the memory says.
     pub fn set_times<W: Words>(&self, cell: &W, start: u64, end: u64) -> Result<(), W::Error> {
-        let at = times(self.done.wrapping_add(1));
+        let at = times(self.next_to_complete());
         cell.store(at, start)?;
         cell.store(at.wrapping_add(1), end)
     }

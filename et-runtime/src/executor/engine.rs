@@ -304,6 +304,11 @@ impl<F: Place> Engine<F> {
                 exec.begin(task.unit);
             }
         }
+        for (task, worker) in done.moved.drain(..) {
+            if let Some(exec) = started.get_run(task.slot, task.run) {
+                exec.move_to(task.unit, worker);
+            }
+        }
         self.conclude(&over);
     }
 

@@ -86,6 +86,8 @@ pub(super) struct Done {
     pub(super) ended: Vec<Ending>,
     /// Tasks that run now and were staged, or belong to a run that was taken as a whole.
     pub(super) started: Vec<TaskRef>,
+    /// Tasks that were taken from a worker who had not begun them, and who has them now.
+    pub(super) moved: Vec<(TaskRef, WorkerId)>,
 }
 
 impl Done {
@@ -104,10 +106,14 @@ impl Done {
         self.complete.append(&mut other.complete);
         self.ended.append(&mut other.ended);
         self.started.append(&mut other.started);
+        self.moved.append(&mut other.moved);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.complete.is_empty() && self.ended.is_empty() && self.started.is_empty()
+        self.complete.is_empty()
+            && self.ended.is_empty()
+            && self.started.is_empty()
+            && self.moved.is_empty()
     }
 }
 

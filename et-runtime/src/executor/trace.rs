@@ -79,6 +79,15 @@ impl Recorder {
         self.raw.push(Raw { unit, worker, start: self.events, end: 0 });
     }
 
+    /// A unit that was handed out before is handed to another worker.
+    pub(super) fn restart(&mut self, unit: u32, worker: u32) {
+        self.events += 1;
+        let record = self.record_of.get(unit as usize).copied().unwrap_or(NONE);
+        if let Some(raw) = self.raw.get_mut(record as usize) {
+            (raw.worker, raw.start) = (worker, self.events);
+        }
+    }
+
     /// A unit has ended.
     #[inline]
     pub(super) fn end(&mut self, unit: u32) {

@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 
-use et_devapi::handshake::{Assignment, CELL_WORDS, Next, STATUS, Words, Worker};
+use et_devapi::handshake::{Assignment, CELL_WORDS, Next, STATUS, Scheduler, Words, Worker};
 
 use super::{Parker, Patience};
-use crate::sync::{AtomicU64, Ordering, fence, give_way, relax};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, give_way, relax};
 
 /// Words of one line.
 const LINE_WORDS: usize = CELL_WORDS / 2;
@@ -28,6 +28,9 @@ impl Line {
 pub struct HostCell {
     dispatch: Line,
     status: Line,
+    /// Number of the last task that was begun by the worker, or taken back by the scheduler. Beside
+    /// the protocol of the cell, which has no word that both write.
+    begun: AtomicU32,
     parker: Parker,
 }
 
@@ -41,7 +44,37 @@ impl HostCell {
     /// Makes a cell that is all zeros.
     #[must_use]
     pub fn new() -> Self {
-        Self { dispatch: Line::new(), status: Line::new(), parker: Parker::new() }
+        Self::after(0)
+    }
+
+    /// Makes the cell of a worker whose last task had number `sequence`.
+    #[must_use]
+    pub fn after(sequence: u32) -> Self {
+        let (dispatch, status) = (Line::new(), Line::new());
+        for line in [&dispatch, &status] {
+            line.0[0].store(sequence.into(), Ordering::Relaxed);
+        }
+        Self { dispatch, status, begun: AtomicU32::new(sequence), parker: Parker::new() }
+    }
+
+    /// Returns, to the scheduler, the number of the first task that the worker has not begun, and
+    /// that was not taken back.
+    #[inline]
+    pub fn first_waiting(&self, scheduler: &Scheduler) -> Option<u32> {
+        let begun = self.begun.load(Ordering::Relaxed);
+        let next = begun.wrapping_add(1);
+        (next != scheduler.next_to_dispatch()).then_some(next)
+    }
+
+    /// Begins with the next task, as the worker, or takes the [first that waits](Self::first_waiting)
+    /// back, as the scheduler; `false` if the other was first. A worker completes what was taken
+    /// back, too, without having run it.
+    #[inline]
+    pub fn claim(&self, number: u32) -> bool {
+        // Relaxed: one of the two gets it, and what belongs to the task comes and goes by the words
+        // of the cell.
+        let before = number.wrapping_sub(1);
+        self.begun.compare_exchange(before, number, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Waits, as the worker, for a task; `None` if the worker shall leave. `before_sleep` is called

@@ -1,7 +1,7 @@
 //! The handshake of schedulers and workers, on the cells that host threads use.
 #![cfg(loom)]
 
-use et_devapi::handshake::{Assignment, Next, Scheduler, Status, Words, Worker, WorkerState};
+use et_devapi::handshake::{Assignment, Next, Scheduler, Status, Worker, WorkerState};
 use et_loom::check;
 use et_runtime::handshake::{Combiner, HostCell, Patience};
 use loom::sync::Arc;
@@ -9,6 +9,8 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 const WRAP: u32 = u32::MAX;
+/// What a worker says of a task that was taken back.
+const TAKEN_BACK: u64 = 99;
 
 /// A cell, and the memory that tasks work on: relaxed, so that only the handshake orders it.
 struct Shared {
@@ -25,17 +27,13 @@ impl Shared {
     /// A cell whose last task had number `after`.
     fn new(after: u32) -> Arc<Self> {
         let shared = Self {
-            cell: HostCell::new(),
+            cell: HostCell::after(after),
             scheduler: Combiner::new(()),
             input: [AtomicU64::new(0), AtomicU64::new(0)],
             output: [AtomicU64::new(0), AtomicU64::new(0)],
             runs: [AtomicU64::new(0), AtomicU64::new(0)],
             told: AtomicU64::new(0),
         };
-        if after != 0 {
-            shared.cell.store(et_devapi::handshake::DISPATCH, after.into()).unwrap();
-            shared.cell.store(et_devapi::handshake::STATUS, after.into()).unwrap();
-        }
         Arc::new(shared)
     }
 
@@ -58,7 +56,9 @@ impl Shared {
         let mut worker = Worker::after(after);
         worker.announce(&self.cell, 7).unwrap();
         while let Some(task) = self.cell.wait(&worker, &mut Patience::new(0), || ()) {
-            worker.complete(&self.cell, self.execute(task)).unwrap();
+            let is_its = self.cell.claim(worker.next_to_complete());
+            let outcome = if is_its { self.execute(task) } else { TAKEN_BACK };
+            worker.complete(&self.cell, outcome).unwrap();
             self.scheduler.notify(|()| ());
         }
         worker.exit(&self.cell).unwrap();
@@ -86,8 +86,26 @@ impl Shared {
         scheduler
     }
 
+    /// Takes back the first task that the worker has not begun, and does it.
+    fn take_back(&self, scheduler: &Scheduler, tasks: &[u64]) -> bool {
+        let Some(number) = self.cell.first_waiting(scheduler) else { return false };
+        let is_taken = self.cell.claim(number);
+        if is_taken {
+            let task = tasks[(number.wrapping_sub(scheduler.next_to_complete())) as usize];
+            self.execute(Assignment { task, arg: 10 + task });
+        }
+        is_taken
+    }
+
     /// Waits for the next completion as a scheduler that sleeps.
     fn take(&self, scheduler: &mut Scheduler, task: u64) {
+        let outcome = self.take_outcome(scheduler);
+        assert_eq!(outcome, 40 + task, "the outcome of this task");
+        let output = self.output[usize::try_from(task).unwrap()].load(Ordering::Relaxed);
+        assert_eq!(output, 30 + task, "what the task wrote");
+    }
+
+    fn take_outcome(&self, scheduler: &mut Scheduler) -> u64 {
         // A worker that found no one in charge may still hold it.
         let mut held = self.scheduler.hold_next();
         let mut finished = None;
@@ -98,9 +116,7 @@ impl Shared {
             });
         }
         self.scheduler.leave(held, |()| ());
-        assert_eq!(finished.map(|f| f.outcome), Some(40 + task), "the outcome of this task");
-        let output = self.output[usize::try_from(task).unwrap()].load(Ordering::Relaxed);
-        assert_eq!(output, 30 + task, "what the task wrote");
+        finished.unwrap().outcome
     }
 
     fn leave(&self, scheduler: &mut Scheduler, abort: bool) {
@@ -219,6 +235,27 @@ fn aborting_leaves_each_task_whole_or_untouched() {
             });
         });
     }
+}
+
+/// The scheduler takes back what it can of two tasks while the worker begins with them.
+#[test]
+fn a_task_is_run_by_the_worker_or_taken_back() {
+    check("take-back", Some(2), || {
+        with_worker(WRAP, |shared, scheduler, worker| {
+            shared.dispatch(scheduler, 0);
+            shared.dispatch(scheduler, 1);
+            let taken: Vec<_> = (0..2).map(|_| shared.take_back(scheduler, &[0, 1])).collect();
+            let left = shared.cell.first_waiting(scheduler);
+            shared.leave(scheduler, false);
+            let outcomes = [shared.take_outcome(scheduler), shared.take_outcome(scheduler)];
+            worker.join().unwrap();
+            let given_up = outcomes.iter().filter(|outcome| **outcome == TAKEN_BACK).count();
+            assert_eq!(given_up, taken.iter().filter(|is_taken| **is_taken).count());
+            assert!(given_up != 2 || left.is_none());
+            assert_eq!(shared.runs(), 2);
+            assert_eq!((scheduler.outstanding(), shared.cell.first_waiting(scheduler)), (0, None));
+        });
+    });
 }
 
 /// The first task ends after the worker was told to leave, so the second must not begin.

@@ -1,5 +1,5 @@
-//! One who schedules, workers, hundreds of tasks: dispatch, sleep, quit and abort at random
-//! moments.
+//! One who schedules, workers, hundreds of tasks: dispatch, take back, sleep, quit and abort at
+//! random moments.
 #![cfg(shuttle)]
 
 use et_devapi::handshake::{Assignment, Scheduler, Worker, WorkerState};
@@ -25,8 +25,8 @@ struct Pool {
 struct Books {
     halves: [Scheduler; WORKERS],
     is_open: [bool; WORKERS],
-    /// Tasks of each worker, oldest first.
-    has: [Vec<u64>; WORKERS],
+    /// Tasks of each worker, oldest first; none where one was taken back.
+    has: [Vec<Option<u64>>; WORKERS],
     todo: Vec<u64>,
     completed: Vec<bool>,
 }
@@ -41,16 +41,11 @@ impl Pool {
             completed: vec![false; TASKS as usize],
         };
         let pool = Self {
-            cells: Default::default(),
+            cells: std::array::from_fn(|_| HostCell::after(BEFORE)),
             combiner: Combiner::new(books),
             runs: (0..TASKS).map(|_| AtomicU32::new(0)).collect(),
             result: OneShot::new(),
         };
-        for cell in &pool.cells {
-            use et_devapi::handshake::{DISPATCH, STATUS, Words};
-            cell.store(DISPATCH, BEFORE.into()).unwrap();
-            cell.store(STATUS, BEFORE.into()).unwrap();
-        }
         Arc::new(pool)
     }
 
@@ -69,9 +64,12 @@ impl Pool {
         self.notify();
         while let Some(Assignment { task, arg }) = cell.wait(&worker, &mut patience, || ()) {
             assert_eq!(arg, !task, "both words of a slot");
-            let runs = self.runs[task as usize].fetch_add(1, Ordering::Relaxed);
-            assert_eq!(runs, 0, "task {task} once");
-            worker.complete(cell, task + 1).unwrap();
+            let is_its = cell.claim(worker.next_to_complete());
+            if is_its {
+                let runs = self.runs[task as usize].fetch_add(1, Ordering::Relaxed);
+                assert_eq!(runs, 0, "task {task} once");
+            }
+            worker.complete(cell, if is_its { task + 1 } else { 0 }).unwrap();
             self.notify();
         }
         worker.exit(cell).unwrap();
@@ -104,14 +102,25 @@ impl Pool {
         let has_left = half.status(cell).unwrap().state == WorkerState::Exited;
         while let Some(finished) = half.poll(cell).unwrap() {
             let task = books.has[index].remove(0);
-            assert_eq!(finished.outcome, task + 1, "the outcome of this task");
-            assert!(!std::mem::replace(&mut books.completed[task as usize], true));
+            let outcome = task.map_or(0, |task| task + 1);
+            assert_eq!(finished.outcome, outcome, "the outcome of this task");
+            if let Some(task) = task {
+                assert!(!std::mem::replace(&mut books.completed[task as usize], true));
+            }
             progress = true;
         }
         if has_left && !books.has[index].is_empty() {
             // It was told to leave at once: others do what it has not begun.
             assert_eq!(half.outstanding() as usize, books.has[index].len());
-            books.todo.append(&mut books.has[index]);
+            books.todo.extend(books.has[index].drain(..).flatten());
+            progress = true;
+        } else if !has_left
+            && chance(10)
+            && let Some(number) = cell.first_waiting(half)
+            && cell.claim(number)
+        {
+            let at = number.wrapping_sub(half.next_to_complete()) as usize;
+            books.todo.extend(books.has[index][at].take());
             progress = true;
         }
         progress
@@ -139,7 +148,7 @@ impl Pool {
             let task = books.todo.swap_remove(at);
             let assignment = Assignment { task, arg: !task };
             books.halves[index].dispatch(cell, assignment).unwrap();
-            books.has[index].push(task);
+            books.has[index].push(Some(task));
             progress = true;
         }
         if progress && books.halves[index].must_wake(cell).unwrap() {

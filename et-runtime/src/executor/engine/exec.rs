@@ -113,6 +113,14 @@ impl Exec {
         }
     }
 
+    /// A unit runs on another worker than the one that had it.
+    pub(super) fn move_to(&mut self, unit: u32, worker: WorkerId) {
+        self.begin(unit);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.restart(unit, worker.0);
+        }
+    }
+
     /// A unit has succeeded, of which there is nothing else to say; names those that it releases.
     #[inline]
     pub(super) fn complete(&mut self, unit: u32, is_ready: impl FnMut(&RunShared, u32)) {

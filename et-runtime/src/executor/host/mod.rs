@@ -67,6 +67,8 @@ pub(super) struct HostThreads<D> {
     busy: Vec<WorkerId>,
     /// Workers without, the one used last at the end.
     idle: Vec<WorkerId>,
+    /// Those from whom all tasks were taken back, and who have not come to see that.
+    away: Vec<WorkerId>,
     /// Those that were given up and have not left yet.
     lost: Vec<WorkerId>,
     /// Got a task in this turn and may sleep.
@@ -75,13 +77,18 @@ pub(super) struct HostThreads<D> {
     width: usize,
     /// There may be room that no completion has made.
     must_offer: bool,
+    /// Nothing has come back for long: what no worker has begun goes to others, if there are any.
+    must_spread: bool,
     pace: Pace,
     /// Tasks that found no room in this turn.
     waiting: usize,
     /// Looks that found nothing while tasks were waiting.
     idle_looks: u32,
     completions: u64,
-    given_up: Done,
+    /// Taken back because of a deadline of another run, and to be given to another worker.
+    displaced: Vec<TaskRef>,
+    /// To be told at the next poll.
+    news: Done,
 }
 
 impl<D: Desk> HostThreads<D> {
@@ -100,15 +107,18 @@ impl<D: Desk> HostThreads<D> {
             starting: Vec::new(),
             busy: Vec::new(),
             idle: Vec::new(),
+            away: Vec::new(),
             lost: Vec::new(),
             woken: Vec::new(),
             width: 1,
             must_offer: false,
+            must_spread: false,
             pace: Pace::new(),
             waiting: 0,
             idle_looks: 0,
             completions: 0,
-            given_up: Done::default(),
+            displaced: Vec::new(),
+            news: Done::default(),
         }
     }
 
@@ -126,18 +136,28 @@ impl<D: Desk> HostThreads<D> {
     /// Returns `true` if workers that hand themselves the next task do all that is to be done: no
     /// task waits that another worker could run, or one worker is enough.
     pub(super) fn runs_itself(&self) -> bool {
-        let has_all = self.waiting == 0 || self.busy.len() == self.threads.limit as usize;
+        let has_all = self.waiting == 0 || self.in_use() == self.threads.limit as usize;
         self.is_brisk() || has_all && self.starting.is_empty() && self.pace.task().is_some()
+    }
+
+    /// Counts workers that cannot be given a task of their own.
+    fn in_use(&self) -> usize {
+        self.busy.len() + self.away.len()
     }
 
     /// Nothing has come back for long: what is known of the time that tasks take is of no use, and
     /// more workers than processors may be, because tasks that say nothing for so long may not be
-    /// using theirs.
+    /// using theirs. What has not begun is spread over them.
     pub(super) fn stalled(&mut self) {
         // If there is no other worker, this one has lost its processor, or goes on as before.
-        if self.waiting != 0 && self.busy.len() < self.threads.limit as usize {
+        let has_not_begun =
+            |worker: &&WorkerId| self.workers[worker.at()].first_waiting().is_some();
+        let not_begun = self.busy.iter().filter(has_not_begun).count();
+        let waiting = self.waiting + not_begun;
+        if waiting != 0 && self.in_use() < self.threads.limit as usize {
             self.pace = Pace::new();
-            self.widen_to(self.busy.len() + self.waiting);
+            self.widen_to(self.busy.len() + waiting);
+            self.must_spread |= not_begun != 0;
         }
     }
 
@@ -184,6 +204,7 @@ impl<D: Desk> HostThreads<D> {
     #[inline]
     fn collect(&mut self, done: &mut Done) -> bool {
         let mut progress = false;
+        let mut has_come = None;
         let mut at = 0;
         while let Some(&worker) = self.busy.get(at) {
             let it = &mut self.workers[worker.at()];
@@ -194,19 +215,43 @@ impl<D: Desk> HostThreads<D> {
                 self.pace.completion(self.busy.len(), real_time);
                 self.completions += 1;
             }
-            if is_back {
-                it.began_at = self.completions;
-            }
             progress |= is_back;
-            if it.outstanding() == 0 {
-                self.busy.swap_remove(at);
-                self.idle.push(worker);
-            } else {
+            let next = it.holds().next();
+            if let Some(next) = next {
                 if is_back {
-                    done.started.push(it.first());
+                    done.started.push(next);
                 }
                 at += 1;
+            } else {
+                self.busy.swap_remove(at);
+                if it.outstanding() == 0 {
+                    self.idle.push(worker);
+                    has_come = Some(worker);
+                } else {
+                    self.away.push(worker);
+                }
             }
+        }
+        let mut at = 0;
+        while let Some(&worker) = self.away.get(at) {
+            let it = &mut self.workers[worker.at()];
+            let none = it.poll();
+            debug_assert!(none.is_none(), "it has no task");
+            if it.outstanding() == 0 {
+                self.away.swap_remove(at);
+                self.idle.push(worker);
+                has_come = Some(worker);
+                progress = true;
+            } else {
+                at += 1;
+            }
+        }
+        // A worker that has come has a processor. One that has not begun may have to wait for its.
+        if let Some(worker) = has_come
+            && !self.busy.is_empty()
+            && !self.pace.is_short()
+        {
+            self.take_over(worker, done);
         }
         if progress {
             self.idle_looks = 0;
@@ -217,11 +262,80 @@ impl<D: Desk> HostThreads<D> {
         progress
     }
 
+    /// Gives a worker that is idle a task that another one has and has not begun.
+    fn take_over(&mut self, worker: WorkerId, done: &mut Done) -> bool {
+        for at in 0..self.busy.len() {
+            let from = self.busy[at];
+            let Some(task) = self.workers[from.at()].first_waiting() else { continue };
+            if !self.may_move(task, worker) || self.workers[from.at()].take_back().is_none() {
+                continue;
+            }
+            if self.workers[from.at()].holds().next().is_none() {
+                self.busy.swap_remove(at);
+                self.away.push(from);
+            }
+            self.idle.retain(|idle| *idle != worker);
+            self.busy.push(worker);
+            self.hand_to(worker, task);
+            done.moved.push((task, worker));
+            return true;
+        }
+        false
+    }
+
+    /// Returns `true` if this worker may run a task instead of the one that has it. Parts that
+    /// start together stay with those that were free for them.
+    fn may_move(&self, task: TaskRef, worker: WorkerId) -> bool {
+        let Some(run) = self.runs.get(task.slot, task.run) else { return false };
+        let view = run.graph.view();
+        let of = view.unit(task.unit).task;
+        !view.starts_together(of) && view.core_set(of).is_none_or(|cores| cores.contains(worker.0))
+    }
+
+    /// Gives a task that was taken back to any worker that may run it.
+    fn hand_on(&mut self, task: TaskRef, done: &mut Done) -> bool {
+        let Some(run) = self.runs.get(task.slot, task.run) else { return true };
+        let view = run.graph.view();
+        let worker = match view.core_set(view.unit(task.unit).task) {
+            None => self.choose(),
+            Some(cores) => self.choose_of(cores),
+        };
+        let Some(worker) = worker else { return false };
+        self.hand_to(worker, task);
+        done.moved.push((task, worker));
+        true
+    }
+
+    /// What no worker has begun goes to idle ones, or to new ones. Returns `true` if anything does.
+    fn spread(&mut self, done: &mut Done) -> bool {
+        let mut progress = false;
+        while let Some(&worker) = self.idle.last()
+            && self.take_over(worker, done)
+        {
+            progress = true;
+        }
+        let has_more = |worker: &WorkerId| self.workers[worker.at()].first_waiting().is_some();
+        self.must_spread = self.idle.is_empty() && self.busy.iter().any(has_more);
+        if self.must_spread && self.starting.is_empty() && self.busy.len() < self.width {
+            self.start_worker();
+        }
+        self.must_spread &= !self.starting.is_empty();
+        progress
+    }
+
+    fn hand_to(&mut self, worker: WorkerId, task: TaskRef) -> bool {
+        let is_handed = self.workers[worker.at()].dispatch(task);
+        debug_assert!(is_handed, "a worker without room was chosen");
+        if self.woken.last() != Some(&worker) {
+            self.woken.push(worker);
+        }
+        is_handed
+    }
+
     /// Finds a worker for a task: the idle one used last if one more may be in use, else one that
     /// has a single task.
     ///
-    /// A task is staged behind another one only if tasks are short: it cannot be taken back, and
-    /// who knows how long the one before it takes.
+    /// A task is staged behind another one only if tasks are short: another worker may come sooner.
     #[inline]
     fn choose(&mut self) -> Option<WorkerId> {
         if self.busy.len() < self.width {
@@ -243,15 +357,12 @@ impl<D: Desk> HostThreads<D> {
         let allowed = cores.map_or(limit as usize, |cores| {
             cores.iter().take_while(|core| *core < limit).take(2).count()
         });
-        // One is not short that lasts while another worker completes its own.
-        let is_soon_free = |its: &WorkerSlot| {
-            allowed == 1 || self.pace.is_short() && its.began_at == self.completions
-        };
+        if allowed != 1 && !self.pace.is_short() {
+            return None;
+        }
         self.busy.iter().copied().find(|&worker| {
             let its = &self.workers[worker.at()];
-            cores.is_none_or(|cores| cores.contains(worker.0))
-                && its.outstanding() == 1
-                && is_soon_free(its)
+            cores.is_none_or(|cores| cores.contains(worker.0)) && its.outstanding() == 1
         })
     }
 
@@ -347,7 +458,10 @@ impl<D: Desk> HostThreads<D> {
                 worker.join();
             }
         }
-        (self.busy, self.idle, self.starting) = (Vec::new(), Vec::new(), Vec::new());
+        self.starting.clear();
+        for workers in [&mut self.busy, &mut self.idle, &mut self.away] {
+            workers.clear();
+        }
         Departure(leaving)
     }
 }
@@ -385,19 +499,12 @@ impl<D: Desk> Place for HostThreads<D> {
             Some(cores) => self.choose_of(cores),
         };
         let Some(worker) = worker else { return Offer::Full };
-        let host = &mut self.workers[worker.at()];
-        let is_staged = host.outstanding() != 0;
-        if !is_staged {
-            host.began_at = self.completions;
+        let is_staged = self.workers[worker.at()].outstanding() != 0;
+        if self.hand_to(worker, unit.task) {
+            Offer::Taken { worker, is_staged }
+        } else {
+            Offer::Full
         }
-        if !host.dispatch(unit.task) {
-            debug_assert!(false, "a worker without room was chosen");
-            return Offer::Full;
-        }
-        if self.woken.last() != Some(&worker) {
-            self.woken.push(worker);
-        }
-        Offer::Taken { worker, is_staged }
     }
 
     fn room_for(&mut self, first: Unit<'_>, parts: u32) -> Room {
@@ -424,15 +531,24 @@ impl<D: Desk> Place for HostThreads<D> {
 
     #[inline]
     fn poll(&mut self, done: &mut Done) -> bool {
-        let mut progress = !self.given_up.is_empty() || self.must_offer;
+        let mut progress = !self.news.is_empty() || self.must_offer;
         if progress {
             self.must_offer = false;
-            done.append(&mut self.given_up);
+            done.append(&mut self.news);
         }
         if !self.starting.is_empty() {
             progress |= self.welcome();
         }
         progress |= self.collect(done);
+        if self.must_spread {
+            progress |= self.spread(done);
+        }
+        while let Some(&task) = self.displaced.last()
+            && self.hand_on(task, done)
+        {
+            self.displaced.pop();
+            progress = true;
+        }
         if !progress && self.waiting != 0 && self.pace.task().is_none() {
             self.idle_looks += 1;
             if self.idle_looks >= WIDEN_AT {
@@ -444,33 +560,47 @@ impl<D: Desk> Place for HostThreads<D> {
         progress
     }
 
-    /// Gives up on workers that have tasks of a run whose deadline has passed. A host function
-    /// cannot be stopped.
+    /// Takes back what has not begun of a run whose deadline has passed, and gives up on workers
+    /// that run tasks of it: a host function cannot be stopped.
     fn abort(&mut self, run: RunId, why: Cut) {
         let Cut::Deadline(after) = why else { return };
         let mut done = Done::default();
         self.collect(&mut done);
-        self.given_up.append(&mut done);
+        self.news.append(&mut done);
+        let mut late = Vec::new();
         let mut at = 0;
         while let Some(&worker) = self.busy.get(at) {
-            let held: Vec<TaskRef> = self.workers[worker.at()].holds().collect();
-            if !held.iter().any(|task| task.run == run) {
+            let its = &mut self.workers[worker.at()];
+            if !its.holds().any(|task| task.run == run) {
                 at += 1;
                 continue;
             }
-            self.busy.swap_remove(at);
-            self.workers[worker.at()].leave(true);
-            self.lost.push(worker);
-            tracing::warn!(%worker, "worker given up: its task is not complete at the deadline");
-            for task in held {
-                let failure = if task.run == run {
-                    TaskFailure::Deadline { after, worker: Some(worker.0) }
-                } else {
-                    let why = "a task of another run before it did not end".to_owned();
-                    TaskFailure::WorkerLost { worker: worker.0, why }
-                };
-                self.given_up.ended.push(Ending::new(task, Ended::failed(failure)));
+            // Those of other runs, too: they are begun in order.
+            let taken: Vec<_> = std::iter::from_fn(|| its.take_back()).collect();
+            let is_late = |task: &TaskRef| task.run == run;
+            let (mut ended, mut others): (Vec<_>, _) = taken.into_iter().partition(is_late);
+            self.displaced.append(&mut others);
+            let running = its.holds().next();
+            match running {
+                Some(running) if running.run != run => at += 1,
+                Some(running) => {
+                    ended.push(running);
+                    its.leave(true);
+                    self.lost.push(worker);
+                    self.busy.swap_remove(at);
+                    tracing::warn!(%worker, "worker given up: its task is late and does not end");
+                }
+                None => {
+                    self.away.push(worker);
+                    self.busy.swap_remove(at);
+                }
             }
+            late.extend(ended.into_iter().map(|task| (task, Some(worker.0))));
+        }
+        late.extend(self.displaced.extract_if(.., |task| task.run == run).map(|task| (task, None)));
+        for (task, worker) in late {
+            let failure = TaskFailure::Deadline { after, worker };
+            self.news.ended.push(Ending::new(task, Ended::failed(failure)));
         }
     }
 
@@ -490,9 +620,11 @@ impl<D: Desk> Place for HostThreads<D> {
                 }
             }
         }
-        for (number, what) in
-            [(self.starting.len(), "threads are starting"), (self.lost.len(), "workers are lost")]
-        {
+        for (number, what) in [
+            (self.starting.len(), "threads are starting"),
+            (self.away.len(), "workers do not wake up"),
+            (self.lost.len(), "workers are lost"),
+        ] {
             if number != 0 {
                 parts.push(format!("{number} {what}"));
             }
@@ -511,7 +643,7 @@ impl<D: Desk> Place for HostThreads<D> {
     }
 
     fn is_busy(&self) -> bool {
-        !self.busy.is_empty() || !self.given_up.is_empty()
+        !self.busy.is_empty() || !self.displaced.is_empty() || !self.news.is_empty()
     }
 }
 

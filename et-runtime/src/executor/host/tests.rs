@@ -78,6 +78,8 @@ impl Rig {
             }
             self.host.settle(1);
             self.host.poll(done);
+            // However long this test has to wait for a processor.
+            self.host.idle_looks = 0;
             std::thread::yield_now();
         }
     }
@@ -170,8 +172,9 @@ fn flagged<const TASKS: usize>() -> (Arc<[AtomicBool; TASKS]>, Rig) {
 }
 
 impl Rig {
-    /// Lets a second worker be used, and has it take a task.
+    /// Lets a second worker be used, and has it take a task; the first has begun its own.
     fn widen_for(&mut self, index: u32, done: &mut Done) -> WorkerId {
+        self.host.busy.iter().for_each(|worker| self.wait_until_begun(*worker));
         self.host.settle(1);
         self.host.stalled();
         self.hand(index, done)
@@ -181,6 +184,7 @@ impl Rig {
     fn collect(&mut self, number: u64, done: &mut Done) {
         while self.host.completions() < number {
             self.host.poll(done);
+            self.host.settle(self.host.waiting);
             std::thread::yield_now();
         }
     }
@@ -197,54 +201,166 @@ fn a_task_waits_for_a_worker_that_is_free_rather_than_behind_a_task_of_unknown_l
     rig.collect(1, &mut done);
     let offer = rig.offer(2);
     assert!(matches!(offer, Offer::Taken { worker, is_staged: false } if worker == second));
-    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    open(&*flags);
     rig.host.settle(0);
     rig.collect(3, &mut done);
     rig.host.dismiss().wait();
 }
 
 #[test]
-fn nothing_is_staged_behind_a_task_that_takes_longer_than_the_others() {
-    const TASKS: usize = 42;
+fn short_tasks_are_staged() {
+    let (flags, mut rig) = flagged::<4>();
+    let mut done = Done::default();
+    let workers = [rig.hand(0, &mut done), rig.widen_for(1, &mut done)];
+    assert!(matches!(rig.offer(2), Offer::Full), "nothing is known of how long they take");
+    rig.host.pace = pace_of(SHORT);
+    let is_staged =
+        |offer, at| matches!(offer, Offer::Taken { worker, is_staged: true } if worker == at);
+    assert!(is_staged(rig.offer(2), workers[0]) && is_staged(rig.offer(3), workers[1]));
+    assert!(matches!(rig.offer(3), Offer::Full), "one is staged at each");
+    open(&*flags);
+    rig.collect(4, &mut done);
+    rig.host.dismiss().wait();
+}
+
+fn open(flags: &[AtomicBool]) {
+    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+}
+
+/// Two workers, of which the second, which is returned, has nothing; the first runs task 0 until
+/// its flag is set, and task 1 is behind that.
+fn staged<const TASKS: usize>() -> (Arc<[AtomicBool; TASKS]>, Rig, WorkerId) {
     let (flags, mut rig) = flagged::<TASKS>();
     let mut done = Done::default();
-    let last = TASKS - 2;
-    flags[1..last].iter().for_each(|flag| flag.store(true, Ordering::Release));
-    rig.hand(0, &mut done);
-    let second = rig.widen_for(1, &mut done);
-    for index in 2..=count(last) {
-        rig.collect(u64::from(index) - 1, &mut done);
-        rig.host.widen_to(2);
-        rig.hand(index, &mut done);
+    let first = rig.hand(0, &mut done);
+    flags[2].store(true, Ordering::Release);
+    let second = rig.widen_for(2, &mut done);
+    rig.collect(1, &mut done);
+    (rig.host.pace, rig.host.width) = (pace_of(SHORT), 1);
+    assert!(matches!(rig.offer(1), Offer::Taken { worker, is_staged: true } if worker == first));
+    rig.host.settle(0);
+    rig.host.poll(&mut done);
+    assert!(done.moved.is_empty(), "short tasks stay where they are staged");
+    (flags, rig, second)
+}
+
+impl Rig {
+    fn wait_until_begun(&self, worker: WorkerId) {
+        while self.host.workers[worker.at()].first_waiting().is_some() {
+            std::thread::yield_now();
+        }
     }
-    rig.host.pace = pace_of(SHORT);
-    let offer = rig.offer(count(last + 1));
-    assert!(matches!(offer, Offer::Taken { worker, is_staged: true } if worker == second));
-    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+}
+
+#[test]
+fn who_comes_takes_over_what_is_behind_a_task_that_takes_long() {
+    let (flags, mut rig, second) = staged::<5>();
+    let mut done = Done::default();
+    flags[3].store(true, Ordering::Release);
+    rig.host.widen_to(2);
+    assert_eq!(rig.hand(3, &mut done), second);
+    rig.host.pace = pace_of(LONG);
+    rig.collect(2, &mut done);
+    assert_eq!(done.moved, [(rig.task(1), second)]);
+    rig.host.settle(0);
+    flags[1].store(true, Ordering::Release);
+    rig.collect(3, &mut done);
+    let complete: Vec<_> = done.complete.iter().map(|task| task.unit).collect();
+    assert_eq!(complete, [3, 1], "while the other worker has task 0");
+    open(&*flags);
+    rig.collect(4, &mut done);
+    assert_eq!(done.complete.len(), 3);
+    // The first worker sees that its other task is gone before it gets the next.
+    rig.host.widen_to(2);
+    rig.hand(4, &mut done);
+    rig.collect(5, &mut done);
+    rig.host.dismiss().wait();
+    assert_eq!(done.complete.len(), 4);
+}
+
+#[test]
+fn what_waits_behind_a_task_that_is_stuck_goes_to_another_worker() {
+    let (flags, mut rig, second) = staged::<3>();
+    let mut done = Done::default();
+    flags[1].store(true, Ordering::Release);
+    rig.host.stalled();
+    assert!(rig.host.poll(&mut done), "it is to be woken");
+    assert_eq!(done.moved, [(rig.task(1), second)]);
+    rig.host.settle(0);
+    rig.collect(2, &mut done);
+    assert_eq!(done.complete, [rig.task(1)]);
+    open(&*flags);
+    rig.collect(3, &mut done);
     rig.host.dismiss().wait();
 }
 
 #[test]
-fn short_tasks_are_staged_at_whoever_has_begun_since_the_last_completion() {
-    let (flags, mut rig) = flagged::<6>();
+fn what_waits_behind_a_task_that_is_stuck_goes_to_a_new_worker() {
+    let (flags, mut rig) = flagged::<2>();
     let mut done = Done::default();
-    flags[0].store(true, Ordering::Release);
-    rig.hand(0, &mut done);
-    rig.collect(1, &mut done);
-    let workers = [rig.hand(1, &mut done), rig.widen_for(2, &mut done)];
+    let first = rig.hand(0, &mut done);
+    rig.wait_until_begun(first);
     rig.host.pace = pace_of(SHORT);
-    let is_staged =
-        |offer, at| matches!(offer, Offer::Taken { worker, is_staged: true } if worker == at);
-    assert!(is_staged(rig.offer(3), workers[0]) && is_staged(rig.offer(4), workers[1]));
-    assert!(matches!(rig.offer(5), Offer::Full), "one is staged at each");
+    assert!(matches!(rig.offer(1), Offer::Taken { is_staged: true, .. }));
     flags[1].store(true, Ordering::Release);
-    rig.host.settle(1);
-    rig.collect(2, &mut done);
-    rig.host.pace = pace_of(SHORT);
-    assert!(is_staged(rig.offer(5), workers[0]), "it has begun with the next");
-    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
     rig.host.settle(0);
-    rig.collect(6, &mut done);
+    rig.host.stalled();
+    while done.complete.is_empty() {
+        rig.host.poll(&mut done);
+        rig.host.settle(0);
+        std::thread::yield_now();
+    }
+    assert_eq!(done.complete, [rig.task(1)]);
+    assert!(matches!(done.moved[..], [(task, to)] if task == rig.task(1) && to != first));
+    open(&*flags);
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn who_comes_runs_what_a_worker_that_is_not_woken_has() {
+    let (flags, mut rig) = flagged::<5>();
+    let mut done = Done::default();
+    let first = rig.hand(0, &mut done);
+    let second = rig.widen_for(1, &mut done);
+    rig.wait_until_begun(second);
+    open(&flags[..3]);
+    rig.collect(2, &mut done);
+    while done.moved.is_empty() {
+        let before = rig.host.completions();
+        while !rig.host.workers[second.at()].is_asleep() {
+            std::thread::yield_now();
+        }
+        // The one used last gets the first; nothing wakes it.
+        rig.host.idle = vec![first, second];
+        (rig.host.pace, rig.host.width) = (pace_of(LONG), 2);
+        assert!(matches!(rig.offer(3), Offer::Taken { worker, .. } if worker == second));
+        rig.host.woken.clear();
+        assert_eq!(rig.hand(2, &mut done), first);
+        rig.collect(before + 1, &mut done);
+        if done.moved.is_empty() {
+            // It was not asleep yet.
+            flags[3].store(true, Ordering::Release);
+            rig.collect(before + 2, &mut done);
+            flags[3].store(false, Ordering::Release);
+        }
+    }
+    assert_eq!(done.moved, [(rig.task(3), first)]);
+    assert_eq!((rig.host.busy.as_slice(), rig.host.away.as_slice()), (&[first][..], &[second][..]));
+    rig.host.settle(1);
+    assert!(matches!(rig.offer(4), Offer::Full), "one runs, and the other sleeps");
+    assert!(rig.host.runs_itself(), "there is no other worker");
+    let before = rig.host.completions();
+    open(&*flags);
+    rig.collect(before + 1, &mut done);
+    // It gives way before it is given anything.
+    rig.host.workers[second.at()].wake();
+    while !rig.host.away.is_empty() {
+        rig.host.poll(&mut done);
+        std::thread::yield_now();
+    }
+    assert_eq!(rig.host.completions(), before + 1, "to give way is to complete nothing");
+    rig.hand(4, &mut done);
+    rig.collect(before + 2, &mut done);
     rig.host.dismiss().wait();
 }
 
@@ -265,7 +381,7 @@ fn workers_need_no_other_thread_unless_tasks_wait_for_one_more_of_them() {
     rig.host.pace = pace_of(LONG);
     rig.host.waiting = 1;
     assert!(rig.host.runs_itself(), "there is no other worker");
-    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    open(&*flags);
     rig.collect(2, &mut done);
     rig.host.dismiss().wait();
 }
@@ -287,7 +403,7 @@ fn what_only_one_worker_may_run_is_staged_at_it() {
         offer(&mut rig, second),
         Offer::Taken { worker: WorkerId(1), is_staged: true }
     ));
-    flags.iter().for_each(|flag| flag.store(true, Ordering::Release));
+    open(&*flags);
     rig.host.settle(0);
     rig.collect(2, &mut done);
     rig.host.dismiss().wait();

@@ -15,10 +15,8 @@ use crate::handshake::{HostCell, Patience, sure};
 pub(super) struct WorkerSlot {
     cell: Arc<HostCell>,
     half: Scheduler,
-    /// By the parity of the sequence number.
-    tasks: [TaskRef; 2],
-    /// How many tasks all workers had completed when this one last began with one.
-    pub(super) began_at: u64,
+    /// By the parity of the sequence number; none where it was taken back.
+    tasks: [Option<TaskRef>; 2],
     thread: Option<JoinHandle<()>>,
 }
 
@@ -31,19 +29,12 @@ impl WorkerSlot {
         worker: WorkerId,
         spins: u32,
     ) -> std::io::Result<Self> {
-        const NONE: TaskRef = TaskRef { run: RunId(0), slot: 0, unit: 0 };
         let cell = Arc::new(HostCell::new());
         let (desk, runs, its) = (Weak::clone(desk), Arc::clone(runs), Arc::clone(&cell));
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{worker}"))
             .spawn(move || work(&desk, &runs, &its, worker, spins))?;
-        Ok(Self {
-            cell,
-            half: Scheduler::new(),
-            tasks: [NONE; 2],
-            began_at: 0,
-            thread: Some(thread),
-        })
+        Ok(Self { cell, half: Scheduler::new(), tasks: [None; 2], thread: Some(thread) })
     }
 
     /// Opens the cell if the worker has come.
@@ -52,8 +43,21 @@ impl WorkerSlot {
         matches!(self.half.open(&*self.cell), Ok(Some(_)))
     }
 
+    /// How many tasks it has not given back, among them those that were taken back.
     pub(super) fn outstanding(&self) -> u32 {
         self.half.outstanding()
+    }
+
+    /// The task that is the next it will begin with, unless it begins at this moment.
+    #[inline]
+    pub(super) fn first_waiting(&self) -> Option<TaskRef> {
+        self.tasks[(self.cell.first_waiting(&self.half)? & 1) as usize]
+    }
+
+    /// Takes that one back; `None` if it has begun with it.
+    pub(super) fn take_back(&mut self) -> Option<TaskRef> {
+        let number = self.cell.first_waiting(&self.half)?;
+        self.cell.claim(number).then(|| self.tasks[(number & 1) as usize].take())?
     }
 
     /// Hands a task out; `false` if there is no room.
@@ -62,7 +66,7 @@ impl WorkerSlot {
         let word = u64::from(task.slot) << 32 | u64::from(task.unit);
         let assignment = Assignment { task: word, arg: task.run.0 };
         let Ok(sequence) = self.half.dispatch(&*self.cell, assignment) else { return false };
-        self.tasks[(sequence & 1) as usize] = task;
+        self.tasks[(sequence & 1) as usize] = Some(task);
         true
     }
 
@@ -77,20 +81,20 @@ impl WorkerSlot {
     /// Takes a completed task, and whether it succeeded.
     #[inline]
     pub(super) fn poll(&mut self) -> Option<(TaskRef, bool)> {
-        let finished = self.half.poll(&*self.cell).ok()??;
-        Some((self.tasks[(finished.sequence & 1) as usize], finished.outcome == 0))
-    }
-
-    /// The first task it has that was not polled as complete.
-    #[inline]
-    pub(super) fn first(&self) -> TaskRef {
-        self.tasks[(self.half.next_to_complete() & 1) as usize]
+        loop {
+            let finished = self.half.poll(&*self.cell).ok()??;
+            if let Some(task) = self.tasks[(finished.sequence & 1) as usize].take() {
+                return Some((task, finished.outcome == 0));
+            }
+        }
     }
 
     /// The tasks it has that were not polled as complete, the running one first.
+    #[inline]
     pub(super) fn holds(&self) -> impl Iterator<Item = TaskRef> + '_ {
         let first = self.half.next_to_complete();
-        (0..self.outstanding()).map(move |n| self.tasks[(first.wrapping_add(n) & 1) as usize])
+        (0..self.outstanding())
+            .filter_map(move |n| self.tasks[(first.wrapping_add(n) & 1) as usize])
     }
 
     /// Tells the worker to leave, at once or when it has completed what it has.
@@ -101,6 +105,11 @@ impl WorkerSlot {
             sure_told(self.half.quit(&*self.cell));
         }
         self.wake();
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_asleep(&self) -> bool {
+        self.half.status(&*self.cell).is_ok_and(|status| status.state == WorkerState::Parked)
     }
 
     pub(super) fn has_left(&self) -> bool {
@@ -138,12 +147,18 @@ fn work<D: Desk>(desk: &Weak<D>, table: &Runs, cell: &HostCell, index: WorkerId,
             strong = None;
         })
     } {
-        let (slot, unit) = (high(word), low(word));
+        let is_mine = cell.claim(worker.next_to_complete());
         if strong.is_none() {
             strong = desk.upgrade();
         }
         // An executor ends its workers before it goes.
         let Some(desk) = &strong else { break };
+        if !is_mine {
+            sure(worker.complete(cell, 0));
+            desk.notify();
+            continue;
+        }
+        let (slot, unit) = (high(word), low(word));
         let (at, number) = (slot as usize, RunId(number));
         let known = runs.get(at).and_then(Option::as_ref).is_some_and(|run| run.number == number);
         if !known {
