@@ -32,6 +32,7 @@ pub(super) struct Script {
     has: Vec<TaskRef>,
     /// What it will say in the next turn.
     says: VecDeque<(TaskRef, Ended)>,
+    moved: Vec<(TaskRef, WorkerId)>,
     pub(super) aborts: Vec<(RunId, Cut)>,
     refused: u32,
     /// Nothing can run here.
@@ -105,7 +106,8 @@ impl Place for Fake {
         let mut script = self.0.lock().unwrap();
         let said = script.says.drain(..).map(|(task, how)| Ending::new(task, how));
         done.ended.extend(said);
-        !done.ended.is_empty()
+        done.moved.append(&mut script.moved);
+        !done.is_empty()
     }
 
     fn abort(&mut self, run: RunId, why: Cut) {
@@ -251,7 +253,8 @@ impl Rig {
 }
 
 use TaskState::{
-    Cancelled, Complete, Delegated, DependencyFailed, Failed, Ready, Running, Skipped, Waiting,
+    Cancelled, Complete, Delegated, DependencyFailed, Failed, Ready, Running, Skipped, Staged,
+    Waiting,
 };
 
 /// 0 before 1 and 2, both before 3.
@@ -306,6 +309,32 @@ fn what_finds_no_room_is_offered_again() {
     assert!(blocked.result.get().is_none());
     assert!(rig.first.0.lock().unwrap().refused >= 1);
     assert!(rig.engine.describe().contains("fake has 0"));
+}
+
+#[test]
+fn a_task_that_moves_runs_where_it_went() {
+    let mut rig = Rig::new(2);
+    let mut builder = GraphBuilder::new();
+    let function = builder.function(|_| Ok(()));
+    for _ in 0..2 {
+        builder.add(Task::new(function)).unwrap();
+    }
+    let graph = builder.build().unwrap();
+    let run = rig.launch(&graph, Route::HOST, RunOptions::new().traced());
+    assert_eq!(states(&run), [Running, Staged]);
+    rig.advance(Duration::from_millis(1));
+    let staged = rig.first.holds()[1];
+    rig.first.0.lock().unwrap().moved.push((staged, WorkerId(3)));
+    rig.turn([]);
+    assert_eq!(states(&run), [Running, Running]);
+    for task in [0, 1] {
+        rig.first.end(task, Ended::Complete);
+        rig.turn([]);
+    }
+    let outcome = run.result.get().unwrap();
+    let spans = outcome.trace().unwrap().spans();
+    let spans: Vec<_> = spans.iter().map(|span| (span.worker, span.start.as_millis())).collect();
+    assert_eq!(spans, [(0, 0), (3, 1)]);
 }
 
 #[test]

@@ -24,8 +24,9 @@ use crate::graph::CoreSet;
 /// Looks without a completion, while tasks wait and nothing is known of how long they take, that
 /// make one more worker worth its wake-up.
 const WIDEN_AT: u32 = 600;
-/// Work that has to wait to be worth the wake-up of one more worker.
-const WORTH: Duration = Duration::from_micros(20);
+/// Work that has to wait to be worth the wake-up of one more worker. It may be that short because a
+/// worker that comes late loses it to who would have done it otherwise.
+const WORTH: Duration = Duration::from_micros(6);
 
 /// Whom the workers tell what they do.
 pub(super) trait Desk: Send + Sync + 'static {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::*;
 use crate::executor::RunOptions;
 use crate::executor::run::{Route, RunShared};
-use crate::graph::{GraphBuilder, Task};
+use crate::graph::{Graph, GraphBuilder, Task};
 
 #[derive(Debug, Default)]
 struct ManualClock(Mutex<Duration>);
@@ -41,7 +41,10 @@ impl Rig {
         for _ in 0..tasks {
             builder.add(Task::new(function)).unwrap();
         }
-        let graph = builder.build().unwrap();
+        Self::of(workers, builder.build().unwrap())
+    }
+
+    fn of(workers: u32, graph: Graph) -> Self {
         let options = RunOptions::new();
         let run =
             RunShared::new(RunId(7), (Route::HOST, None), graph, (options, None), Duration::ZERO);
@@ -256,26 +259,80 @@ impl Rig {
 fn who_comes_takes_over_what_is_behind_a_task_that_takes_long() {
     let (flags, mut rig, second) = staged::<5>();
     let mut done = Done::default();
-    flags[3].store(true, Ordering::Release);
-    rig.host.widen_to(2);
-    assert_eq!(rig.hand(3, &mut done), second);
-    rig.host.pace = pace_of(LONG);
-    rig.collect(2, &mut done);
+    for (index, pace) in [(3, SHORT), (4, LONG)] {
+        assert!(done.moved.is_empty(), "not while they are short");
+        flags[index as usize].store(true, Ordering::Release);
+        rig.host.width = 2;
+        assert_eq!(rig.hand(index, &mut done), second);
+        while rig.host.workers[second.at()].first_waiting().is_some() {
+            std::thread::yield_now();
+        }
+        rig.host.pace = pace_of(pace);
+        rig.collect(u64::from(index) - 1, &mut done);
+    }
     assert_eq!(done.moved, [(rig.task(1), second)]);
-    rig.host.settle(0);
     flags[1].store(true, Ordering::Release);
-    rig.collect(3, &mut done);
-    let complete: Vec<_> = done.complete.iter().map(|task| task.unit).collect();
-    assert_eq!(complete, [3, 1], "while the other worker has task 0");
-    open(&*flags);
     rig.collect(4, &mut done);
-    assert_eq!(done.complete.len(), 3);
-    // The first worker sees that its other task is gone before it gets the next.
-    rig.host.widen_to(2);
-    rig.hand(4, &mut done);
+    let complete: Vec<_> = done.complete.iter().map(|task| task.unit).collect();
+    assert_eq!(complete, [3, 4, 1], "while the other worker has task 0");
+    open(&*flags);
     rig.collect(5, &mut done);
+    // The first worker sees that its other task is gone, and can get another one.
+    while rig.host.idle.len() < 2 {
+        rig.host.poll(&mut done);
+        std::thread::yield_now();
+    }
+    assert_eq!((done.complete.len(), rig.host.completions()), (4, 5));
     rig.host.dismiss().wait();
-    assert_eq!(done.complete.len(), 4);
+}
+
+#[test]
+fn parts_that_start_together_and_tasks_of_other_cores_stay_where_they_are() {
+    let mut builder = GraphBuilder::new();
+    let function = builder.function(|_| Ok(()));
+    builder.add(Task::new(function)).unwrap();
+    builder.add(Task::new(function).cores(CoreSet::of([1, 7]))).unwrap();
+    builder.add(Task::new(function).parts(2)).unwrap();
+    builder.add(Task::new(function).parts_together(2)).unwrap();
+    let graph = builder.build().unwrap();
+    let part = |task, part| graph.view().units(task).start + part;
+    let units = [0, 1, part(2, 1), part(3, 0), part(3, 1)];
+    let rig = Rig::of(2, graph.clone());
+    let may_move = |unit, worker| rig.host.may_move(rig.task(unit), WorkerId(worker));
+    assert_eq!(units.map(|unit| may_move(unit, 0)), [true, false, true, false, false]);
+    assert_eq!(units.map(|unit| may_move(unit, 1)), [true, true, true, false, false]);
+}
+
+#[test]
+fn what_no_worker_has_begun_at_the_deadline_costs_none() {
+    let (flags, mut rig) = flagged::<2>();
+    flags[0].store(true, Ordering::Release);
+    let mut done = Done::default();
+    loop {
+        let before = rig.host.completions();
+        let worker = rig.hand(0, &mut done);
+        rig.collect(before + 1, &mut done);
+        while !rig.host.workers[worker.at()].is_asleep() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(rig.offer(1), Offer::Taken { worker: its, .. } if its == worker));
+        rig.host.woken.clear();
+        rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
+        let [Ending { how: Ended::Failed(failure), .. }] = &rig.host.news.ended[..] else {
+            panic!("{:?}", rig.host.news);
+        };
+        let it = Some(worker.0);
+        assert!(matches!(**failure, TaskFailure::Deadline { worker, .. } if worker == it));
+        if rig.host.lost.is_empty() {
+            assert_eq!((rig.host.busy.len(), rig.host.away.as_slice()), (0, &[worker][..]));
+            break;
+        }
+        // It was not asleep yet.
+        flags[1].store(true, Ordering::Release);
+        rig.host.poll(&mut done);
+    }
+    open(&*flags);
+    rig.host.dismiss().wait();
 }
 
 #[test]
@@ -349,17 +406,23 @@ fn who_comes_runs_what_a_worker_that_is_not_woken_has() {
     rig.host.settle(1);
     assert!(matches!(rig.offer(4), Offer::Full), "one runs, and the other sleeps");
     assert!(rig.host.runs_itself(), "there is no other worker");
+    rig.host.stalled();
+    assert!(rig.host.pace.task().is_some(), "so it is of no use to forget how long they take");
+    // It comes, sees that its task is gone, and takes over what is behind that.
     let before = rig.host.completions();
-    open(&*flags);
-    rig.collect(before + 1, &mut done);
-    // It gives way before it is given anything.
+    rig.wait_until_begun(first);
+    rig.host.pace = pace_of(SHORT);
+    assert!(matches!(rig.offer(4), Offer::Taken { worker, is_staged: true } if worker == first));
+    rig.host.pace = pace_of(LONG);
     rig.host.workers[second.at()].wake();
     while !rig.host.away.is_empty() {
-        rig.host.poll(&mut done);
+        let is_news = rig.host.poll(&mut done);
+        assert_eq!(is_news, rig.host.away.is_empty());
         std::thread::yield_now();
     }
-    assert_eq!(rig.host.completions(), before + 1, "to give way is to complete nothing");
-    rig.hand(4, &mut done);
+    assert_eq!(done.moved[1..], [(rig.task(4), second)]);
+    assert_eq!(rig.host.completions(), before, "to give way is to complete nothing");
+    open(&*flags);
     rig.collect(before + 2, &mut done);
     rig.host.dismiss().wait();
 }
