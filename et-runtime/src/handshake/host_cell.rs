@@ -66,9 +66,9 @@ impl HostCell {
         (next != scheduler.next_to_dispatch()).then_some(next)
     }
 
-    /// Begins with the next task, as the worker, or takes the [first that waits](Self::first_waiting)
-    /// back, as the scheduler; `false` if the other was first. A worker completes what was taken
-    /// back, too, without having run it.
+    /// Begins with the next task, as the worker, or takes [the first that
+    /// waits](Self::first_waiting) back, as the scheduler; `false` if the other was first. A worker
+    /// completes what was taken back, too, without having run it.
     #[inline]
     pub fn claim(&self, number: u32) -> bool {
         // Relaxed: one of the two gets it, and what belongs to the task comes and goes by the words
