@@ -190,5 +190,5 @@ fn main() -> anyhow::Result<()> {
 
 /// A program of its own, as `bench` is.
 fn campaign(what: &str) -> std::process::Command {
-    cargo(&["run", "--quiet", "--release", "--package", "et-campaign", "--", what])
+    cargo(&["run", "--quiet", "--release", "--bin", "et-campaign", "--", what])
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 use crate::sdk;
-use crate::shell::{capture, cargo, execute, root};
+use crate::shell::{build_programs, capture, execute, root};
 use crate::tools::Done;
 
 const PACKAGE: &str = "bindings/et-python";
@@ -43,7 +43,7 @@ fn build(out: &Path) -> anyhow::Result<Result<PathBuf, String>> {
         Ok(maturin) => maturin,
         Err(why) => return Ok(Err(why)),
     };
-    execute(&mut cargo(&["build", "--locked", "--release", "-p", "et-as"]))?;
+    execute(build_programs(&["et-as"]).arg("--release"))?;
     let built = sdk::built("release")?;
     let stage = stage(&built)?;
     // Only this one is there afterwards.

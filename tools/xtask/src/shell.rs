@@ -18,6 +18,18 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// A `cargo build` of programs of the workspace.
+///
+/// They are chosen from all of it, not from their packages: what a package needs alone has other
+/// features, so that all of it, the simulator too, would be built again for each of them.
+pub(crate) fn build_programs(names: &[&str]) -> Command {
+    let mut command = cargo(&["build", "--locked", "--workspace"]);
+    for name in names {
+        command.args(["--bin", name]);
+    }
+    command
+}
+
 /// Runs a program, showing its output.
 pub(crate) fn execute(command: &mut Command) -> anyhow::Result<()> {
     println!("$ {command:?}");

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::sdk;
-use crate::shell::{capture, cargo, execute, root};
+use crate::shell::{build_programs, capture, execute, root};
 
 /// The package, and the version whose operators are tested: the next one asserts that no backend
 /// pads tensors, as this one does.
@@ -155,7 +155,7 @@ impl Workshop {
 
     /// Builds the simulator that other processes use.
     pub(super) fn simulator(&self) -> anyhow::Result<PathBuf> {
-        execute(&mut cargo(&["build", "--locked", "--release", "--quiet", "-p", "et-simd"]))?;
+        execute(build_programs(&["et-simd"]).args(["--release", "--quiet"]))?;
         sdk::built("release").map(|folder| folder.join("et-simd"))
     }
 

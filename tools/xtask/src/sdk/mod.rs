@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::shell::{capture, cargo, execute, root, write_json};
+use crate::shell::{build_programs, capture, cargo, execute, root, write_json};
 
 pub(crate) use check::check;
 pub(crate) use deb::{architecture, epoch, package};
@@ -107,6 +107,8 @@ const FILES: [(&str, Origin, &str); 34] = [
     ("share/doc/et/LICENSE-MIT", File, "LICENSE-MIT"),
 ];
 
+const PROGRAMS: [&str; 3] = ["et", "et-as", "et-simd"];
+
 /// Where completions and manual pages are, beside the programs.
 const SHARE: &str = "et-share";
 
@@ -153,10 +155,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Builds what is installed; returns the folder where it is.
 pub(crate) fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let packages = ["-p", "et-cli", "-p", "et-as", "-p", "et-simd"];
-    let call = [&["build", "--locked", "--profile", profile], &packages[..]].concat();
-    execute(&mut cargo(&call))?;
-    c_library(profile)?;
+    let mut command = build_programs(&PROGRAMS);
+    command.args(["--profile", profile]);
+    if profile == "dev" {
+        // As the tests are, which share it then.
+        execute(command.args(["--lib", "--tests"]))?;
+    } else {
+        execute(&mut command)?;
+        c_library(profile)?;
+    }
     let built = built(profile)?;
     compatibility(&built)?;
     share(&built)?;

@@ -4,24 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::Value;
 
 use super::hindrance::Hindrance;
 use super::program::limited;
-use crate::shell::{capture, cargo, root};
+use crate::shell::{build_programs, capture, root};
 
-/// Which package a program is built from.
-pub(crate) const PACKAGES: [(&str, &str); 8] = [
-    ("et", "et-cli"),
-    ("et-conformance", "et-conformance"),
-    ("et-simd", "et-simd"),
-    ("et-vm-edu", "et-vm-edu"),
-    ("et-vm-hal", "et-vm-edu"),
-    ("et-vm-ioctls", "et-vm-edu"),
-    ("et-vm-loss", "et-vm-edu"),
-    ("et-vm-probe", "et-vm-edu"),
-];
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 const LIMIT: Duration = Duration::from_secs(1200);
 
@@ -34,42 +23,26 @@ pub(crate) enum Place {
 }
 
 /// The programs built in this run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Builds {
-    /// The packages of the workspace.
-    packages: Vec<String>,
     done: HashMap<(Place, String), Result<PathBuf, Hindrance>>,
 }
 
 impl Builds {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let metadata = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
-        let output = capture(&mut limited(LIMIT, &metadata))?;
-        let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
-        let packages = metadata["packages"].as_array().into_iter().flatten();
-        let packages = packages.filter_map(|package| package["name"].as_str());
-        Ok(Self { packages: packages.map(str::to_owned).collect(), done: HashMap::new() })
-    }
-
     /// The program of that name.
     pub(crate) fn program(&mut self, place: Place, name: &str) -> Result<PathBuf, Hindrance> {
         let key = (place, name.to_owned());
         if let Some(done) = self.done.get(&key) {
             return done.clone();
         }
-        let built = self.build(place, name);
+        let built = Self::build(place, name);
         self.done.insert(key, built.clone());
         built
     }
 
-    fn build(&self, place: Place, name: &str) -> Result<PathBuf, Hindrance> {
-        let package = PACKAGES.iter().find(|(program, _)| *program == name).map(|(_, of)| *of);
-        let package = package.with_context(|| format!("no package is known to build {name}"))?;
-        if !self.packages.iter().any(|known| known == package) {
-            return Err(Hindrance::Absent(format!("the workspace has no package {package}")));
-        }
-        let mut command = cargo(&["build", "--locked", "--release", "--message-format=json"]);
-        command.args(["--package", package, "--bin", name]);
+    fn build(place: Place, name: &str) -> Result<PathBuf, Hindrance> {
+        let mut command = build_programs(&[name]);
+        command.args(["--release", "--message-format=json"]);
         if place == Place::Guest {
             command.args(["--target", GUEST_TARGET, "--target-dir"]).arg(root().join("target-vm"));
             command

@@ -228,7 +228,18 @@ pub(crate) const LAYERS: &[Layer] = &[
 #[cfg(test)]
 mod tests {
     use super::{LAYERS, Stage};
-    use crate::vm::builds::PACKAGES;
+
+    /// Those of the workspace that layers may run.
+    const PROGRAMS: [&str; 8] = [
+        "et",
+        "et-conformance",
+        "et-simd",
+        "et-vm-edu",
+        "et-vm-hal",
+        "et-vm-ioctls",
+        "et-vm-loss",
+        "et-vm-probe",
+    ];
 
     #[test]
     fn layers_have_names_of_their_own_and_known_programs() {
@@ -247,9 +258,8 @@ mod tests {
                 }
             };
             for command in commands {
-                let program = command.split(' ').next();
-                let known = PACKAGES.iter().any(|(name, _)| Some(*name) == program);
-                assert!(known, "{command}: no package is known to build it");
+                let known = command.split(' ').next().is_some_and(|name| PROGRAMS.contains(&name));
+                assert!(known, "{command}: there is no such program");
             }
         }
     }

@@ -72,7 +72,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<(Report, PathBuf)> {
     let work = work.canonicalize()?;
     let mut bench = Bench {
         cache: Cache::open()?,
-        builds: Builds::new()?,
+        builds: Builds::default(),
         simulator: options.simulator.clone(),
         work: work.clone(),
         report: Report::default(),
