@@ -267,10 +267,11 @@ impl<D: Desk> HostThreads<D> {
     fn take_over(&mut self, worker: WorkerId, done: &mut Done) -> bool {
         for at in 0..self.busy.len() {
             let from = self.busy[at];
-            let Some(task) = self.workers[from.at()].first_waiting() else { continue };
-            if !self.may_move(task, worker) || self.workers[from.at()].take_back().is_none() {
+            let Some(waiting) = self.workers[from.at()].first_waiting() else { continue };
+            if !self.may_move(waiting.task, worker) {
                 continue;
             }
+            let Some(task) = self.workers[from.at()].take_back(waiting) else { continue };
             if self.workers[from.at()].holds().next().is_none() {
                 self.busy.swap_remove(at);
                 self.away.push(from);
@@ -577,7 +578,10 @@ impl<D: Desk> Place for HostThreads<D> {
                 continue;
             }
             // Those of other runs, too: they are begun in order.
-            let taken: Vec<_> = std::iter::from_fn(|| its.take_back()).collect();
+            let mut taken = Vec::new();
+            while let Some(waiting) = its.first_waiting() {
+                taken.extend(its.take_back(waiting));
+            }
             let is_late = |task: &TaskRef| task.run == run;
             let (mut ended, mut others): (Vec<_>, _) = taken.into_iter().partition(is_late);
             self.displaced.append(&mut others);
@@ -623,7 +627,7 @@ impl<D: Desk> Place for HostThreads<D> {
         }
         for (number, what) in [
             (self.starting.len(), "threads are starting"),
-            (self.away.len(), "workers do not wake up"),
+            (self.away.len(), "workers were passed over"),
             (self.lost.len(), "workers are lost"),
         ] {
             if number != 0 {

@@ -11,6 +11,12 @@ use super::super::run::{RunShared, Runs};
 use super::Desk;
 use crate::handshake::{HostCell, Patience, sure};
 
+/// A task that a worker has got and had not begun when it was looked at.
+pub(super) struct Waiting {
+    number: u32,
+    pub(super) task: TaskRef,
+}
+
 /// What the scheduler knows of one host thread.
 pub(super) struct WorkerSlot {
     cell: Arc<HostCell>,
@@ -48,15 +54,17 @@ impl WorkerSlot {
         self.half.outstanding()
     }
 
-    /// The task that is the next it will begin with, unless it begins at this moment.
+    /// The task that it will begin with next, unless it does at this moment.
     #[inline]
-    pub(super) fn first_waiting(&self) -> Option<TaskRef> {
-        self.tasks[(self.cell.first_waiting(&self.half)? & 1) as usize]
+    pub(super) fn first_waiting(&self) -> Option<Waiting> {
+        let number = self.cell.first_waiting(&self.half)?;
+        let task = self.tasks[(number & 1) as usize]?;
+        Some(Waiting { number, task })
     }
 
-    /// Takes that one back; `None` if it has begun with it.
-    pub(super) fn take_back(&mut self) -> Option<TaskRef> {
-        let number = self.cell.first_waiting(&self.half)?;
+    /// Takes a task back; `None` if it has begun with it meanwhile.
+    pub(super) fn take_back(&mut self, waiting: Waiting) -> Option<TaskRef> {
+        let number = waiting.number;
         self.cell.claim(number).then(|| self.tasks[(number & 1) as usize].take())?
     }
 
