@@ -367,10 +367,13 @@ fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, us
 
 /// Tasks that take `time`, in stages of one and two by turns, each behind all of the one before;
 /// a chain without the twos.
-fn stages(tasks: usize, time: Duration, has_twos: bool) -> anyhow::Result<Graph> {
+fn stages(tasks: usize, time: Duration, has_twos: bool) -> anyhow::Result<Stages> {
     let mut builder = GraphBuilder::with_capacity(tasks, 2 * tasks);
+    let count = Arc::<AtomicU64>::default();
+    let its = Arc::clone(&count);
     let function = builder.function(move |_| {
         spin(time);
+        its.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
     let mut last = Vec::new();
@@ -380,7 +383,29 @@ fn stages(tasks: usize, time: Duration, has_twos: bool) -> anyhow::Result<Graph>
         let stage = (0..width).map(|_| builder.add(after(Task::new(function), &last)));
         last = stage.collect::<Result<_, _>>()?;
     }
-    Ok(builder.build()?)
+    Ok(Stages { graph: builder.build()?, count })
+}
+
+/// A graph that counts its tasks.
+struct Stages {
+    graph: Graph,
+    count: Arc<AtomicU64>,
+}
+
+impl Stages {
+    fn len(&self) -> usize {
+        self.graph.len()
+    }
+
+    /// Runs it; returns microseconds per task.
+    fn run(&self, pool: &CpuPool) -> anyhow::Result<f64> {
+        self.count.store(0, Ordering::Relaxed);
+        let start = Instant::now();
+        pool.launch(&self.graph)?.finish(LIMIT)?;
+        let elapsed = start.elapsed();
+        ensure!(self.count.load(Ordering::Relaxed) == self.len() as u64, "each task once");
+        Ok(elapsed.as_secs_f64() * 1e6 / self.len() as f64)
+    }
 }
 
 const STAGES: usize = 600;
@@ -392,17 +417,11 @@ fn forks(take: Take<'_>) -> anyhow::Result<()> {
     let mut bare_runs = Vec::new();
     let runs = repeat(ROUNDS, || {
         bare_runs.push(bare(1, graph.len(), STAGE) * 1e6 / graph.len() as f64);
-        per_task(&pool, &graph)
+        graph.run(&pool)
     })?;
     let floor = ("by one bare thread", median(bare_runs));
     take(Figure::new("graph_forks_us_per_task", "µs", &runs, floor));
     Ok(())
-}
-
-fn per_task(pool: &CpuPool, graph: &Graph) -> anyhow::Result<f64> {
-    let start = Instant::now();
-    pool.launch(graph)?.finish(LIMIT)?;
-    Ok(start.elapsed().as_secs_f64() * 1e6 / graph.len() as f64)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -432,7 +451,7 @@ fn contended(take: Take<'_>) -> anyhow::Result<()> {
             }
             repeat(ROUNDS, || {
                 bare_runs.push(bare(1, graph.len(), time) * 1e6 / graph.len() as f64);
-                per_task(&pool, &graph)
+                graph.run(&pool)
             })
         })?;
         let floor = ("by one bare thread, beside the same", median(bare_runs));
