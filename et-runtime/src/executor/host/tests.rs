@@ -304,6 +304,40 @@ fn parts_that_start_together_and_tasks_of_other_cores_stay_where_they_are() {
 }
 
 #[test]
+fn what_has_begun_since_it_was_looked_at_is_not_taken_back() {
+    let (flags, mut rig) = flagged::<3>();
+    flags[2].store(true, Ordering::Release);
+    let mut done = Done::default();
+    let (worker, looked_at) = loop {
+        let before = rig.host.completions();
+        let worker = rig.hand(2, &mut done);
+        rig.collect(before + 1, &mut done);
+        while !rig.host.workers[worker.at()].is_asleep() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(rig.offer(0), Offer::Taken { worker: its, .. } if its == worker));
+        if let Some(waiting) = rig.host.workers[worker.at()].first_waiting() {
+            break (worker, waiting);
+        }
+        // It was not asleep yet.
+        flags[0].store(true, Ordering::Release);
+        rig.collect(before + 2, &mut done);
+        flags[0].store(false, Ordering::Release);
+    };
+    assert_eq!(looked_at.task, rig.task(0));
+    rig.host.settle(0);
+    rig.wait_until_begun(worker);
+    rig.host.pace = pace_of(SHORT);
+    assert!(matches!(rig.offer(1), Offer::Taken { is_staged: true, .. }));
+    assert_eq!(rig.host.workers[worker.at()].take_back(looked_at), None);
+    let staged = rig.host.workers[worker.at()].first_waiting().unwrap();
+    assert_eq!(staged.task, rig.task(1));
+    assert_eq!(rig.host.workers[worker.at()].take_back(staged), Some(rig.task(1)));
+    open(&*flags);
+    rig.host.dismiss().wait();
+}
+
+#[test]
 fn what_no_worker_has_begun_at_the_deadline_costs_none() {
     let (flags, mut rig) = flagged::<2>();
     flags[0].store(true, Ordering::Release);
