@@ -422,7 +422,14 @@ fn runs_are_futures_and_callbacks_may_launch() {
 
 #[test]
 fn runs_that_share_what_they_write_follow_one_another_and_others_overlap() {
-    let pool = CpuPool::new(2).unwrap();
+    readers_overlap_behind_a_writer(PoolConfig::new(2));
+    // Who waits for the writer leaves scheduling to its worker then, and is gone when a second
+    // reader needs another one.
+    readers_overlap_behind_a_writer(PoolConfig::new(2).processors(1));
+}
+
+fn readers_overlap_behind_a_writer(config: PoolConfig) {
+    let pool = CpuPool::with_config(&config).unwrap();
     let shared = Resource::new(64);
     let build = |writes: bool| {
         let mut builder = GraphBuilder::new();

@@ -13,7 +13,7 @@ use super::{Outcome, RunError, RunOptions};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::graph::{Graph, TaskId, Work};
 use crate::handshake::{Combiner, Continuations, Held, Parker};
-use crate::sync::{self, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{self, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
 
 /// How long closing takes at most, beside what host functions take.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Pool {
     /// will not.
     alarm: AtomicU64,
     /// Tasks were left that no worker has got. The next worker to pick one up calls the background
-    /// thread, unless a waiter has come by then, as is usual after a launch.
+    /// thread, unless a waiter has come by then, as is usual after a launch; that does when it goes.
     has_backlog: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -191,6 +191,8 @@ impl Pool {
         }
         after.look = [engine.next_look(), engine.next_deadline()].into_iter().flatten().min();
         after.has_backlog = engine.has_backlog();
+        // By who holds the engine, so that the last one says how it is.
+        self.has_backlog.store(after.has_backlog, Ordering::Relaxed);
     }
 
     /// Calls what users have registered with a run; whatever panics there is counted.
@@ -209,9 +211,6 @@ impl Pool {
                 self.call(callback);
             }
         }
-        if after.has_backlog {
-            self.has_backlog.store(true, Ordering::Relaxed);
-        }
         if let Some(left) = after.look {
             let at = self.time_in(left);
             if at < self.alarm.fetch_min(at, Ordering::AcqRel) {
@@ -225,7 +224,8 @@ impl Pool {
         u64::try_from(at).unwrap_or(NEVER - 1)
     }
 
-    /// Called by a worker that has got a task.
+    /// Calls the background thread if tasks are left that no one cares for: by a worker that has got
+    /// a task, and by a waiter that goes.
     fn picked_up(&self) {
         if self.has_backlog.load(Ordering::Relaxed)
             && self.watchers.load(Ordering::Relaxed) == 0
@@ -423,6 +423,11 @@ impl Pool {
             }
         };
         self.wanting.fetch_sub(1, Ordering::Relaxed);
+        // A worker that has picked something up meanwhile has counted on this thread. Between the
+        // end of the watch and the look at what is left; pairs with the fence in `Combiner::leave`,
+        // which is between what is left and the worker's look for who watches.
+        fence(Ordering::SeqCst);
+        self.picked_up();
         result
     }
 
