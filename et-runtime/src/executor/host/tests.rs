@@ -100,7 +100,7 @@ fn each_task_comes_back_once() {
         rig.hand(task, &mut done);
     }
     while rig.host.is_busy() {
-        rig.host.poll(&mut done);
+        rig.turn(&mut done);
         std::thread::yield_now();
     }
     let mut complete: Vec<u32> = done.complete.iter().map(|task| task.unit).collect();
@@ -142,7 +142,7 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
     let mut done = Done::default();
     rig.hand(0, &mut done);
     while rig.host.is_busy() {
-        rig.host.poll(&mut done);
+        rig.turn(&mut done);
         std::thread::yield_now();
     }
     assert_eq!((done.complete.len(), done.ended.len()), (1, 0));
@@ -183,11 +183,17 @@ impl Rig {
         self.hand(index, done)
     }
 
+    /// Polls, and wakes who has got something by that.
+    fn turn(&mut self, done: &mut Done) -> bool {
+        let is_news = self.host.poll(done);
+        self.host.settle(self.host.waiting);
+        is_news
+    }
+
     /// Waits until as many tasks are complete.
     fn collect(&mut self, number: u64, done: &mut Done) {
         while self.host.completions() < number {
-            self.host.poll(done);
-            self.host.settle(self.host.waiting);
+            self.turn(done);
             std::thread::yield_now();
         }
     }
@@ -279,7 +285,7 @@ fn who_comes_takes_over_what_is_behind_a_task_that_takes_long() {
     rig.collect(5, &mut done);
     // The first worker sees that its other task is gone, and can get another one.
     while rig.host.idle.len() < 2 {
-        rig.host.poll(&mut done);
+        rig.turn(&mut done);
         std::thread::yield_now();
     }
     assert_eq!((done.complete.len(), rig.host.completions()), (4, 5));
@@ -397,8 +403,7 @@ fn what_waits_behind_a_task_that_is_stuck_goes_to_a_new_worker() {
     rig.host.settle(0);
     rig.host.stalled();
     while done.complete.is_empty() {
-        rig.host.poll(&mut done);
-        rig.host.settle(0);
+        rig.turn(&mut done);
         std::thread::yield_now();
     }
     assert_eq!(done.complete, [rig.task(1)]);
@@ -450,7 +455,7 @@ fn who_comes_runs_what_a_worker_that_is_not_woken_has() {
     rig.host.pace = pace_of(LONG);
     rig.host.workers[second.at()].wake();
     while !rig.host.away.is_empty() {
-        let is_news = rig.host.poll(&mut done);
+        let is_news = rig.turn(&mut done);
         assert_eq!(is_news, rig.host.away.is_empty());
         std::thread::yield_now();
     }
@@ -493,7 +498,7 @@ fn what_only_one_worker_may_run_is_staged_at_it() {
     let offer = |rig: &mut Rig, task| rig.host.offer(Unit { run: &run, task, cores: Some(&cores) });
     while matches!(offer(&mut rig, first), Offer::Full) {
         rig.host.settle(1);
-        rig.host.poll(&mut done);
+        rig.turn(&mut done);
         std::thread::yield_now();
     }
     assert!(matches!(
