@@ -433,17 +433,19 @@ impl<D: Desk> HostThreads<D> {
             Err(error) => {
                 // Another try may have more luck.
                 self.must_offer = true;
+                if worker.at() < self.workers.len() {
+                    self.lost.push(worker);
+                }
                 tracing::warn!(%error, "no thread for a worker");
             }
         }
     }
 
-    /// A worker that was given up and has left at last.
+    /// A worker that was given up and has left at last. Its thread is not waited for: it may be the
+    /// one that schedules, because it tells that it has left.
     fn free_lost(&mut self) -> Option<WorkerId> {
         let at = self.lost.iter().position(|worker| self.workers[worker.at()].has_left())?;
-        let worker = self.lost.swap_remove(at);
-        self.workers[worker.at()].join();
-        Some(worker)
+        Some(self.lost.swap_remove(at))
     }
 
     /// Tells all workers to leave, and gives back those whose threads are to be waited for.
@@ -456,8 +458,6 @@ impl<D: Desk> HostThreads<D> {
             if !lost.contains(&WorkerId(count(index))) {
                 worker.leave(false);
                 leaving.push(worker);
-            } else if worker.has_left() {
-                worker.join();
             }
         }
         self.starting.clear();

@@ -17,17 +17,27 @@ impl Clock for ManualClock {
     }
 }
 
-struct NoDesk;
+/// Holds up who comes with as many notes before, if there is such a number.
+#[derive(Default)]
+struct NoDesk {
+    notes: AtomicU32,
+    holds_at: AtomicU32,
+}
 
 impl Desk for NoDesk {
-    fn notify(&self) {}
+    fn notify(&self) {
+        let number = self.notes.fetch_add(1, Ordering::AcqRel) + 1;
+        while self.holds_at.load(Ordering::Acquire) == number {
+            std::thread::yield_now();
+        }
+    }
     fn picked_up(&self) {}
 }
 
 struct Rig {
     host: HostThreads<NoDesk>,
     run: Arc<RunShared>,
-    _desk: Arc<NoDesk>,
+    desk: Arc<NoDesk>,
 }
 
 impl Rig {
@@ -50,7 +60,7 @@ impl Rig {
             RunShared::new(RunId(7), (Route::HOST, None), graph, (options, None), Duration::ZERO);
         let runs = Arc::new(Runs::default());
         runs.set(0, Some(Arc::clone(&run)));
-        let desk = Arc::new(NoDesk);
+        let desk = Arc::new(NoDesk::default());
         let threads = Threads {
             name: "test".into(),
             limit: workers,
@@ -60,7 +70,7 @@ impl Rig {
         };
         let clock = Arc::new(ManualClock::default());
         let host = HostThreads::new(Arc::downgrade(&desk), runs, clock, threads);
-        Self { host, run, _desk: desk }
+        Self { host, run, desk }
     }
 
     fn task(&self, index: u32) -> TaskRef {
@@ -146,6 +156,25 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
         std::thread::yield_now();
     }
     assert_eq!((done.complete.len(), done.ended.len()), (1, 0));
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn the_thread_of_a_worker_that_was_given_up_is_not_waited_for() {
+    let (flags, mut rig) = flagged::<2>();
+    let mut done = Done::default();
+    let first = rig.hand(0, &mut done);
+    rig.wait_until_begun(first);
+    // It comes, completes its task, and leaves.
+    rig.desk.holds_at.store(3, Ordering::Release);
+    rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
+    open(&*flags);
+    while !rig.host.workers[first.at()].has_left() {
+        std::thread::yield_now();
+    }
+    assert_eq!(rig.hand(1, &mut done), first, "its place is free");
+    rig.collect(1, &mut done);
+    rig.desk.holds_at.store(0, Ordering::Release);
     rig.host.dismiss().wait();
 }
 
@@ -364,7 +393,7 @@ fn what_no_worker_has_begun_at_the_deadline_costs_none() {
         let it = Some(worker.0);
         assert!(matches!(**failure, TaskFailure::Deadline { worker, .. } if worker == it));
         if rig.host.lost.is_empty() {
-            assert_eq!((rig.host.busy.len(), rig.host.away.as_slice()), (0, &[worker][..]));
+            assert!(rig.host.busy.is_empty() && rig.host.away.contains(&worker));
             break;
         }
         // It was not asleep yet.
