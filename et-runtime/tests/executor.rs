@@ -340,34 +340,11 @@ fn a_task_behind_one_that_is_late_goes_to_the_next_worker() {
     assert_eq!(run.state(first), TaskState::Staged);
     clock.advance(Duration::from_secs(6));
     assert!(matches!(late.finish(LONG), Err(RunError::Deadline { unfinished: 1, .. })));
-    assert!(!run.is_done(), "the only thread there may be is stuck");
-    gate.open();
+    // Another thread takes the place of the one that is stuck.
     let outcome = run.wait(LONG).unwrap();
+    gate.open();
     outcome.check().unwrap();
     assert_eq!((order.lock().unwrap().len(), outcome.trace().unwrap().spans().len()), (1, 1));
-}
-
-#[test]
-fn a_task_that_no_worker_is_left_for_is_late_too() {
-    let clock = Arc::new(ManualClock::default());
-    let config = PoolConfig::new(1).clock(Arc::<ManualClock>::clone(&clock)).spins(1);
-    let pool = CpuPool::with_config(&config).unwrap();
-    let mut builder = GraphBuilder::new();
-    let (_, gate) = gate(&mut builder);
-    let graph = builder.build().unwrap();
-    let within = |seconds| RunOptions::new().deadline(Duration::from_secs(seconds));
-    let first = pool.launch_with(&graph, within(5)).unwrap();
-    gate.wait_entered();
-    let mut builder = GraphBuilder::new();
-    let function = builder.function(|_| Ok(()));
-    builder.add(Task::new(function)).unwrap();
-    let second = pool.launch_with(&builder.build().unwrap(), within(10)).unwrap();
-    clock.advance(Duration::from_secs(6));
-    assert!(matches!(first.finish(LONG), Err(RunError::Deadline { unfinished: 1, .. })));
-    clock.advance(Duration::from_secs(5));
-    let outcome = second.wait(LONG).unwrap();
-    assert!(matches!(outcome.failures(), [(_, TaskFailure::Deadline { worker: None, .. })]));
-    gate.open();
 }
 
 #[test]
