@@ -1,6 +1,8 @@
 """Types, docstrings, and what importing costs."""
 
 import doctest
+import importlib.metadata
+import json
 import pathlib
 import re
 import shutil
@@ -12,6 +14,9 @@ import pytest
 import et
 from conftest import needs_compiler
 from et import _await, _compile, _errors, _html, _kernel, _types
+
+
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def mypy(*args):
@@ -33,6 +38,17 @@ def test_programs_are_checked_by_the_stubs(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+def test_the_wheel_says_what_is_in_it_and_by_which_licences():
+    package = importlib.metadata.distribution("et")
+    assert package.metadata["License-Expression"] == "MIT OR Apache-2.0"
+    files = {path.name: path.locate() for path in package.files if ".dist-info" in path.parts[0]}
+    for name in ["LICENSE-APACHE", "LICENSE-MIT"]:
+        assert files[name].read_text() == (ROOT / name).read_text()
+    (listed,) = [path for name, path in files.items() if name.endswith(".cyclonedx.json")]
+    names = {part["name"] for part in json.loads(listed.read_text())["components"]}
+    assert names >= {"et-runtime", "et-sim-cores", "pyo3"}
+
+
 def test_everything_public_is_described():
     missing = []
     for name in et.__all__:
@@ -52,9 +68,6 @@ def test_everything_public_is_described():
 @pytest.mark.parametrize("module", [et, _await, _compile, _errors, _html, _kernel, _types])
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
-
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 
 def examples(page):

@@ -70,6 +70,9 @@ fn stage(built: &Path) -> anyhow::Result<PathBuf> {
     copy(&from.join("python"), &stage.join("python"))?;
     sdk::install_device(&stage.join("python/et/_sdk"), built)?;
     fs::copy(from.join("README.md"), stage.join("README.md"))?;
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        fs::copy(root().join(licence), stage.join(licence))?;
+    }
     let project = fs::read_to_string(from.join("pyproject.toml"))?;
     let manifest = format!("manifest-path = {:?}\n", from.join("Cargo.toml"));
     let section = "[tool.maturin]\n";
@@ -102,7 +105,7 @@ fn maturin() -> anyhow::Result<Result<PathBuf, String>> {
     if folder.join("bin/maturin").exists() {
         return Ok(Ok(folder.join("bin/maturin")));
     }
-    let made = environment(&Interpreter::default(), &folder, &["maturin>=1.9,<2"])?;
+    let made = environment(&Interpreter::default(), &folder, &["maturin>=1.12,<2"])?;
     Ok(made.map(|()| folder.join("bin/maturin")))
 }
 
