@@ -47,7 +47,8 @@ pub(super) struct Pool {
     /// will not.
     alarm: AtomicU64,
     /// Tasks were left that no worker has got. The next worker to pick one up calls the background
-    /// thread, unless a waiter has come by then, as is usual after a launch; that does when it goes.
+    /// thread, unless a waiter has come by then, as is usual after a launch; that one does it when
+    /// it goes.
     has_backlog: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -224,8 +225,8 @@ impl Pool {
         u64::try_from(at).unwrap_or(NEVER - 1)
     }
 
-    /// Calls the background thread if tasks are left that no one cares for: by a worker that has got
-    /// a task, and by a waiter that goes.
+    /// Calls the background thread if tasks are left that no one cares for. Workers that have got a
+    /// task do it, and waiters that go.
     fn picked_up(&self) {
         if self.has_backlog.load(Ordering::Relaxed)
             && self.watchers.load(Ordering::Relaxed) == 0
