@@ -365,14 +365,36 @@ fn random_graph(tasks: u32, count: &Arc<AtomicU64>) -> anyhow::Result<(Graph, us
     Ok((graph, edges, start.elapsed()))
 }
 
-/// Tasks that take `time`, in stages of one and two by turns, each behind all of the one before;
-/// a chain without the twos.
+/// Computes: a thread that loses its processor meanwhile takes longer.
+fn compute(steps: u64) {
+    let mut value = steps;
+    for _ in 0..steps {
+        value = std::hint::black_box(value.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
+    }
+}
+
+/// Returns how many steps take so long where nothing else runs.
+fn steps_in(time: Duration) -> u64 {
+    const STEPS: u64 = 100_000;
+    let once = || {
+        let start = Instant::now();
+        compute(STEPS);
+        start.elapsed()
+    };
+    let best = (0..20).map(|_| once()).min().unwrap_or(time);
+    let steps = u128::from(STEPS) * time.as_nanos() / best.as_nanos().max(1);
+    u64::try_from(steps).unwrap_or(STEPS)
+}
+
+/// Tasks that compute for `time`, in stages of one and two by turns, each behind all of the one
+/// before; a chain without the twos.
 fn stages(tasks: usize, time: Duration, has_twos: bool) -> anyhow::Result<Stages> {
     let mut builder = GraphBuilder::with_capacity(tasks, 2 * tasks);
     let count = Arc::<AtomicU64>::default();
     let its = Arc::clone(&count);
+    let steps = steps_in(time);
     let function = builder.function(move |_| {
-        spin(time);
+        compute(steps);
         its.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
@@ -383,18 +405,29 @@ fn stages(tasks: usize, time: Duration, has_twos: bool) -> anyhow::Result<Stages
         let stage = (0..width).map(|_| builder.add(after(Task::new(function), &last)));
         last = stage.collect::<Result<_, _>>()?;
     }
-    Ok(Stages { graph: builder.build()?, count })
+    Ok(Stages { graph: builder.build()?, count, steps })
 }
 
 /// A graph that counts its tasks.
 struct Stages {
     graph: Graph,
     count: Arc<AtomicU64>,
+    /// Of each task.
+    steps: u64,
 }
 
 impl Stages {
-    fn len(&self) -> usize {
-        self.graph.len()
+    /// Does the same on one thread; returns microseconds per task.
+    fn bare(&self) -> f64 {
+        let start = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| (0..self.graph.len()).for_each(|_| compute(self.steps)));
+        });
+        self.per_task(start.elapsed())
+    }
+
+    fn per_task(&self, elapsed: Duration) -> f64 {
+        elapsed.as_secs_f64() * 1e6 / self.graph.len() as f64
     }
 
     /// Runs it; returns microseconds per task.
@@ -403,8 +436,8 @@ impl Stages {
         let start = Instant::now();
         pool.launch(&self.graph)?.finish(LIMIT)?;
         let elapsed = start.elapsed();
-        ensure!(self.count.load(Ordering::Relaxed) == self.len() as u64, "each task once");
-        Ok(elapsed.as_secs_f64() * 1e6 / self.len() as f64)
+        ensure!(self.count.load(Ordering::Relaxed) == self.graph.len() as u64, "each task once");
+        Ok(self.per_task(elapsed))
     }
 }
 
@@ -416,7 +449,7 @@ fn forks(take: Take<'_>) -> anyhow::Result<()> {
     let (graph, pool) = (stages(STAGES, STAGE, true)?, pool(2)?);
     let mut bare_runs = Vec::new();
     let runs = repeat(ROUNDS, || {
-        bare_runs.push(bare(1, graph.len(), STAGE) * 1e6 / graph.len() as f64);
+        bare_runs.push(graph.bare());
         graph.run(&pool)
     })?;
     let floor = ("by one bare thread", median(bare_runs));
@@ -429,13 +462,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A chain of tasks that take 20 µs, and shorter ones of which two at a time can run together on
-/// two workers, while other threads want all processors.
+/// A chain of tasks that compute for 20 µs, and shorter ones of which two at a time can run
+/// together on two workers, while other threads want all processors.
 fn contended(take: Take<'_>) -> anyhow::Result<()> {
-    const TIME: Duration = Duration::from_micros(20);
-    for (name, graph, workers, time) in [
-        ("graph_contended_us_per_task", stages(500, TIME, false)?, 1, TIME),
-        ("graph_contended_forks_us_per_task", stages(STAGES, STAGE, true)?, 2, STAGE),
+    const CHAIN: Duration = Duration::from_micros(20);
+    for (name, graph, workers) in [
+        ("graph_contended_us_per_task", stages(500, CHAIN, false)?, 1),
+        ("graph_contended_forks_us_per_task", stages(STAGES, STAGE, true)?, 2),
     ] {
         let pool = pool(workers)?;
         let is_over = AtomicBool::new(false);
@@ -450,7 +483,7 @@ fn contended(take: Take<'_>) -> anyhow::Result<()> {
                 });
             }
             repeat(ROUNDS, || {
-                bare_runs.push(bare(1, graph.len(), time) * 1e6 / graph.len() as f64);
+                bare_runs.push(graph.bare());
                 graph.run(&pool)
             })
         })?;
