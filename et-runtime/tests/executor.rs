@@ -94,7 +94,9 @@ struct Gate {
 
 impl Gate {
     fn wait_entered(&self) {
+        let start = std::time::Instant::now();
         while !self.entered.load(Ordering::Acquire) {
+            assert!(start.elapsed() < LONG, "the task does not begin");
             std::thread::yield_now();
         }
     }
@@ -403,7 +405,9 @@ fn runs_that_share_what_they_write_follow_one_another_and_others_overlap() {
     readers_overlap_behind_a_writer(PoolConfig::new(2));
     // Who waits for the writer leaves scheduling to its worker then, and is gone when a second
     // reader needs another one.
-    readers_overlap_behind_a_writer(PoolConfig::new(2).processors(1));
+    for _ in 0..30 {
+        readers_overlap_behind_a_writer(PoolConfig::new(2).processors(1));
+    }
 }
 
 fn readers_overlap_behind_a_writer(config: PoolConfig) {

@@ -2,11 +2,15 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use super::*;
 use crate::executor::RunOptions;
 use crate::executor::run::{Route, RunShared};
 use crate::graph::{Graph, GraphBuilder, Task};
+
+/// For a whole test.
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct ManualClock(Mutex<Duration>);
@@ -38,6 +42,7 @@ struct Rig {
     host: HostThreads<NoDesk>,
     run: Arc<RunShared>,
     desk: Arc<NoDesk>,
+    began: Instant,
 }
 
 impl Rig {
@@ -70,7 +75,13 @@ impl Rig {
         };
         let clock = Arc::new(ManualClock::default());
         let host = HostThreads::new(Arc::downgrade(&desk), runs, clock, threads);
-        Self { host, run, desk }
+        Self { host, run, desk, began: Instant::now() }
+    }
+
+    /// Lets other threads go on, but not for ever.
+    fn give_way(&self) {
+        assert!(self.began.elapsed() < LIMIT, "what is waited for does not come");
+        std::thread::yield_now();
     }
 
     fn task(&self, index: u32) -> TaskRef {
@@ -93,7 +104,7 @@ impl Rig {
             self.host.poll(done);
             // However long this test has to wait for a processor.
             self.host.idle_looks = 0;
-            std::thread::yield_now();
+            self.give_way();
         }
     }
 }
@@ -111,7 +122,7 @@ fn each_task_comes_back_once() {
     }
     while rig.host.is_busy() {
         rig.turn(&mut done);
-        std::thread::yield_now();
+        rig.give_way();
     }
     let mut complete: Vec<u32> = done.complete.iter().map(|task| task.unit).collect();
     complete.sort_unstable();
@@ -153,7 +164,7 @@ fn a_worker_that_is_given_up_gives_its_tasks_back_once() {
     rig.hand(0, &mut done);
     while rig.host.is_busy() {
         rig.turn(&mut done);
-        std::thread::yield_now();
+        rig.give_way();
     }
     assert_eq!((done.complete.len(), done.ended.len()), (1, 0));
     rig.host.dismiss().wait();
@@ -170,7 +181,7 @@ fn the_thread_of_a_worker_that_was_given_up_is_not_waited_for() {
     rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
     open(&*flags);
     while !rig.host.workers[first.at()].has_left() {
-        std::thread::yield_now();
+        rig.give_way();
     }
     assert_eq!(rig.hand(1, &mut done), first, "its place is free");
     rig.collect(1, &mut done);
@@ -223,7 +234,7 @@ impl Rig {
     fn collect(&mut self, number: u64, done: &mut Done) {
         while self.host.completions() < number {
             self.turn(done);
-            std::thread::yield_now();
+            self.give_way();
         }
     }
 }
@@ -285,7 +296,7 @@ fn staged<const TASKS: usize>() -> (Arc<[AtomicBool; TASKS]>, Rig, WorkerId) {
 impl Rig {
     fn wait_until_begun(&self, worker: WorkerId) {
         while self.host.workers[worker.at()].first_waiting().is_some() {
-            std::thread::yield_now();
+            self.give_way();
         }
     }
 }
@@ -300,7 +311,7 @@ fn who_comes_takes_over_what_is_behind_a_task_that_takes_long() {
         rig.host.width = 2;
         assert_eq!(rig.hand(index, &mut done), second);
         while rig.host.workers[second.at()].first_waiting().is_some() {
-            std::thread::yield_now();
+            rig.give_way();
         }
         rig.host.pace = pace_of(pace);
         rig.collect(u64::from(index) - 1, &mut done);
@@ -315,7 +326,7 @@ fn who_comes_takes_over_what_is_behind_a_task_that_takes_long() {
     // The first worker sees that its other task is gone, and can get another one.
     while rig.host.idle.len() < 2 {
         rig.turn(&mut done);
-        std::thread::yield_now();
+        rig.give_way();
     }
     assert_eq!((done.complete.len(), rig.host.completions()), (4, 5));
     rig.host.dismiss().wait();
@@ -348,7 +359,7 @@ fn what_has_begun_since_it_was_looked_at_is_not_taken_back() {
         let worker = rig.hand(2, &mut done);
         rig.collect(before + 1, &mut done);
         while !rig.host.workers[worker.at()].is_asleep() {
-            std::thread::yield_now();
+            rig.give_way();
         }
         assert!(matches!(rig.offer(0), Offer::Taken { worker: its, .. } if its == worker));
         if let Some(waiting) = rig.host.workers[worker.at()].first_waiting() {
@@ -382,7 +393,7 @@ fn what_no_worker_has_begun_at_the_deadline_costs_none() {
         let worker = rig.hand(0, &mut done);
         rig.collect(before + 1, &mut done);
         while !rig.host.workers[worker.at()].is_asleep() {
-            std::thread::yield_now();
+            rig.give_way();
         }
         assert!(matches!(rig.offer(1), Offer::Taken { worker: its, .. } if its == worker));
         rig.host.woken.clear();
@@ -433,7 +444,7 @@ fn what_waits_behind_a_task_that_is_stuck_goes_to_a_new_worker() {
     rig.host.stalled();
     while done.complete.is_empty() {
         rig.turn(&mut done);
-        std::thread::yield_now();
+        rig.give_way();
     }
     assert_eq!(done.complete, [rig.task(1)]);
     assert!(matches!(done.moved[..], [(task, to)] if task == rig.task(1) && to != first));
@@ -453,7 +464,7 @@ fn who_comes_runs_what_a_worker_that_is_not_woken_has() {
     while done.moved.is_empty() {
         let before = rig.host.completions();
         while !rig.host.workers[second.at()].is_asleep() {
-            std::thread::yield_now();
+            rig.give_way();
         }
         // The one used last gets the first; nothing wakes it.
         rig.host.idle = vec![first, second];
@@ -486,7 +497,7 @@ fn who_comes_runs_what_a_worker_that_is_not_woken_has() {
     while !rig.host.away.is_empty() {
         let is_news = rig.turn(&mut done);
         assert_eq!(is_news, rig.host.away.is_empty());
-        std::thread::yield_now();
+        rig.give_way();
     }
     assert_eq!(done.moved[1..], [(rig.task(4), second)]);
     assert_eq!(rig.host.completions(), before, "to give way is to complete nothing");
@@ -528,7 +539,7 @@ fn what_only_one_worker_may_run_is_staged_at_it() {
     while matches!(offer(&mut rig, first), Offer::Full) {
         rig.host.settle(1);
         rig.turn(&mut done);
-        std::thread::yield_now();
+        rig.give_way();
     }
     assert!(matches!(
         offer(&mut rig, second),
