@@ -77,10 +77,7 @@ fn gate(builder: &mut GraphBuilder) -> (TaskId, Arc<Gate>) {
     let gate = Arc::new(Gate::default());
     let its = Arc::clone(&gate);
     let function = builder.function(move |_| {
-        its.entered.store(true, Ordering::Release);
-        while !its.open.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
+        its.hold();
         Ok(())
     });
     (builder.add(Task::new(function).name("gate")).unwrap(), gate)
@@ -93,6 +90,15 @@ struct Gate {
 }
 
 impl Gate {
+    /// Waits, as the task; not for ever, since a pool that goes waits for its tasks.
+    fn hold(&self) {
+        self.entered.store(true, Ordering::Release);
+        let start = std::time::Instant::now();
+        while !self.open.load(Ordering::Acquire) && start.elapsed() < 2 * LONG {
+            std::thread::yield_now();
+        }
+    }
+
     fn wait_entered(&self) {
         let start = std::time::Instant::now();
         while !self.entered.load(Ordering::Acquire) {
@@ -418,10 +424,7 @@ fn readers_overlap_behind_a_writer(config: PoolConfig) {
         let gate = Arc::new(Gate::default());
         let its = Arc::clone(&gate);
         let function = builder.function(move |_| {
-            its.entered.store(true, Ordering::Release);
-            while !its.open.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
+            its.hold();
             Ok(())
         });
         let range = shared.range(0..32);
