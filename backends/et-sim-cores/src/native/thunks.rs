@@ -244,9 +244,11 @@ fn to_memory(e: &mut Emitter, size: usize, fail: Label) {
     aligned(e, size, fail);
     e.alu(Width::Double, Alu::Sub, RAX, of_context!(memory_base));
     // Addresses below become large.
-    e.lea(RCX, Rm::At(RAX, excess(size)));
-    e.alu(Width::Double, Alu::Cmp, RCX, of_context!(memory_bytes));
-    e.jump_if(Cond::NotBelow, fail);
+    if excess(size) != 0 {
+        e.lea(RCX, Rm::At(RAX, excess(size)));
+        e.alu(Width::Double, Alu::Cmp, RCX, of_context!(memory_bytes));
+        e.jump_if(Cond::NotBelow, fail);
+    }
     e.alu(Width::Double, Alu::Cmp, RAX, of_context!(memory_bytes));
     e.jump_if(Cond::NotBelow, fail);
     e.alu(Width::Double, Alu::Add, RAX, of_context!(memory));
