@@ -50,8 +50,10 @@ pub enum MemoryModel {
     ///   tensor unit, act in memory, and change what the cache has of the same bytes. All take
     ///   effect at once.
     /// - The harts of a shire take turns of at most 50 instructions on one host thread, in the
-    ///   order of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Shires run in
-    ///   parallel.
+    ///   order of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Translated code
+    ///   executes instructions on registers of a hart ahead of their turns, which nothing but the
+    ///   registers of a hart that is aborted, and code that another changes meanwhile, can show.
+    ///   Shires run in parallel.
     ///
     /// Kernels in which several shires compute the same rows in place are right so, as on the card,
     /// and wrong on flat memory. Runs are equal if shires do not race for what they tell one

@@ -45,8 +45,8 @@ pub(crate) enum Store {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(dead_code, reason = "as where there is a translator")]
 pub(crate) enum Outcome {
-    /// So many instructions were executed.
-    Executed(u64),
+    /// So many instructions were executed, and so many more ahead of their turn.
+    Executed(u64, u32),
     /// The interpreter is to execute so many.
     Interpret(u64),
     /// The same, and they count for a translation.

@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use common::{
     A0, A1, A2, A3, A4, A5, Asm, Board, CREDITS, DATA, FCC, FLB, HARTID, SP, T0, T1, T2, ZERO,
 };
-use et_sim_cores::{ALL_SHIRES, HartExit, MachineConfig, MemoryModel, Timing};
+use et_sim_cores::{ALL_SHIRES, Execution, HartExit, MachineConfig, MemoryModel, Timing};
 
 const TENSOR_STORE: u32 = 0x87F;
 const TENSOR_WAIT: u32 = 0x830;
@@ -22,6 +22,7 @@ const FLUSH_VA: u32 = 0x8BF;
 const L2: u64 = 1;
 const MEMORY: u64 = 3;
 const X31: u32 = 31;
+const HPMCOUNTER3: u32 = 0xC03;
 
 /// The flag of a message is this far behind its data.
 const FLAG: i32 = 64;
@@ -269,6 +270,60 @@ fn harts_of_a_shire_take_short_turns() {
     assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
     // One turn of 50 instructions, and what is left of the next.
     assert!(report.instructions < 64 * 10 + 100, "{}", report.instructions);
+}
+
+/// Every hart of a shire computes by itself for a while, over and over, and takes the next place of
+/// a log in between, without an atomic operation; in the log it leaves its number, what it saw of the
+/// log before, and the time.
+fn log_of_turns() -> Asm {
+    let [left, own_left, moved] = [18, 19, 20];
+    let mut code = Asm::new();
+    code.csrr(A1, HARTID).srli(A2, A1, 6).slli(A2, A2, 20).add(A0, A0, A2).li(left, 40);
+    // From a few instructions to some hundred turns, and never the same for two harts.
+    let second = ["again 2", "own 2", "look 2", "met 2"];
+    for [again, own, look, skip] in [["again", "own", "look", "met"], second] {
+        code.label(again)
+            .add(own_left, A1, left)
+            .andi(own_left, own_left, 7)
+            .slli(own_left, own_left, 8);
+        code.slli(moved, A1, 2).add(own_left, own_left, moved).addi(own_left, own_left, 1);
+        code.label(own)
+            .addi(own_left, own_left, -1)
+            .xor(A3, A3, own_left)
+            .add(A4, A4, A3)
+            .bne(own_left, ZERO, own);
+        // A look that leads to no store at once.
+        code.ld(A5, A0, 0).beq(A5, ZERO, look).label(look).slli(A5, A5, 16).add(A5, A5, A1);
+        code.ld(T0, A0, 0).addi(T1, T0, 16).sd(T1, A0, 0).add(T0, T0, A0).sd(A5, T0, 64);
+        code.csrr(T1, HPMCOUNTER3).sd(T1, T0, 72).addi(left, left, -1).bne(left, ZERO, again);
+        barrier(&mut code, skip);
+        code.li(left, 40);
+    }
+    code.exit(0, 0);
+    code
+}
+
+#[test]
+fn harts_that_are_ahead_of_their_turns_do_nothing_before_them() {
+    let run = |execution, shires| {
+        let config = MachineConfig { timing: Timing::Deterministic, ..MachineConfig::default() };
+        let memory = MemoryModel::Private;
+        let host_threads = NonZeroUsize::MIN;
+        let board = Board::with(MachineConfig { memory, execution, host_threads, ..config });
+        let report = board.run(&log_of_turns(), shires);
+        assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
+        let places = (0..2).flat_map(|shire| (0..1 << 14).map(move |at| (shire << 20) + 8 * at));
+        let log: Vec<u64> = places.map(|at| board.u64(DATA + at)).collect();
+        (log, report.instructions, report.cycles)
+    };
+    for shires in [1, 0b11] {
+        let expected = run(Execution::Interpreted, shires);
+        assert!(expected.0[0] > 1000 * 16, "{} places were taken", expected.0[0] / 16);
+        let (log, instructions, cycles) = run(Execution::Translated, shires);
+        assert_eq!((instructions, cycles), (expected.1, expected.2));
+        let difference = log.iter().zip(&expected.0).position(|(a, b)| a != b);
+        assert_eq!(difference, None);
+    }
 }
 
 #[test]

@@ -184,9 +184,19 @@ pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op,
     }
 }
 
-/// Executes instructions until the hart stops, at most `fuel` of them.
+/// Executes instructions until the hart stops, at most `fuel` of them. Those that were executed
+/// ahead come first.
+///
+/// Translated code may execute more, if nothing but registers of the hart depends on them: they
+/// count when their turn comes.
 pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
-    let mut fuel = u64::from(fuel);
+    let done = hart.ahead.min(fuel);
+    hart.ahead -= done;
+    hart.retired += u64::from(done);
+    let mut fuel = u64::from(fuel - done);
+    if fuel == 0 {
+        return Event::OutOfFuel;
+    }
     // Checked accesses take the long way, all of them.
     let native = core.code.native().filter(|_| core.check.is_none());
     // It holds for the first instruction of the turn.
@@ -213,9 +223,10 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
                 }
             } else if let Some(native) = native {
                 match native.run(hart, &env, at, fuel, resume) {
-                    Outcome::Executed(executed) => {
+                    Outcome::Executed(executed, ahead) => {
                         hart.retired += executed;
                         fuel -= executed;
+                        hart.ahead = ahead;
                         if let Some(event) = hart.event {
                             break 'pages event;
                         }

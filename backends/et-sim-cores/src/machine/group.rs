@@ -13,10 +13,10 @@ use crate::near;
 /// Longest turn of a hart, in instructions.
 pub(crate) const LONGEST_TURN: u32 = 50;
 /// Turns of each hart in a turn of its shire.
-const ROUNDS: usize = 64;
+const ROUNDS: u32 = 64;
 
 /// The harts of a shire in a launch. Sets of harts are bit masks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Group {
     state: Mutex<State>,
     /// Harts whose wait has ended.
@@ -25,10 +25,14 @@ pub(crate) struct Group {
     queued: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Harts that can go on.
     active: u64,
+    /// Those of them that have executed their next turns ahead.
+    rests: u64,
+    /// By hart how many turns these are.
+    turns_ahead: [u32; HARTS_PER_SHIRE as usize],
     /// Harts that have started and not left.
     harts: Vec<Option<Box<Hart>>>,
 }
@@ -38,8 +42,9 @@ impl Group {
     pub(crate) fn new(harts: impl Iterator<Item = u32>) -> Self {
         let active = harts.fold(0, |active, hart| active | 1 << (hart % HARTS_PER_SHIRE));
         let harts = (0..HARTS_PER_SHIRE).map(|_| None).collect();
+        let turns_ahead = [0; HARTS_PER_SHIRE as usize];
         Self {
-            state: Mutex::new(State { active, harts }),
+            state: Mutex::new(State { active, rests: 0, turns_ahead, harts }),
             woken: AtomicU64::new(0),
             queued: AtomicBool::new(active != 0),
         }
@@ -59,6 +64,43 @@ impl Group {
     }
 }
 
+impl State {
+    /// Takes note of the whole turns that a hart has executed ahead.
+    fn note_ahead(&mut self, index: u32) {
+        let Some(Some(hart)) = self.harts.get_mut(index as usize) else { return };
+        let turns = hart.ahead / LONGEST_TURN;
+        if turns != 0 {
+            hart.ahead -= turns * LONGEST_TURN;
+            hart.retired += u64::from(turns * LONGEST_TURN);
+            self.turns_ahead[index as usize] = turns;
+            self.rests |= 1 << index;
+        }
+    }
+
+    /// Uses up turns of a hart that is ahead.
+    fn rest(&mut self, index: u32, turns: u32) {
+        let left = &mut self.turns_ahead[index as usize];
+        *left -= turns;
+        if *left == 0 {
+            self.rests &= !(1 << index);
+        }
+    }
+
+    /// The turns that no hart needs, at most so many.
+    fn idle_turns(&self, most: u32) -> u32 {
+        if self.active & !self.rests != 0 {
+            return 0;
+        }
+        harts(self.rests).map(|index| self.turns_ahead[index as usize]).fold(most, u32::min)
+    }
+}
+
+/// The numbers of the harts in a set.
+fn harts(set: u64) -> impl Iterator<Item = u32> {
+    let rest = |set: &u64| Some(set & (set - 1)).filter(|&rest| rest != 0);
+    std::iter::successors(Some(set).filter(|&set| set != 0), rest).map(u64::trailing_zeros)
+}
+
 impl Worker<'_> {
     /// Gives a shire a turn: some rounds, in each of which every hart that can has a turn.
     pub(crate) fn shire_turn(&self, run: &Run, shire: u32) {
@@ -68,16 +110,23 @@ impl Worker<'_> {
         let mut state = lock(&group.state);
         let mut cache = core.chip.take_cache(shire);
         let mut gone: Vec<(Option<Box<Hart>>, Option<HartExit>)> = Vec::new();
-        for _ in 0..ROUNDS {
+        let mut rounds = ROUNDS;
+        while rounds != 0 {
             state.active |= group.woken.swap(0, Ordering::SeqCst);
-            let mut waiting = state.active;
-            if waiting == 0 {
+            if state.active == 0 {
                 break;
             }
-            while waiting != 0 {
-                let index = waiting.trailing_zeros();
-                waiting &= waiting - 1;
+            let idle = state.idle_turns(rounds);
+            rounds -= idle.max(1);
+            for index in harts(state.active) {
+                if state.rests >> index & 1 != 0 {
+                    let turns = idle.max(1);
+                    state.rest(index, turns);
+                    core.chip.clock.add_retired(u64::from(turns * LONGEST_TURN));
+                    continue;
+                }
                 // All harts together are more than the nearest cache holds.
+                let waiting = state.active & !state.rests & (u64::MAX << index << 1);
                 if let Some(Some(next)) = state.harts.get(waiting.trailing_zeros() as usize) {
                     near::bring::<Hart, { Hart::NEEDED }>(next);
                 }
@@ -90,7 +139,10 @@ impl Worker<'_> {
                 core.chip.clock.add_retired(hart.retired - before);
                 std::mem::swap(&mut hart.cache, &mut cache);
                 match after {
-                    After::Again => continue,
+                    After::Again => {
+                        state.note_ahead(index);
+                        continue;
+                    }
                     After::Parked => {}
                     After::Left(exit) => gone.push((slot.take(), exit)),
                 }

@@ -46,6 +46,8 @@ pub(crate) struct Hart {
     pub(crate) left: u64,
     /// Instructions executed since the start of the kernel.
     pub(crate) retired: u64,
+    /// The same that belong to later turns, and are not in `retired` yet.
+    pub(crate) ahead: u32,
     /// Where translated code goes on.
     pub(crate) resume: Resume,
     /// The cache of the shire, while the hart has its turn and if caches are private.
@@ -93,6 +95,7 @@ impl Hart {
             validation: [0; 4],
             cache: None,
             retired: 0,
+            ahead: 0,
             id,
             event: None,
             left: 0,

@@ -38,6 +38,7 @@ pub(super) enum Cond {
     NotBelow = 3,
     Equal = 4,
     NotEqual = 5,
+    NotAbove = 6,
     Above = 7,
     Parity = 10,
     NoParity = 11,

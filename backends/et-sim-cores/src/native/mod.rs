@@ -8,11 +8,12 @@
 //! called for this one instruction; so traps, device registers and misses of caches are its
 //! business alone.
 //!
-//! - **Ends of turns.** With private caches turns are short, so each segment is there a second
-//!   time, with each instruction counted by itself, for a turn that ends within it. A hart whose
-//!   turn ends remembers where it goes on: nothing else has to be looked at then but whether the
-//!   translation is still in force. In the long turns of flat memory the interpreter executes what
-//!   is left.
+//! - **Ends of turns.** With private caches turns are short. Segments that need nothing but
+//!   registers of the hart are executed ahead, some turns at a time: no one can see when. Each of
+//!   the others is there a second time, with each instruction counted by itself, for a turn that
+//!   ends within it. A hart whose turn ends remembers where it goes on: nothing else has to be
+//!   looked at then but whether the translation is still in force. In the long turns of flat memory
+//!   the interpreter executes what is left.
 //! - **Pages.** Jumps to registers and to other pages lead to the beginnings of segments, which
 //!   rely on nothing: those of the page itself, and those of the pages that were entered lately,
 //!   as long as their translations are in force.
@@ -25,8 +26,9 @@
 //!   its flag is set from then on, and the processor takes such operands for zeros as the hardware
 //!   does.
 //! - **Changed code.** A page whose code changes has its translation dropped. Harts that execute it
-//!   go on until they leave it, at the end of the turn at the latest; what a hart changes itself
-//!   takes effect at once, since such stores leave the translated code.
+//!   go on until they leave it, at the end of the turn at the latest, or of what they execute
+//!   ahead; what a hart changes itself takes effect at once, since such stores leave the translated
+//!   code.
 
 mod arena;
 pub(crate) mod context;
@@ -48,6 +50,7 @@ use crate::decode::code::PAGE_SLOTS;
 use crate::exec::Env;
 use crate::float::soft::{INFINITY, SIGN};
 use crate::float::wide::{self, has_avx2};
+use crate::machine::group::LONGEST_TURN;
 use crate::machine::hart::Hart;
 use arena::Arena;
 pub(crate) use context::Context;
@@ -60,6 +63,8 @@ const MOST_TIMES: u32 = 10;
 const MOST: usize = 2048;
 /// Instructions to interpret where there is no translation.
 const UNKNOWN: u64 = 64;
+/// Instructions that a hart with a private cache executes ahead of its turns, about.
+const AHEAD: u32 = 64 * LONGEST_TURN;
 
 /// Returns `true` if the processor has what translated code needs.
 fn is_available() -> bool {
@@ -122,6 +127,8 @@ struct Entry {
     part: u32,
     /// Instructions of its segment from it on.
     remaining: u16,
+    /// The segment may be executed ahead.
+    is_own: bool,
     /// Something in the segment computes with floats.
     computes: bool,
     /// Something in the segment is done if all lanes are enabled.
@@ -184,6 +191,8 @@ pub(crate) struct Store {
     memory: MemoryModel,
     /// Instructions to be interpreted in a page before it is translated.
     limit: u32,
+    /// Instructions that may be executed ahead. What translated code has left includes them.
+    ahead: u32,
     /// How often translated code was entered.
     #[cfg(test)]
     entered: AtomicU32,
@@ -192,8 +201,8 @@ pub(crate) struct Store {
 /// What became of an attempt to execute translated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// So many instructions were executed.
-    Executed(u64),
+    /// So many instructions were executed, and so many more ahead of their turn.
+    Executed(u64, u32),
     /// The interpreter is to execute so many.
     Interpret(u64),
     /// The same, and they count for a translation.
@@ -210,6 +219,7 @@ impl Store {
             used: Mutex::new(0),
             memory,
             limit,
+            ahead: if memory == MemoryModel::Private { AHEAD } else { 0 },
             #[cfg(test)]
             entered: AtomicU32::new(0),
         })
@@ -235,8 +245,9 @@ impl Store {
         let is_known = resume.start != 0
             && resume.translation == number
             && u64::from(resume.remaining) <= fuel;
-        let (resume, left) = if is_known {
-            (resume, fuel - u64::from(resume.remaining))
+        let all = fuel + u64::from(self.ahead);
+        let (resume, counted) = if is_known {
+            (resume, resume.remaining)
         } else {
             match self.enter(hart, env, number, at, fuel) {
                 Ok(found) => found,
@@ -249,16 +260,21 @@ impl Store {
         let context = &env.core.context;
         context.prepare(hart, env, arena, number, resume.computes);
         (hart.event, hart.resume) = (None, Resume { translation: number, ..Resume::default() });
+        let left = all - u64::from(counted);
         arena.enter(hart, context, (resume.prologue as usize, resume.start as usize), left);
         context.settle(hart);
-        match fuel - hart.left {
+        match all - hart.left {
             // The interpreter takes it from here.
             0 if hart.event.is_none() => Outcome::Interpret(1),
-            executed => Outcome::Executed(executed),
+            executed => {
+                let ahead = u32::try_from(executed.saturating_sub(fuel)).unwrap_or(u32::MAX);
+                Outcome::Executed(executed.min(fuel), ahead)
+            }
         }
     }
 
-    /// Finds where to enter a translation for a position, and how many instructions are left then.
+    /// Finds where to enter a translation for a position, and how many instructions are to be
+    /// counted first.
     #[inline]
     fn enter(
         &self,
@@ -267,7 +283,7 @@ impl Store {
         number: u32,
         at: usize,
         fuel: u64,
-    ) -> Result<(Resume, u64), Outcome> {
+    ) -> Result<(Resume, u16), Outcome> {
         let code = self.codes.get((number as usize).wrapping_sub(1)).and_then(OnceLock::get);
         let Some(code) = code else { return Err(Outcome::Missing(UNKNOWN)) };
         if let Some(Some(arena)) = self.arena.get() {
@@ -279,8 +295,9 @@ impl Store {
             Some(&index) => &code.entries[usize::from(index) - 1],
         };
         let remaining = u64::from(entry.remaining);
-        let (start, left) =
-            if remaining <= fuel { (entry.start, fuel - remaining) } else { (entry.part, fuel) };
+        let is_whole = remaining <= fuel || entry.is_own;
+        let (start, counted) =
+            if is_whole { (entry.start, entry.remaining) } else { (entry.part, 0) };
         if start == 0
             || entry.computes && hart.fcsr & 0xE0 != 0
             || entry.needs_mask && hart.masks & 0xFF != 0xFF
@@ -288,7 +305,7 @@ impl Store {
         {
             return Err(Outcome::Interpret(remaining));
         }
-        Ok((Resume { start, prologue: code.prologue, ..entry.resume() }, left))
+        Ok((Resume { start, prologue: code.prologue, ..entry.resume() }, counted))
     }
 
     /// Takes note that instructions were interpreted for want of a translation.

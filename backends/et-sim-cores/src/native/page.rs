@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::emit::{Alu, Cond, Emitter, Label, Lanes, R8, R9, RAX, RCX, Reg, Rm, Vex, Width};
 use super::registers::{FLOATS, Registers};
 use super::thunks::{HART, LEFT, Thunks, distance, of_context, of_hart};
-use super::{Entry, INTERPRETED, PageCode, Resume};
+use super::{AHEAD, Entry, INTERPRETED, PageCode, Resume};
 use crate::decode::code::{Decoder, PAGE_SLOTS};
 use crate::decode::op::{Op, SINK, kind};
 
@@ -193,6 +193,27 @@ struct Slow {
     unexecuted: usize,
 }
 
+/// The instructions left when a turn is over: the rest may be executed ahead.
+#[expect(clippy::cast_possible_wrap, reason = "there are few")]
+const OVER: i32 = AHEAD as i32;
+
+/// Returns `true` if an instruction has code, and depends on nothing but registers of the hart,
+/// and nothing else on it: when it is executed cannot be seen.
+fn is_own(op: Op) -> bool {
+    match op.kind() {
+        kind::LUI..=kind::BGEU
+        | kind::ADDI..=kind::REMUW
+        | kind::PACKB
+        | kind::FADD..=kind::FLE
+        | kind::PACKED_FUSED..=kind::PACKED_PRODUCT
+        | kind::PACKED_FROM_INTEGERS..=kind::PACKED_SHIFT
+        | kind::C_LUI..=kind::C_BNE
+        | kind::C_ADDI..=kind::C_SUBW => true,
+        kind::PACKED => super::float::has_code(op),
+        _ => false,
+    }
+}
+
 /// A segment that is done in part, since the turn ends within it: where that begins, and what has
 /// to be so.
 #[derive(Clone, Copy, Debug)]
@@ -238,8 +259,8 @@ pub(super) struct Translator<'a> {
     pub(super) normal_first: u32,
     slow: Vec<Slow>,
     exits: Vec<Exit>,
-    /// Turns are short: their ends have code, too.
-    has_parts: bool,
+    /// Turns are short: their ends have code, too, and some segments are executed ahead.
+    has_short_turns: bool,
     /// That of the instruction at hand, if it has one.
     current: Option<Slow>,
     at: usize,
@@ -279,7 +300,7 @@ pub(super) fn translate(
             normal_first: 0,
             slow: Vec::new(),
             exits: Vec::new(),
-            has_parts: is_private,
+            has_short_turns: is_private,
             current: None,
             at: 0,
             unexecuted: 0,
@@ -434,7 +455,8 @@ impl Translator<'_> {
         let refused = self.exit(start, length);
         self.starts[nodes[0].at] = u32::try_from(self.e.here()).ok()?;
         let first = Resume { start: self.starts[nodes[0].at], ..Resume::default() };
-        let part = (self.has_parts && length > 1).then(|| Part {
+        let is_own = self.has_short_turns && nodes.iter().all(|node| is_own(node.op));
+        let part = (self.has_short_turns && !is_own && length > 1).then(|| Part {
             begin: self.e.label(),
             nodes,
             resume: first,
@@ -446,11 +468,17 @@ impl Translator<'_> {
         self.e.alu_constant(Width::Double, Alu::Sub, Rm::Reg(LEFT), count);
         let short = match part {
             Some(part) => part.begin,
-            // One instruction: the turn is over.
-            None if self.has_parts => self.pause(start, length, first),
+            // One instruction, or none may be executed ahead any more: the turn is over.
+            None if self.has_short_turns => self.pause(start, length, first),
             None => refused,
         };
-        self.e.jump_if(Cond::Below, short);
+        if self.has_short_turns && !is_own {
+            // What may be executed ahead can be fewer instructions than the segment has.
+            self.e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(LEFT), OVER);
+            self.e.jump_if(Cond::Less, short);
+        } else {
+            self.e.jump_if(Cond::Below, short);
+        }
         self.conditions(computes, mask, refused);
         (self.normal, self.normal_first) = (0, 0);
         for (number, node) in nodes.iter().enumerate() {
@@ -459,6 +487,7 @@ impl Translator<'_> {
                 start: u32::try_from(self.e.here()).ok()?,
                 part: 0,
                 remaining: u16::try_from(remaining).ok()?,
+                is_own,
                 computes,
                 needs_mask: mask,
                 normal: self.normal,
@@ -513,8 +542,9 @@ impl Translator<'_> {
         self.e.bind(begin);
         let count = i32::try_from(nodes.len()).ok()?;
         self.e.alu_constant(Width::Double, Alu::Add, Rm::Reg(LEFT), count);
+        self.e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(LEFT), OVER);
         let over = self.pause(start, 0, resume);
-        self.e.jump_if(Cond::Equal, over);
+        self.e.jump_if(Cond::NotAbove, over);
         self.conditions(computes, needs_mask, refused);
         (self.normal, self.normal_first) = (0, 0);
         for (node, entry) in others.iter().zip(&mut entries[first..]) {
@@ -523,6 +553,7 @@ impl Translator<'_> {
             self.current = None;
             let over = self.pause(node.at.cast_signed(), 1, entry.resume());
             self.e.alu_constant(Width::Double, Alu::Sub, Rm::Reg(LEFT), 1);
+            self.e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(LEFT), OVER);
             self.e.jump_if(Cond::Below, over);
             // Jumps only come last.
             self.instruction(node.op);

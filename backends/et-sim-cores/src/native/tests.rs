@@ -304,9 +304,20 @@ struct Seen {
     gsc_progress: u8,
     pc: u64,
     retired: u64,
-    /// How each turn ended, and where.
-    turns: Vec<(Event, u64, u64)>,
+    /// How each turn ended, after how many instructions, and where, unless instructions were
+    /// executed ahead.
+    turns: Vec<(Event, u64, Option<u64>)>,
     memory: Vec<u8>,
+}
+
+impl Seen {
+    /// The same without the places that `other` does not have.
+    fn like(mut self, other: &Self) -> Self {
+        for (turn, other) in self.turns.iter_mut().zip(&other.turns) {
+            turn.2 = turn.2.filter(|_| other.2.is_some());
+        }
+        self
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -326,7 +337,26 @@ fn mix(seed: u64, number: u64) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ mixed >> 32
 }
 
-fn run(case: &Case, dram: &Arc<Dram>, translated: bool) -> (Seen, u32) {
+/// What became of a case that was executed.
+struct Ran {
+    seen: Seen,
+    /// Turns in which instructions were executed ahead, and how many of them there were at the end.
+    ahead: u32,
+    left_ahead: u32,
+    /// How often translated code was entered.
+    entered: u32,
+}
+
+/// Executes a case translated and interpreted, in the same turns.
+fn compare(case: &Case, dram: &Arc<Dram>) -> (Ran, Seen) {
+    let translated = run(case, dram, true, 0);
+    let interpreted = run(case, dram, false, translated.left_ahead).seen;
+    let interpreted = interpreted.like(&translated.seen);
+    (translated, interpreted)
+}
+
+/// Executes a case, and in the end so many more instructions, or those that were executed ahead.
+fn run(case: &Case, dram: &Arc<Dram>, translated: bool, more: u32) -> Ran {
     let lanes: Vec<u8> = (0..DATA_BYTES as u64 / 4)
         .flat_map(|at| special(mix(case.seed, at)).to_le_bytes())
         .collect();
@@ -388,21 +418,29 @@ fn run(case: &Case, dram: &Arc<Dram>, translated: bool) -> (Seen, u32) {
     // The processor's own flags, which Rust leaves as they are, are none of the hart's.
     std::hint::black_box(std::hint::black_box(1.0_f32) / std::hint::black_box(0.0));
     std::hint::black_box(std::hint::black_box(1.0_f32) / std::hint::black_box(3.0));
-    let mut turns = Vec::new();
+    let (mut turns, mut ahead) = (Vec::new(), 0);
     for &fuel in &case.turns {
         let event = exec::run(&mut hart, &core, fuel);
-        turns.push((event, hart.pc, hart.retired));
-        // As another shire does: the cache is to hide it until lines are evicted.
-        dram.fill(DATA, 0x1400, u8::try_from(turns.len() % 251).unwrap()).unwrap();
+        turns.push((event, hart.retired, (hart.ahead == 0).then_some(hart.pc)));
+        // As another shire does: the cache is to hide it until lines are evicted. It is no code,
+        // which would be executed ahead as it was before.
+        const NO_CODE: [u8; 7] = [0, 0x57, 0x6B, 0x77, 0xD7, 0xEB, 0xF7];
+        dram.fill(DATA, 0x1400, NO_CODE[turns.len() % NO_CODE.len()]).unwrap();
         code.start_epoch();
         match event {
             Event::Trap { .. } => hart.pc = hart.pc.wrapping_add(4),
             Event::OutOfFuel => {}
             _ => break,
         }
-        if !(CODE..CODE + case.code.len() as u64).contains(&hart.pc) {
+        ahead += u32::from(hart.ahead != 0);
+        if hart.ahead == 0 && !(CODE..CODE + case.code.len() as u64).contains(&hart.pc) {
             hart.pc = CODE;
         }
+    }
+    let left_ahead = hart.ahead.max(more);
+    if left_ahead != 0 {
+        let end = exec::run(&mut hart, &core, left_ahead);
+        turns.push((end, hart.retired, Some(hart.pc)));
     }
     if let Some(cache) = &mut hart.cache {
         cache.release_all(&core);
@@ -431,7 +469,7 @@ fn run(case: &Case, dram: &Arc<Dram>, translated: bool) -> (Seen, u32) {
         turns,
         memory,
     };
-    (seen, code.native().map_or(0, super::Store::entered))
+    Ran { seen, ahead, left_ahead, entered: code.native().map_or(0, super::Store::entered) }
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -469,13 +507,14 @@ fn translated_programs_do_what_interpreted_ones_do() {
         return;
     }
     let dram = Arc::new(Dram::new(128 << 20).unwrap());
-    let entered = Cell::new(0);
+    let (entered, ahead) = (Cell::new(0), Cell::new(0));
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases()));
     runner
         .run(&case(), |case| {
-            let (expected, _) = run(&case, &dram, false);
-            let (actual, times) = run(&case, &dram, true);
-            entered.set(entered.get() + u64::from(times));
+            let (ran, expected) = compare(&case, &dram);
+            let actual = ran.seen;
+            entered.set(entered.get() + u64::from(ran.entered));
+            ahead.set(ahead.get() + u64::from(ran.ahead));
             let difference = expected.turns.iter().zip(&actual.turns).position(|(a, b)| a != b);
             prop_assert_eq!(&actual.turns, &expected.turns, "{:?}", difference);
             prop_assert_eq!(actual.x, expected.x);
@@ -488,6 +527,7 @@ fn translated_programs_do_what_interpreted_ones_do() {
         })
         .unwrap();
     assert!(entered.get() > u64::from(cases()), "translated code was executed");
+    assert!(ahead.get() > u64::from(cases()) / 4, "it was executed ahead {} times", ahead.get());
 }
 
 /// Random programs seldom load what they have evicted.
@@ -520,10 +560,9 @@ fn lines_leave_the_cache_as_they_do_interpreted() {
             guard_bytes: 0,
             turns: (1..120).map(|turn| turn % 13 + 1).collect(),
         };
-        let (expected, _) = run(&case, &dram, false);
-        let (actual, entered) = run(&case, &dram, true);
-        assert!(actual == expected, "{register:#x}, {case:?}");
-        survived += u32::from(entered > 50);
+        let (ran, expected) = compare(&case, &dram);
+        assert!(ran.seen == expected, "{register:#x}, {case:?}");
+        survived += u32::from(ran.entered > 50);
     }
     assert!(survived > 2000, "translated code was executed in {survived}");
 }
