@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use et::{AnyHal, Device, Launch};
+use et::{AnyHal, Device, DeviceBuffer, Launch};
 
 use crate::figure::{Figure, repeat};
 use crate::floor;
@@ -12,6 +12,8 @@ const WAIT: Duration = Duration::from_secs(120);
 const RUNS: usize = 5;
 const SPIN_INT: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_int.elf");
 const SPIN_FP: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_fp.elf");
+const MATMUL: &[u8] = include_bytes!("../../../testing/kernels/elf/matmul.elf");
+const LOADS: &[u8] = include_bytes!("../../../testing/kernels/elf/loads.elf");
 
 fn simulator(device: &Device<AnyHal>) -> anyhow::Result<&et::sim::SimHal> {
     device.hal().as_sim().context("the device is not simulated")
@@ -60,4 +62,69 @@ pub(crate) fn scaling() -> anyhow::Result<Figure> {
     let ratios: Vec<f64> = alone.iter().zip(&both).map(|(alone, both)| both / alone).collect();
     let floor = ("the host's own loop on two cores over one", floor::native_scaling());
     Ok(Figure::new("cores_scaling", "times one core", &ratios, floor))
+}
+
+/// Private caches over flat memory, on one host core: how fast a kernel runs, by turns.
+///
+/// `launch` adds the arguments, of which one is a buffer of so many bytes.
+fn private_ratio(
+    name: &'static str,
+    elf: &[u8],
+    bytes: u64,
+    launch: impl Fn(Launch, &DeviceBuffer) -> Launch,
+) -> anyhow::Result<Figure> {
+    let open = |memory| et::open(&format!("sim:memory={memory},shires=1,dram=1GiB,threads=1"));
+    let devices = [open("private")?, open("flat")?];
+    let mut launches = Vec::new();
+    for device in &devices {
+        let (kernel, buffer) = (device.load_kernel("loop", elf)?, device.alloc(bytes)?);
+        launches.push((launch(Launch::new(&kernel), &buffer), buffer));
+    }
+    let ratios = repeat(RUNS, || {
+        let mut took = [(0.0, 0); 2];
+        for ((device, (launch, _)), took) in devices.iter().zip(&launches).zip(&mut took) {
+            let before = simulator(device)?.board().counters().instructions;
+            let start = Instant::now();
+            device.default_stream().launch(launch)?.wait(WAIT)?;
+            let done = simulator(device)?.board().counters().instructions - before;
+            *took = (start.elapsed().as_secs_f64(), done);
+        }
+        let [(private, done), (flat, expected)] = took;
+        anyhow::ensure!(done == expected, "{done} instructions, and {expected} on flat memory");
+        Ok(flat / private)
+    })?;
+    drop(launches);
+    devices.into_iter().for_each(Device::close);
+    Ok(Figure::new(name, "times flat memory", &ratios, ("flat memory", 1.0)))
+}
+
+/// Integers in registers.
+pub(crate) fn private_int() -> anyhow::Result<Figure> {
+    let launch = |launch: Launch, out: &DeviceBuffer| launch.u64(400_000).buffer(out);
+    private_ratio("cores_private_int_ratio", SPIN_INT, 8 << 11, launch)
+}
+
+/// Floats in registers.
+pub(crate) fn private_fp() -> anyhow::Result<Figure> {
+    let launch = |launch: Launch, out: &DeviceBuffer| launch.u64(200_000).buffer(out);
+    private_ratio("cores_private_fp_ratio", SPIN_FP, 8 << 11, launch)
+}
+
+/// Words that each hart loads and stores, over and over.
+pub(crate) fn private_loads() -> anyhow::Result<Figure> {
+    const BYTES: u64 = 1 << 16;
+    let launch =
+        |launch: Launch, words: &DeviceBuffer| launch.buffer(words).u64(BYTES / 8).u64(2000);
+    private_ratio("cores_private_loads_ratio", LOADS, BYTES, launch)
+}
+
+/// A product of matrices of 128 x 128 floats: loads of shared data, arithmetic, and few stores.
+pub(crate) fn private_matmul() -> anyhow::Result<Figure> {
+    const SIDE: u64 = 128;
+    const BYTES: u64 = 4 * SIDE * SIDE;
+    let launch = |launch: Launch, both: &DeviceBuffer| {
+        let result = both.addr().as_u64() + BYTES;
+        launch.buffer(both).buffer(both).u64(result).u64(SIDE).u64(SIDE).u64(SIDE)
+    };
+    private_ratio("cores_private_matmul_ratio", MATMUL, 2 * BYTES, launch)
 }
