@@ -68,7 +68,7 @@ fn debian(out: &Path, built: &Path) -> anyhow::Result<PathBuf> {
     Ok(deb)
 }
 
-/// Packs the crates that are published, and returns the files.
+/// Packs the crates that are published, each built from what is packed, and returns the files.
 fn crates() -> anyhow::Result<Vec<PathBuf>> {
     let output = capture(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
@@ -83,16 +83,19 @@ fn crates() -> anyhow::Result<Vec<PathBuf>> {
         ensure!(package["metadata"]["docs"]["rs"].is_object(), "{name} says nothing to docs.rs");
         published.push(name);
     }
-    // Not built again: that is what the other steps do, from the same files.
-    let mut command = cargo(&["package", "--locked", "--no-verify", "--allow-dirty", "--quiet"]);
-    command.env("SOURCE_DATE_EPOCH", sdk::epoch()?);
+    // In a folder of their own: libraries for C have the same name wherever they are built from.
+    let target = Path::new(target).join("published");
+    let mut command = cargo(&["package", "--locked", "--allow-dirty", "--quiet", "--target-dir"]);
+    command.arg(&target).env("SOURCE_DATE_EPOCH", sdk::epoch()?);
+    // To learn that they build takes no more.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     for name in &published {
         command.args(["-p", name]);
     }
     execute(&mut command)?;
     let file = |name: &&str| {
         let file = format!("{name}-{}.crate", env!("CARGO_PKG_VERSION"));
-        Path::new(target).join("package").join(file)
+        target.join("package").join(file)
     };
     Ok(published.iter().map(file).collect())
 }
