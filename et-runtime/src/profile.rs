@@ -21,6 +21,7 @@ pub(crate) use calls::Returned;
 pub use clock::DeviceSpan;
 pub use fit::ClockFit;
 pub use record::Record;
+pub(crate) use write::memory_event;
 pub use write::{ProfileFormat, ProfileWriter};
 
 /// Recorders; a thread that completes operations uses one of them, mostly alone.

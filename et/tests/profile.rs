@@ -5,8 +5,11 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use common::{LONG, load, open};
+use et::executor::{ExecutorConfig, Place, RunOptions, TraceDetail};
+use et::graph::{GraphBuilder, TaskContext};
 use et::trace::KernelTraceConfig;
 use et::{Launch, Profile, ProfileFormat, ProfileWriter};
 use serde_json::Value;
@@ -281,4 +284,38 @@ fn calls_are_recorded_with_their_threads_and_operations_if_that_is_asked_for() {
     let calls: Vec<_> = lines.filter(|line| line["kind"] == "call").collect();
     assert_eq!(calls.len(), names.len());
     assert_eq!((&calls[2]["name"], &calls[2]["failed"]), (&"copy_to_device".into(), &true.into()));
+}
+
+#[test]
+fn a_run_of_a_graph_has_the_memory_in_use_from_its_launch_on() {
+    let device = open(DEVICE);
+    let executor = device.executor(&ExecutorConfig::new().place(Place::Streams)).unwrap();
+    let used = || device.memory_stats().used_bytes;
+    let scratch = Mutex::new(Some(device.alloc(1 << 16).unwrap()));
+    let mut builder = GraphBuilder::new();
+    builder
+        .host_task(move |_: &TaskContext<'_>| {
+            drop(scratch.lock().map(|mut scratch| scratch.take()));
+            Ok(())
+        })
+        .unwrap();
+    let graph = builder.build().unwrap();
+    device.profiler().start();
+    // What was there for a while before the launch is not shown.
+    drop(device.alloc(1 << 20).unwrap());
+    let before = used();
+    let run = executor.launch_with(&graph, RunOptions::new().traced()).unwrap();
+    let outcome = run.finish(LONG).unwrap();
+    let recorded = device.profiler().stop();
+    let mut out = Vec::new();
+    outcome.write_chrome_json_with_memory(TraceDetail::Tasks, &recorded, &mut out).unwrap();
+    let chrome: Value = serde_json::from_slice(&out).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    let samples = events.iter().filter(|event| event["name"] == "device memory");
+    let samples: Vec<_> =
+        samples.map(|event| (&event["ts"], &event["args"]["used_bytes"])).collect();
+    let [(at, first), .., (freed, last)] = samples[..] else { panic!("{samples:?}") };
+    assert_eq!((at.as_f64(), first.as_u64()), (Some(0.0), Some(before)));
+    assert_eq!(last.as_u64(), Some(used()));
+    assert!(used() < before && freed.as_f64() > Some(0.0), "{samples:?}");
 }

@@ -10,6 +10,7 @@ use super::phases::{self, TraceDetail};
 use super::trace::{Recorder, RunTrace, micros};
 use super::{Outcome, TaskSpan, TaskState};
 use crate::graph::{Graph, TaskId};
+use crate::profile::{Profile, memory_event};
 
 impl Outcome {
     /// Writes what [`RunTrace::write_chrome_json`] does, without spans if the launch asked for no
@@ -29,6 +30,30 @@ impl Outcome {
     pub fn write_chrome_json_with(
         &self,
         detail: TraceDetail,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        self.write_all(detail, None, out)
+    }
+
+    /// As [`write_chrome_json_with`](Self::write_chrome_json_with); in addition, if the launch
+    /// asked for a trace, how much device memory was in use from then on. That is what the
+    /// executor's device [recorded](crate::Device::profiler) meanwhile.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome_json_with_memory(
+        &self,
+        detail: TraceDetail,
+        recorded: &Profile,
+        out: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        self.write_all(detail, Some(recorded), out)
+    }
+
+    fn write_all(
+        &self,
+        detail: TraceDetail,
+        recorded: Option<&Profile>,
         out: &mut dyn Write,
     ) -> std::io::Result<()> {
         let failures: HashMap<TaskId, String> =
@@ -51,9 +76,10 @@ impl Outcome {
             "incomplete": tasks, "skipped": skipped.map(TaskId::index).collect::<Vec<_>>(),
         });
         match self.trace() {
-            Some(trace) => trace.write(graph, detail, &other, out),
+            Some(trace) => trace.write(graph, detail, recorded, &other, out),
             None => {
-                Recorder::new(0, Duration::ZERO).finish(graph).write(graph, detail, &other, out)
+                let empty = Recorder::new(0, Duration::ZERO).finish(graph);
+                empty.write(graph, detail, None, &other, out)
             }
         }
     }
@@ -79,13 +105,14 @@ impl RunTrace {
         detail: TraceDetail,
         out: &mut dyn Write,
     ) -> std::io::Result<()> {
-        self.write(graph, detail, &json!({}), out)
+        self.write(graph, detail, None, &json!({}), out)
     }
 
     pub(super) fn write(
         &self,
         graph: &Graph,
         detail: TraceDetail,
+        recorded: Option<&Profile>,
         other: &Value,
         out: &mut dyn Write,
     ) -> std::io::Result<()> {
@@ -141,6 +168,8 @@ impl RunTrace {
             }
         }
         events.extend(phases::events(self, graph, detail));
+        let samples = recorded.map_or(&[][..], |profile| &profile.memory);
+        events.extend(self.memory(samples).map(|(at, used_bytes)| memory_event(at, used_bytes)));
         let document = json!({"displayTimeUnit": "ns", "traceEvents": events, "otherData": other});
         serde_json::to_writer(&mut *out, &document)?;
         out.flush()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::ids::count;
 use crate::graph::{Graph, PartOf, TaskId};
+use crate::memory::MemorySample;
 
 /// One task of a recorded run, or one of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +159,14 @@ impl RunTrace {
     #[must_use]
     pub fn spans(&self) -> &[TaskSpan] {
         self.spans.get_or_init(|| self.recorder.spans(&self.graph))
+    }
+
+    /// The memory in use at the launch and after it, at the times of the spans.
+    pub(super) fn memory(&self, samples: &[MemorySample]) -> impl Iterator<Item = (Duration, u64)> {
+        let launched = self.recorder.launched;
+        let first = samples.partition_point(|sample| sample.at <= launched).saturating_sub(1);
+        let since = samples.iter().skip(first);
+        since.map(move |sample| (sample.at.saturating_sub(launched), sample.used_bytes))
     }
 }
 

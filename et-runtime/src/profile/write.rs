@@ -93,10 +93,7 @@ impl<W: Write> ProfileWriter<W> {
             ProfileFormat::Csv => Ok(()),
         })?;
         profile.memory.iter().try_for_each(|sample| match self.format {
-            ProfileFormat::Chrome => self.event(&json!({
-                "ph": "C", "pid": 1, "name": "device memory", "ts": micros(sample.at),
-                "args": {"used_bytes": sample.used_bytes},
-            })),
+            ProfileFormat::Chrome => self.event(&memory_event(sample.at, sample.used_bytes)),
             ProfileFormat::JsonLines => self.line(&json!({
                 "kind": "memory", "us": micros(sample.at), "used_bytes": sample.used_bytes,
             })),
@@ -278,6 +275,14 @@ impl<W: Write> ProfileWriter<W> {
             None => writeln!(self.out, ",,,"),
         }
     }
+}
+
+/// How much device memory is in use, among Chrome's events.
+pub(crate) fn memory_event(at: Duration, used_bytes: u64) -> Value {
+    json!({
+        "ph": "C", "pid": 1, "name": "device memory", "ts": micros(at),
+        "args": {"used_bytes": used_bytes},
+    })
 }
 
 #[cfg(test)]

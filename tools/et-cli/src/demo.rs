@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use et::executor::{DeviceExecutor, ExecutorConfig, Place, RunOptions};
+use et::executor::{DeviceExecutor, ExecutorConfig, Place, RunOptions, TraceDetail};
 use et::graph::{GraphBuilder, Task};
 use serde_json::json;
 
@@ -60,6 +60,9 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     stream.copy_to_device(&vec![args.a; ELEMENTS], &a)?.wait(WAIT)?;
     stream.copy_to_device(&vec![args.b; ELEMENTS], &b)?.wait(WAIT)?;
     let executor = DeviceExecutor::new(&device, &ExecutorConfig::new().place(Place::Auto))?;
+    if args.profile.is_some() {
+        device.profiler().start();
+    }
     let counter = || device.hal().as_sim().map(|sim| sim.board().counters().instructions);
     let before = counter();
     let launched = Instant::now();
@@ -69,6 +72,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     if let Some(error) = graph::failure(&outcome) {
         return Err(error);
     }
+    let recorded = device.profiler().stop();
     let instructions = counter().zip(before).map(|(now, before)| now - before);
     let place = outcome.place();
     let mut result = vec![0.0f32; ELEMENTS];
@@ -124,7 +128,8 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     }
     if let Some(path) = &args.profile {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        outcome.write_chrome_json(&mut BufWriter::new(file))?;
+        let out = &mut BufWriter::new(file);
+        outcome.write_chrome_json_with_memory(TraceDetail::Tasks, &recorded, out)?;
         if format == Format::Text {
             println!("profile for ui.perfetto.dev: {}", path.display());
         }

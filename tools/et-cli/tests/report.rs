@@ -56,6 +56,13 @@ fn a_graph_has_its_tasks_and_its_critical_path() {
     // Both sums need the first one, and the product both: from there the path has two ways.
     assert_eq!(data["edges"].as_array().unwrap().len(), 8);
     assert_eq!(data["path"].as_array().unwrap().len(), 3);
+    // Six buffers and the kernels are there before the launch, and are still there after it.
+    let [times, used] = [0, 1].map(|part| data["memory"][part].as_array().unwrap().clone());
+    assert_eq!(times[0], 0);
+    assert!(
+        !used.is_empty() && used.iter().all(|bytes| bytes.as_u64() > Some(6 * 4096)),
+        "{used:?}"
+    );
 }
 
 #[test]

@@ -147,18 +147,27 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let executor = DeviceExecutor::new(&device, &config)?;
     let interrupt = Interrupt::catch()?;
     let mut times = Vec::new();
-    let mut outcome = finish(&executor.launch_with(&built.graph, options)?, &interrupt, format)?;
+    let launch = || {
+        if args.profile.is_some() {
+            // The last run is the one that is shown.
+            device.profiler().start();
+        }
+        finish(&executor.launch_with(&built.graph, options)?, &interrupt, format)
+    };
+    let mut outcome = launch()?;
     times.push(outcome.elapsed());
     while outcome.is_success() && times.len() < args.repeat as usize {
-        outcome = finish(&executor.launch_with(&built.graph, options)?, &interrupt, format)?;
+        outcome = launch()?;
         times.push(outcome.elapsed());
     }
+    let recorded = device.profiler().stop();
     // What was on the harts all the time is counted when it ends.
     drop(executor);
     let executed = args.instructions.then(|| Executed::take(&device));
     if let Some(path) = &args.profile {
         let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        outcome.write_chrome_json_with(args.detail.into(), &mut BufWriter::new(file))?;
+        let out = &mut BufWriter::new(file);
+        outcome.write_chrome_json_with_memory(args.detail.into(), &recorded, out)?;
     }
     if let Some(folder) = &args.record {
         save_records(&outcome, folder, format)?;

@@ -143,8 +143,8 @@ pub(super) fn page(title: &str, profile: &Profile, mixes: &[Mix]) -> anyhow::Res
     if profile.memory.is_empty() {
         out.push_str(
             "<section id=\"memory\"><h2>Device memory in use</h2><p class=\"note\">Not recorded in \
-             this profile. Profiles of streams have it, as <code>et run --profile</code> writes \
-             them; graphs use what was allocated before.</p></section>\n",
+             this profile. What <code>--profile</code> of <code>et run</code>, <code>et graph</code> \
+             and <code>et demo</code> writes has it.</p></section>\n",
         );
     }
     write!(
