@@ -199,6 +199,7 @@ fn packages(counts: &mut Counts) {
     shown(counts);
     counts.try_check("fresh", fresh::check);
     counts.try_check("python", python::check);
+    counts.try_check("pythons", python::check_others);
     counts.try_check("pytorch", python::check_pytorch);
     counts.try_check("python-dbg", python::check_debug);
     counts.try_check("pyright", python::check_types);

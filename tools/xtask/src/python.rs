@@ -1,6 +1,7 @@
 //! `cargo xtask wheel`: the Python package, and its tests.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,6 +22,8 @@ const PEERS: [&str; 1] = ["jax"];
 const PYTORCH_TESTS: &str = "test_pytorch.py";
 /// Tests of the examples for many hosts, which have an environment of their own: Ray is large.
 const HOST_TESTS: &str = "test_hosts.py";
+/// The oldest Python 3 that the wheel is for, as in `pyproject.toml`, and one that is yet to come.
+const MINORS: Range<u32> = 11..30;
 /// Checks types beside mypy.
 const PYRIGHT: &str = "pyright@1.1.414";
 /// Examples that check their own results.
@@ -141,6 +144,13 @@ impl Interpreter {
     }
 }
 
+/// Which Python 3 an interpreter is, if it is there.
+fn minor(interpreter: &Path) -> Option<u32> {
+    let program = "import sys; print(sys.version_info[1])";
+    let output = Command::new(interpreter).args(["-c", program]).output().ok()?;
+    std::str::from_utf8(&output.stdout).ok()?.trim().parse().ok()
+}
+
 /// Returns `true` if an interpreter is there and runs a program.
 fn can(interpreter: &Path, program: &str) -> bool {
     let output = Command::new(interpreter).args(["-c", program]).output();
@@ -154,20 +164,17 @@ fn environment(
     packages: &[&str],
 ) -> anyhow::Result<Result<(), String>> {
     let python = &of.program;
-    let version = Command::new(python)
-        .args(["-c", "import sys; sys.exit(sys.version_info < (3, 11))"])
-        .output();
-    match version {
-        Err(_) => return Ok(Err("python3 is not installed".to_owned())),
-        Ok(output) if !output.status.success() => {
-            return Ok(Err("python3 is older than 3.11".to_owned()));
+    match minor(python) {
+        None => return Ok(Err(format!("{} is not installed", python.display()))),
+        Some(minor) if minor < MINORS.start => {
+            return Ok(Err(format!("{} is older than 3.{}", python.display(), MINORS.start)));
         }
-        Ok(_) => {}
+        Some(_) => {}
     }
     let mut venv = Command::new(python);
     venv.args(["-m", "venv"]).args(of.shares_packages.then_some("--system-site-packages"));
     if !capture(venv.arg(folder))?.status.success() {
-        return Ok(Err("python3 has no module venv".to_owned()));
+        return Ok(Err(format!("{} has no module venv", python.display())));
     }
     let mut pip = Command::new(folder.join("bin/pip"));
     let pip = pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
@@ -201,6 +208,33 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     let kernel = root().join("testing/kernels/elf/add.elf");
     execute(environment.python()?.arg(side).arg(kernel).args(["1", "10"]))?;
     Ok(Done::Checked)
+}
+
+/// Runs an example with every other interpreter that the wheel is for: it is one for all of them.
+pub(crate) fn check_others() -> anyhow::Result<Done> {
+    let own = minor(&Interpreter::default().program);
+    let (mut tried, mut skipped) = (Vec::new(), Vec::new());
+    for other in MINORS.filter(|other| Some(*other) != own) {
+        let of = Interpreter { program: format!("python3.{other}").into(), shares_packages: false };
+        if minor(&of.program) != Some(other) {
+            continue;
+        }
+        let folder = tempfile::tempdir()?;
+        let python = folder.path().join("python");
+        match Environment::make(&of, folder.path(), &python, &["numpy"])? {
+            Ok(environment) => {
+                execute(environment.python()?.arg("../examples/formula.py"))?;
+                tried.push(format!("3.{other}"));
+            }
+            Err(why) => skipped.push(format!("3.{other}: {why}")),
+        }
+    }
+    if tried.is_empty() {
+        skipped.push("no other Python that the wheel is for could be tried".to_owned());
+    } else {
+        println!("the wheel works with Python {}", tried.join(", "));
+    }
+    Ok(if skipped.is_empty() { Done::Checked } else { Done::Skipped(skipped.join("; ")) })
 }
 
 /// Runs the tests with an interpreter that checks itself, and memory that is checked at its ends.

@@ -104,7 +104,6 @@ def kernel(
     source: str, *, options: Sequence[str] = ("-O2",), libc: str | None = None
 ) -> Callable[[Callable[..., object]], KernelFunction]: ...
 
-@disjoint_base
 class Binary(bytes):
     name: str
     warnings: list[Diagnostic]
