@@ -139,7 +139,24 @@ pub(crate) fn check() -> anyhow::Result<Done> {
         good(Command::new(&et).args(["cc", "--check"]).arg(&elf))?;
         runs(&et, &elf)?;
     }
+    if !is_there("groff") {
+        return Ok(Done::Skipped(
+            "groff is not installed; but for manual pages the prefix works".to_owned(),
+        ));
+    }
+    pages(&prefix.join("share/man/man1"))?;
     Ok(Done::Checked)
+}
+
+/// Has the manual pages set: what is wrong with one is a warning.
+fn pages(folder: &Path) -> anyhow::Result<()> {
+    for page in std::fs::read_dir(folder)? {
+        let mut groff = Command::new("groff");
+        groff.args(["-man", "-ww", "-z", "-Tutf8"]).arg(page?.path());
+        let warnings = capture(&mut groff)?.stderr;
+        ensure!(warnings.is_empty(), "{groff:?}: {}", String::from_utf8_lossy(&warnings));
+    }
+    Ok(())
 }
 
 fn is_there(program: &str) -> bool {

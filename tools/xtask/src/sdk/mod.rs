@@ -39,7 +39,7 @@ enum Origin {
 use Origin::{Built, File, Folder, Link, Made, Template};
 
 /// Everything in a prefix. Packages are made from this list, too.
-const FILES: [(&str, Origin, &str); 34] = [
+const FILES: [(&str, Origin, &str); 37] = [
     // Programs.
     ("bin/et", Built, "et"),
     ("bin/et-as", Built, "et-as"),
@@ -99,6 +99,9 @@ const FILES: [(&str, Origin, &str); 34] = [
     ),
     // Completions and manual pages.
     ("share", Made, SHARE),
+    ("share/man/man1/et-as.1", Template, "tools/packaging/et-as.1"),
+    ("share/man/man1/et-gcc.1", Template, "tools/packaging/et-gcc.1"),
+    ("share/man/man1/et-g++.1", Link, "et-gcc.1"),
     // What the system is told; of use with the prefix `/usr` only.
     ("lib/udev/rules.d/70-et-vfio.rules", File, "tools/packaging/70-et-vfio.rules"),
     ("lib/systemd/system/et-simd@.service", File, "tools/packaging/et-simd@.service"),
@@ -386,7 +389,9 @@ pub(crate) mod tests {
             fs::write(built.join(name), name).unwrap();
         }
         fs::create_dir_all(built.join(SHARE).join("man/man1")).unwrap();
-        fs::write(built.join(SHARE).join("man/man1/et.1"), "a page").unwrap();
+        for page in ["et.1", "et-simd.1"] {
+            fs::write(built.join(SHARE).join("man/man1").join(page), "a page").unwrap();
+        }
         built
     }
 
@@ -407,6 +412,10 @@ pub(crate) mod tests {
             let text = fs::read(to.join(name)).unwrap();
             let text = String::from_utf8_lossy(&text);
             assert!(!text.contains("@VERSION@"), "{}", name.display());
+            if let Ok(program) = name.strip_prefix("bin") {
+                let page = format!("share/man/man1/{}.1", program.display());
+                assert!(names.contains(Path::new(&page)), "{page}");
+            }
         }
         let mode = |name| fs::metadata(to.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/et"), mode("include/et.h")), (0o755, 0o644));
