@@ -194,6 +194,8 @@ fn run_cargo(args: &[&str]) -> anyhow::Result<()> {
 /// What users install, and programs that use all of it.
 fn packages(counts: &mut Counts) {
     counts.try_check("prefix", sdk::check);
+    counts.try_check("systemd", sdk::check_unit);
+    counts.try_check("udev", sdk::check_rules);
     counts.try_check("dist", dist::check);
     counts.try_check("readme", readme::check);
     shown(counts);

@@ -5,6 +5,7 @@
 mod check;
 mod deb;
 mod sbom;
+mod system;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,6 +20,7 @@ use crate::shell::{build_programs, capture, cargo, execute, root, write_json};
 
 pub(crate) use check::check;
 pub(crate) use deb::{architecture, epoch, package};
+pub(crate) use system::{check_rules, check_unit};
 
 /// Where a file of the prefix comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
