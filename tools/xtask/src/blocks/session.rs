@@ -265,7 +265,7 @@ fn missing(command: &str) -> Option<String> {
         return Some(DEVICE_COMPILER.to_owned());
     }
     // What cargo builds is there; so is what every system has.
-    let others = ["cc", "c++", "cmake", "gdb-multiarch"];
+    let others = ["cc", "c++", "cmake", "gdb-multiarch", DEVICE_COMPILER];
     (others.contains(&program) && !is_there(program)).then(|| program.to_owned())
 }
 
