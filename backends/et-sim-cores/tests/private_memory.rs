@@ -273,7 +273,7 @@ fn harts_of_a_shire_take_short_turns() {
 }
 
 /// Every hart of a shire computes by itself for a while, over and over, and takes the next place of
-/// a log in between, without an atomic operation; in the log it leaves its number, what it saw of the
+/// a log in between, without an atomic operation. There it leaves its number, what it saw of the
 /// log before, and the time.
 fn log_of_turns() -> Asm {
     let [left, own_left, moved] = [18, 19, 20];
