@@ -416,6 +416,32 @@ fn what_no_worker_has_begun_at_the_deadline_costs_none() {
 }
 
 #[test]
+fn what_has_no_worker_any_more_goes_to_the_next_one_or_ends_at_its_deadline() {
+    let (flags, mut rig) = flagged::<2>();
+    open(&*flags);
+    let mut done = Done::default();
+    let worker = rig.hand(0, &mut done);
+    rig.collect(1, &mut done);
+    // As if the workers that had them were given up.
+    let others = TaskRef { run: RunId(8), ..rig.task(0) };
+    rig.host.displaced.extend([others, rig.task(1)]);
+    rig.host.abort(others.run, Cut::Deadline(Duration::from_secs(3)));
+    let [Ending { task, how: Ended::Failed(failure), .. }] = &rig.host.news.ended[..] else {
+        panic!("{:?}", rig.host.news);
+    };
+    assert!(matches!(**failure, TaskFailure::Deadline { worker: None, .. }) && *task == others);
+    rig.host.poll(&mut done);
+    assert_eq!(done.moved, [(rig.task(1), worker)]);
+    rig.host.settle(0);
+    rig.collect(2, &mut done);
+    rig.host.displaced.push(rig.task(1));
+    assert!(rig.host.poll(&mut done), "it is to be woken");
+    rig.host.settle(0);
+    rig.collect(3, &mut done);
+    rig.host.dismiss().wait();
+}
+
+#[test]
 fn what_waits_behind_a_task_that_is_stuck_goes_to_another_worker() {
     let (flags, mut rig, second) = staged::<3>();
     let mut done = Done::default();
