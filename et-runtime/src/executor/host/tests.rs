@@ -422,9 +422,11 @@ fn what_has_no_worker_any_more_goes_to_the_next_one_or_ends_at_its_deadline() {
     let mut done = Done::default();
     let worker = rig.hand(0, &mut done);
     rig.collect(1, &mut done);
+    assert!(!rig.host.is_busy());
     // As if the workers that had them were given up.
     let others = TaskRef { run: RunId(8), ..rig.task(0) };
     rig.host.displaced.extend([others, rig.task(1)]);
+    assert!(rig.host.is_busy());
     rig.host.abort(others.run, Cut::Deadline(Duration::from_secs(3)));
     let [Ending { task, how: Ended::Failed(failure), .. }] = &rig.host.news.ended[..] else {
         panic!("{:?}", rig.host.news);

@@ -152,7 +152,7 @@ pub(crate) fn check() -> anyhow::Result<Done> {
 fn pages(folder: &Path) -> anyhow::Result<()> {
     for page in std::fs::read_dir(folder)? {
         let mut groff = Command::new("groff");
-        groff.args(["-man", "-ww", "-z", "-Tutf8"]).arg(page?.path());
+        groff.args(["-Kutf8", "-man", "-ww", "-z", "-Tutf8"]).arg(page?.path());
         let warnings = capture(&mut groff)?.stderr;
         ensure!(warnings.is_empty(), "{groff:?}: {}", String::from_utf8_lossy(&warnings));
     }
