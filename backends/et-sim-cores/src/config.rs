@@ -51,8 +51,8 @@ pub enum MemoryModel {
     ///   effect at once.
     /// - The harts of a shire take turns of at most 50 instructions on one host thread, in the
     ///   order of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Translated code
-    ///   executes instructions on registers of a hart ahead of their turns, which nothing but the
-    ///   registers of a hart that is aborted, and code that another changes meanwhile, can show.
+    ///   executes instructions on registers of a hart ahead of their turns, which nothing can show
+    ///   but what is reported of harts that are aborted, and code that another changes meanwhile.
     ///   Shires run in parallel.
     ///
     /// Kernels in which several shires compute the same rows in place are right so, as on the card,
