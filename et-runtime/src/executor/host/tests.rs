@@ -416,6 +416,38 @@ fn what_no_worker_has_begun_at_the_deadline_costs_none() {
 }
 
 #[test]
+fn a_worker_that_has_to_see_that_its_task_is_gone_is_used_again() {
+    let (flags, mut rig) = flagged::<2>();
+    open(&*flags);
+    let mut done = Done::default();
+    loop {
+        let before = rig.host.completions();
+        let worker = rig.hand(0, &mut done);
+        rig.collect(before + 1, &mut done);
+        while !rig.host.workers[worker.at()].is_asleep() {
+            rig.give_way();
+        }
+        assert!(matches!(rig.offer(1), Offer::Taken { worker: its, .. } if its == worker));
+        rig.host.woken.clear();
+        let its = &mut rig.host.workers[worker.at()];
+        if its.first_waiting().and_then(|waiting| its.take_back(waiting)).is_none() {
+            // It was not asleep yet.
+            rig.collect(before + 2, &mut done);
+            continue;
+        }
+        rig.turn(&mut done);
+        assert_eq!((rig.host.busy.as_slice(), rig.host.away.as_slice()), (&[][..], &[worker][..]));
+        rig.host.workers[worker.at()].wake();
+        while !rig.host.idle.contains(&worker) {
+            rig.turn(&mut done);
+            rig.give_way();
+        }
+        break;
+    }
+    rig.host.dismiss().wait();
+}
+
+#[test]
 fn what_has_no_worker_any_more_goes_to_the_next_one_or_ends_at_its_deadline() {
     let (flags, mut rig) = flagged::<2>();
     open(&*flags);
