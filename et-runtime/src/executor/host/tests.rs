@@ -267,6 +267,9 @@ fn short_tasks_are_staged() {
         |offer, at| matches!(offer, Offer::Taken { worker, is_staged: true } if worker == at);
     assert!(is_staged(rig.offer(2), workers[0]) && is_staged(rig.offer(3), workers[1]));
     assert!(matches!(rig.offer(3), Offer::Full), "one is staged at each");
+    flags[0].store(true, Ordering::Release);
+    rig.collect(1, &mut done);
+    assert_eq!(done.started, [rig.task(2)], "it is the first of its worker now");
     open(&*flags);
     rig.collect(4, &mut done);
     rig.host.dismiss().wait();
