@@ -1,5 +1,5 @@
 //! Prints how many million instructions per second the cores execute, for loops of integers, of
-//! floats, and of loads and stores, on one and on two host threads, on flat memory and with private
+//! floats, of loads and stores, and of products of what all harts load, on one and on two host threads, on flat memory and with private
 //! caches.
 
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
@@ -59,6 +59,15 @@ const MEMORY: [u32; 8] = [
 /// Puts the address of 256 bytes of the stack into x28: addi x28, x2, -288.
 const MEMORY_SETUP: [u32; 1] = [0xEE01_0E13];
 
+/// flw f2,0(x28); flw f3,4(x29); fmadd.s f1,f2,f3,f1; addi x28,x28,4; addi x29,x29,4;
+/// addi x5,x5,-1; bnez x5, loop
+const PRODUCT: [u32; 7] =
+    [0x000E_2107, 0x004E_A187, 0x0831_70C3, 0x004E_0E13, 0x004E_8E93, 0xFFF2_8293, 0xFE02_94E3];
+
+/// Puts an address 128 MiB into memory into x28 and x29: lui x28; slli; addi x29; slli; add; mv.
+const PRODUCT_SETUP: [u32; 6] =
+    [0x0000_4E37, 0x00DE_1E13, 0x0010_0E93, 0x027E_9E93, 0x01DE_0E33, 0x000E_0E93];
+
 /// Loads f2, f3 and f5 with values whose sums and products are inexact: lui x6; addi; fmv.w.x.
 const FLOAT_SETUP: [u32; 9] = [
     0x3DCC_D337,
@@ -101,7 +110,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let integer: Vec<u32> = [&SETUP[..], &INTEGER, &EXIT].concat();
     let float: Vec<u32> = [&FLOAT_SETUP[..], &SETUP, &FLOAT, &EXIT].concat();
     let memory: Vec<u32> = [&MEMORY_SETUP[..], &SETUP, &MEMORY, &EXIT].concat();
-    for (name, code) in [("integer", integer), ("float", float), ("memory", memory)] {
+    let product: Vec<u32> = [&PRODUCT_SETUP[..], &SETUP, &PRODUCT, &EXIT].concat();
+    let codes = [("integer", integer), ("float", float), ("memory", memory), ("product", product)];
+    for (name, code) in codes {
         for model in [MemoryModel::Flat, MemoryModel::Private] {
             let one = measure(&code, 1, model)?;
             let two = measure(&code, 2, model)?;

@@ -62,6 +62,10 @@ impl Store {
         match *self {}
     }
 
+    pub(crate) fn run_ahead(&self, _: &mut Hart, _: &Env<'_>, _: usize, _: u32) -> u32 {
+        match *self {}
+    }
+
     pub(crate) fn warm(&self, _: &Env<'_>, _: u64) {
         match *self {}
     }

@@ -33,6 +33,9 @@ pub(crate) enum Event {
     WaitPartner(Wait),
     /// The hart waits for an interrupt that never comes.
     Stall,
+    /// The instruction would change what other harts have read ahead of their turns; it had no
+    /// effect.
+    Disturbs,
     /// A bus error was raised by the instruction before the program counter.
     BusError,
 }

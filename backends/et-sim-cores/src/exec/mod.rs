@@ -20,6 +20,7 @@ pub(crate) mod integer;
 pub(crate) mod memory;
 pub(crate) mod packed;
 pub(crate) mod packed_memory;
+pub(crate) mod reach;
 pub(crate) mod slow_float;
 pub(crate) mod tensor;
 #[cfg(target_arch = "x86_64")]
@@ -99,13 +100,24 @@ impl Env<'_> {
     /// floating-point registers. Spec: ISA §3.9
     #[cold]
     fn wait_for_arithmetic(&self, hart: &mut Hart, at: usize) -> Result<(), Event> {
-        let op = Op(self.page.ops[at].load(Ordering::Relaxed));
-        let op = if op.kind() == Op::UNDECODED.kind() { self.decode(at) } else { op };
-        let op = if op == Op::COUNTED { self.counted(at).0 } else { op };
-        if !op.uses_floats() {
+        if !self.operation(at).uses_floats() {
             return Ok(());
         }
         tensor::finish_arithmetic(hart, self.core)
+    }
+
+    /// Returns the operation at a position.
+    fn operation(&self, at: usize) -> Op {
+        let op = Op(self.page.ops[at].load(Ordering::Relaxed));
+        let op = if op.kind() == Op::UNDECODED.kind() { self.decode(at) } else { op };
+        if op == Op::COUNTED { self.counted(at).0 } else { op }
+    }
+
+    /// Returns `true` if the instruction at a position could change what other harts have read
+    /// ahead of their turns.
+    #[cold]
+    fn disturbs(&self, hart: &Hart, at: usize) -> bool {
+        hart.has_pending_arithmetic || reach::disturbs(hart, self.core, self.operation(at))
     }
 
     /// Decodes the instruction at a position.
@@ -216,8 +228,12 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
             if chain == 0 {
                 break 'pages Event::OutOfFuel;
             }
+            let is_watching = hart.cache.as_ref().is_some_and(|cache| cache.is_watching());
             if hart.has_pending_arithmetic {
                 chain = 1;
+                if is_watching {
+                    break 'pages Event::Disturbs;
+                }
                 if let Err(event) = env.wait_for_arithmetic(hart, at) {
                     break 'pages event;
                 }
@@ -239,6 +255,12 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
                     }
                 }
             }
+            if is_watching {
+                chain = 1;
+                if env.disturbs(hart, at) {
+                    break 'pages Event::Disturbs;
+                }
+            }
             hart.event = None;
             // One more than may be executed: `next` counts the instruction it comes from.
             next(hart, &env, &page.ops, at, chain + 1);
@@ -256,4 +278,15 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
             break Event::OutOfFuel;
         }
     }
+}
+
+/// Executes instructions of later turns, about `most`, as far as they only load from the shire's
+/// cache, which watches what they loaded from then; returns how many.
+pub(crate) fn run_ahead<'c>(hart: &mut Hart, core: &'c Core<'c>, most: u32) -> u32 {
+    let Some(native) = core.code.native().filter(|_| core.check.is_none()) else { return 0 };
+    let pc = map::canonical(hart.pc);
+    let page = map::physical(pc).and_then(|physical| core.page(physical));
+    let Some(page) = page.filter(|_| !hart.has_pending_arithmetic) else { return 0 };
+    let env = Env::new(core, page, pc & !(PAGE_BYTES - 1));
+    env.position(pc).map_or(0, |at| native.run_ahead(hart, &env, at, most))
 }

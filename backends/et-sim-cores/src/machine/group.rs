@@ -4,10 +4,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::machine::ahead::{Patience, Readers};
+use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::machine::launch::HartExit;
 use crate::machine::turn::{After, Run, Worker, lock};
 use crate::memory::map::HARTS_PER_SHIRE;
+use crate::memory::private::Private;
 use crate::near;
 
 /// Longest turn of a hart, in instructions.
@@ -33,6 +36,7 @@ struct State {
     rests: u64,
     /// By hart how many turns these are.
     turns_ahead: [u32; HARTS_PER_SHIRE as usize],
+    patience: Patience,
     /// Harts that have started and not left.
     harts: Vec<Option<Box<Hart>>>,
 }
@@ -44,7 +48,13 @@ impl Group {
         let harts = (0..HARTS_PER_SHIRE).map(|_| None).collect();
         let turns_ahead = [0; HARTS_PER_SHIRE as usize];
         Self {
-            state: Mutex::new(State { active, rests: 0, turns_ahead, harts }),
+            state: Mutex::new(State {
+                active,
+                rests: 0,
+                turns_ahead,
+                patience: Patience::new(),
+                harts,
+            }),
             woken: AtomicU64::new(0),
             queued: AtomicBool::new(active != 0),
         }
@@ -77,6 +87,27 @@ impl State {
         }
     }
 
+    /// Brings all harts that have read ahead back to their turns.
+    fn bring_back<'c>(
+        &mut self,
+        core: &'c Core<'c>,
+        readers: &mut Readers,
+        cache: &mut Option<Box<Private>>,
+    ) {
+        let ahead = readers.ahead();
+        readers.forget(cache);
+        for index in harts(ahead) {
+            let turns = std::mem::take(&mut self.turns_ahead[index as usize]);
+            self.rests &= !(1 << index);
+            let Some(Some(hart)) = self.harts.get_mut(index as usize) else { continue };
+            std::mem::swap(&mut hart.cache, cache);
+            readers.bring_back(core, index, hart, turns);
+            std::mem::swap(&mut hart.cache, cache);
+            self.note_ahead(index);
+        }
+        self.patience.note_disturbance();
+    }
+
     /// Uses up turns of a hart that is ahead.
     fn rest(&mut self, index: u32, turns: u32) {
         let left = &mut self.turns_ahead[index as usize];
@@ -107,9 +138,13 @@ impl Worker<'_> {
         let group = run.group(shire);
         let wake = |hart| self.inner.wake(run, hart);
         let core = self.core(run, &wake);
-        let mut state = lock(&group.state);
+        let mut guard = lock(&group.state);
+        let state = &mut *guard;
         let mut cache = core.chip.take_cache(shire);
         let mut gone: Vec<(Option<Box<Hart>>, Option<HartExit>)> = Vec::new();
+        let mut readers = self.readers.borrow_mut();
+        let mut may_read = state.patience.begin();
+        let tried = may_read;
         let mut rounds = ROUNDS;
         while rounds != 0 {
             state.active |= group.woken.swap(0, Ordering::SeqCst);
@@ -130,28 +165,50 @@ impl Worker<'_> {
                 if let Some(Some(next)) = state.harts.get(waiting.trailing_zeros() as usize) {
                     near::bring::<Hart, { Hart::NEEDED }>(next);
                 }
-                let slot = &mut state.harts[index as usize];
                 let id = shire * HARTS_PER_SHIRE + index;
-                let hart = slot.get_or_insert_with(|| self.start(run, &core, id, &mut cache));
+                let hart = state.harts[index as usize].take();
+                let mut hart = hart.unwrap_or_else(|| self.start(run, &core, id, &mut cache));
+                readers.catch_up(index, &mut cache);
                 std::mem::swap(&mut hart.cache, &mut cache);
                 let before = hart.retired;
-                let after = self.execute(run, &core, hart);
+                let mut after = self.execute(run, &core, &mut hart);
+                if let After::Disturbs(turn) = after {
+                    state.bring_back(&core, &mut readers, &mut hart.cache);
+                    may_read = false;
+                    after = self.go_on(run, &core, &mut hart, turn);
+                }
                 core.chip.clock.add_retired(hart.retired - before);
+                if matches!(after, After::Again)
+                    && may_read
+                    && hart.ahead < LONGEST_TURN
+                    && rounds != 0
+                    && state.patience.tries(index)
+                {
+                    let turns = readers.read(&core, index, &mut hart, rounds);
+                    state.patience.note(index, turns);
+                }
                 std::mem::swap(&mut hart.cache, &mut cache);
                 match after {
                     After::Again => {
+                        state.harts[index as usize] = Some(hart);
                         state.note_ahead(index);
                         continue;
                     }
-                    After::Parked => {}
-                    After::Left(exit) => gone.push((slot.take(), exit)),
+                    After::Disturbs(_) => unreachable!("no hart is ahead"),
+                    After::Parked => state.harts[index as usize] = Some(hart),
+                    After::Left(exit) => gone.push((Some(hart), exit)),
                 }
                 state.active &= !(1 << index);
             }
         }
+        if tried && may_read {
+            state.patience.note_peace();
+        }
+        readers.forget(&mut cache);
+        drop(readers);
         core.chip.return_cache(shire, cache);
         let goes_on = state.active != 0;
-        drop(state);
+        drop(guard);
         if goes_on {
             self.inner.scheduler.requeue(self.number, shire);
         } else if group.rest() {

@@ -127,6 +127,52 @@ impl Hart {
     }
 }
 
+/// What instructions change that reach nothing but registers.
+#[derive(Clone, Debug)]
+pub(crate) struct Registers {
+    pc: u64,
+    retired: u64,
+    ahead: u32,
+    resume: Resume,
+    fcsr: u32,
+    masks: u64,
+    x: [u64; REGISTERS],
+    f: [Vector; 32],
+}
+
+impl Registers {
+    pub(crate) fn new() -> Self {
+        Self {
+            pc: 0,
+            retired: 0,
+            ahead: 0,
+            resume: Resume::default(),
+            fcsr: 0,
+            masks: 0,
+            x: [0; REGISTERS],
+            f: [Vector::default(); 32],
+        }
+    }
+
+    /// Takes over those of a hart.
+    pub(crate) fn save(&mut self, hart: &Hart) {
+        let Hart { pc, retired, ahead, resume, fcsr, masks, x, f, .. } = hart;
+        (self.pc, self.retired, self.ahead) = (*pc, *retired, *ahead);
+        (self.resume, self.fcsr, self.masks) = (*resume, *fcsr, *masks);
+        self.x.copy_from_slice(x);
+        self.f.copy_from_slice(f);
+    }
+
+    /// Gives them back.
+    pub(crate) fn restore(&self, hart: &mut Hart) {
+        let Self { pc, retired, ahead, resume, fcsr, masks, x, f } = self;
+        (hart.pc, hart.retired, hart.ahead) = (*pc, *retired, *ahead);
+        (hart.resume, hart.fcsr, hart.masks) = (*resume, *fcsr, *masks);
+        hart.x.copy_from_slice(x);
+        hart.f.copy_from_slice(f);
+    }
+}
+
 /// Hart of a shire's minion and thread, if it exists and runs kernels.
 pub(crate) fn hart_of(shire: u32, minion: u32, thread: u32) -> Option<u32> {
     let id = shire * HARTS_PER_SHIRE + 2 * minion + thread;

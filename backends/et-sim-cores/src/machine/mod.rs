@@ -1,5 +1,6 @@
 //! The machine: launches kernels on simulated harts, run by host threads.
 
+mod ahead;
 pub(crate) mod chip;
 pub(crate) mod clock;
 pub(crate) mod group;

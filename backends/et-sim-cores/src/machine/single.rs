@@ -107,6 +107,7 @@ impl SingleHart {
             Event::Trap { cause, tval } => Step::Trap { cause, tval },
             Event::WaitCredit(_) | Event::WaitPartner(_) | Event::Stall => Step::Blocked,
             Event::BusError => Step::BusError,
+            Event::Disturbs => unreachable!("no other hart is there"),
         }
     }
 

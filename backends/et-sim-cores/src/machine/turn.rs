@@ -11,6 +11,7 @@ use crate::exec;
 use crate::exec::event::{self, Event};
 use crate::exec::tensor;
 use crate::histogram::{Counters, Histogram, Number};
+use crate::machine::ahead::Readers;
 use crate::machine::chip::{Chip, Core, Wait};
 use crate::machine::group::{Group, LONGEST_TURN};
 use crate::machine::hart::Hart;
@@ -178,12 +179,20 @@ pub(crate) struct Worker<'a> {
     /// back and get the memory of thousands takes longer than to start them.
     #[expect(clippy::vec_box, reason = "they are used where they are")]
     spare: RefCell<Vec<Box<Hart>>>,
+    /// Harts of the shire whose turn it is that are ahead.
+    pub(crate) readers: RefCell<Readers>,
 }
+
+/// A turn: where it ends, in instructions of its hart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn(u64);
 
 /// What becomes of a hart after its turn.
 pub(crate) enum After {
     /// It takes another turn.
     Again,
+    /// It has to go on before that, and would change what others have read ahead of their turns.
+    Disturbs(Turn),
     /// It waits.
     Parked,
     /// It has left the kernel.
@@ -192,7 +201,7 @@ pub(crate) enum After {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(inner: &'a Inner, number: usize) -> Self {
-        Self { inner, number, spare: RefCell::default() }
+        Self { inner, number, spare: RefCell::default(), readers: RefCell::new(Readers::new()) }
     }
 
     /// Runs harts until the machine is dropped.
@@ -260,6 +269,7 @@ impl<'a> Worker<'a> {
         let after = self.execute(run, &core, hart);
         self.inner.chip.clock.add_retired(hart.retired - before);
         match after {
+            After::Disturbs(_) => unreachable!("no cache is watched"),
             After::Parked => {}
             After::Again => {
                 // Another worker may steal the hart at once: it must not find it locked.
@@ -288,7 +298,18 @@ impl<'a> Worker<'a> {
                 turn
             }
         };
-        let end = hart.retired + u64::from(fuel);
+        self.go_on(run, core, hart, Turn(hart.retired + u64::from(fuel)))
+    }
+
+    /// Goes on with the turn of a hart.
+    pub(crate) fn go_on<'c>(
+        &self,
+        run: &Run,
+        core: &'c Core<'c>,
+        hart: &mut Hart,
+        turn: Turn,
+    ) -> After {
+        let Turn(end) = turn;
         loop {
             if run.is_aborted() {
                 return After::Left(Some(HartExit::Aborted));
@@ -296,8 +317,14 @@ impl<'a> Worker<'a> {
             let Ok(fuel @ 1..) = u32::try_from(end.saturating_sub(hart.retired)) else {
                 return After::Again;
             };
-            let wait = match exec::run(hart, core, fuel) {
+            let event = exec::run(hart, core, fuel);
+            // Whatever it is, it comes again.
+            if !event.completes() && hart.cache.as_ref().is_some_and(|cache| cache.is_watching()) {
+                return After::Disturbs(turn);
+            }
+            let wait = match event {
                 Event::OutOfFuel | Event::Yield => return After::Again,
+                Event::Disturbs => unreachable!("no cache is watched"),
                 Event::BusError => return After::Left(Some(HartExit::BusError)),
                 Event::Trap { cause, tval } => {
                     if cause == event::USER_CALL {

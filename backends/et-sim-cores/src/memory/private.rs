@@ -17,6 +17,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use et_isa::Access;
+
 use crate::machine::chip::Core;
 use crate::memory::bus::{self, Scope};
 use crate::memory::map::{self, DRAM_BASE, Place};
@@ -66,6 +68,11 @@ pub(crate) struct Private {
     /// The number of the frame of each page of DRAM; 0, a frame in which nothing is, if it has
     /// none.
     pages: Box<[u16]>,
+    /// The same for pages that harts have read ahead of their turns, and for all others.
+    watched: Box<[u16]>,
+    unwatched: Box<[u16]>,
+    /// Frames of which the first is so.
+    watches: Vec<u16>,
     frames: Vec<Frame>,
     /// For each frame its page; 0 for those that are free.
     page_of: Vec<usize>,
@@ -79,6 +86,15 @@ impl std::fmt::Debug for Private {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Private").field("frames", &self.frames.len()).finish_non_exhaustive()
     }
+}
+
+/// Where the frames of pages are noted: of all, of those that were read ahead, and of the others.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct Tables<'a> {
+    pub(crate) pages: &'a [u16],
+    pub(crate) watched: &'a [u16],
+    pub(crate) unwatched: &'a [u16],
+    pub(crate) frames: &'a mut [Frame],
 }
 
 /// Where the parts of a frame are, for code that does what the methods here do.
@@ -208,6 +224,9 @@ impl Private {
         let pages = (dram_bytes >> PAGE_SHIFT) as usize;
         Box::new(Self {
             pages: vec![0; pages].into(),
+            watched: vec![0; pages].into(),
+            unwatched: vec![0; pages].into(),
+            watches: Vec::new(),
             frames: vec![Frame::EMPTY],
             page_of: vec![0],
             next: 1,
@@ -215,11 +234,68 @@ impl Private {
         })
     }
 
-    /// Returns the number of the frame of each page, and the frames.
+    /// Returns where the frames of pages are noted, and the frames.
     #[cfg(target_arch = "x86_64")]
     #[inline]
-    pub(crate) fn tables(&mut self) -> (&[u16], &mut [Frame]) {
-        (&self.pages, &mut self.frames)
+    pub(crate) fn tables(&mut self) -> Tables<'_> {
+        let Self { pages, watched, unwatched, frames, .. } = self;
+        Tables { pages, watched, unwatched, frames }
+    }
+
+    /// Returns `true` if harts have read something ahead of their turns.
+    #[inline]
+    pub(crate) fn is_watching(&self) -> bool {
+        !self.watches.is_empty()
+    }
+
+    /// Gets bytes at an effective address for a hart that reads them ahead of its turn, at most 32;
+    /// returns `false` if that is not possible: they are no memory, or their page is not there. In
+    /// which order pages come can be seen, since in that order they go.
+    pub(crate) fn watch(&mut self, core: &Core<'_>, effective: u64, size: u64) -> bool {
+        for at in [effective, effective.wrapping_add(size - 1)] {
+            let offset = at.wrapping_sub(DRAM_BASE);
+            let is_memory = map::place(at, 0) == Place::Dram(offset)
+                && (offset | (LINE_BYTES as u64 - 1)) < core.chip.dram.size();
+            if !is_memory || core.is_closed(offset, 1, Access::Load) {
+                return false;
+            }
+            let page = (offset >> PAGE_SHIFT) as usize;
+            if self.pages[page] == 0 {
+                return false;
+            }
+            let number = self.line(core, offset);
+            if std::mem::take(&mut self.unwatched[page]) != 0 {
+                self.watched[page] = number as u16;
+                self.watches.push(number as u16);
+            }
+        }
+        true
+    }
+
+    /// Forgets what was read ahead.
+    pub(crate) fn unwatch(&mut self) {
+        for number in self.watches.drain(..) {
+            let page = self.page_of[usize::from(number)];
+            self.watched[page] = 0;
+            self.unwatched[page] = self.pages[page];
+        }
+    }
+
+    /// Returns `true` if a store at an effective address could change what was read ahead.
+    pub(crate) fn is_watched(&self, effective: u64, size: u64) -> bool {
+        let page = |at: u64| (at.wrapping_sub(DRAM_BASE) >> PAGE_SHIFT) as usize;
+        let ends = [effective, effective.wrapping_add(size - 1)].map(page);
+        ends.into_iter().any(|page| self.watched.get(page).is_none_or(|&number| number != 0))
+    }
+
+    /// Returns `true` if none of the pages that have to go next was read ahead, so that a load of
+    /// a packed register changes nothing of those.
+    pub(crate) fn can_fetch(&self) -> bool {
+        /// Each lane could be in two pages.
+        const MOST: usize = 2 * 8;
+        let next = (self.next..=FRAMES).chain(1..).take(MOST);
+        let pages = next.map(|number| self.page_of.get(number).copied().unwrap_or(0));
+        pages.into_iter().all(|page| self.watched[page] == 0)
     }
 
     /// Finds the frame of an effective address, 0 if it has none, and the byte in it.
@@ -369,6 +445,7 @@ impl Private {
         self.last = self.last.max(number);
         self.page_of[number] = page;
         self.pages[page] = number as u16;
+        self.unwatched[page] = number as u16;
         number
     }
 
@@ -389,7 +466,9 @@ impl Private {
             }
             self.frames[number].groups[group].valid = 0;
         }
+        debug_assert_eq!(self.watched[page], 0, "what was read ahead changes");
         self.pages[page] = 0;
+        self.unwatched[page] = 0;
     }
 
     /// Writes the dirty bytes of a line of a frame to memory.

@@ -11,15 +11,16 @@ use super::PageCode;
 use super::arena::Arena;
 use crate::decode::code::{CodeCache, PAGE_BYTES, Page};
 use crate::decode::op::{Op, kind};
-use crate::exec::Env;
+use crate::exec::event::Event;
 use crate::exec::handlers::HANDLERS;
+use crate::exec::{Env, reach};
 use crate::float::soft::{DZ, NV, NX, OF, UF};
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
 use crate::memory::Dram;
 use crate::memory::guards::Guards;
 use crate::memory::map::{DRAM_BASE, USER_BASE};
-use crate::memory::private::{Frame, Private};
+use crate::memory::private::{Frame, Private, Tables};
 
 /// Eight equal lanes, or not.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +126,14 @@ pub(crate) struct Context {
     /// The cache of the shire: frames by page.
     pub(super) pages: Cell<*const u16>,
     pub(super) page_count: Cell<u64>,
+    /// The same for loads, and for stores.
+    pub(super) load_pages: Cell<*const u16>,
+    pub(super) store_pages: Cell<*const u16>,
+    pub(super) store_page_count: Cell<u64>,
+    /// How much there is of stacks, which are memory itself.
+    pub(super) stack_bytes: Cell<u64>,
+    /// 1 while a hart reads ahead of its turn: what is not loaded from watched pages fails.
+    pub(super) is_ahead: Cell<u32>,
     pub(super) frames: Cell<*mut Frame>,
     /// Address of the page.
     pub(super) base: Cell<u64>,
@@ -170,6 +179,11 @@ impl Context {
             constants: &raw const CONSTANTS,
             pages: Cell::new(ptr::null()),
             page_count: Cell::new(0),
+            load_pages: Cell::new(ptr::null()),
+            store_pages: Cell::new(ptr::null()),
+            store_page_count: Cell::new(0),
+            stack_bytes: Cell::new(0),
+            is_ahead: Cell::new(0),
             frames: Cell::new(ptr::null_mut()),
             base: Cell::new(0),
             page: Cell::new(ptr::null()),
@@ -229,9 +243,14 @@ impl Context {
 
     #[inline]
     fn look_at(&self, cache: &mut Private) {
-        let (pages, frames) = cache.tables();
+        let Tables { pages, watched, unwatched, frames } = cache.tables();
+        let is_ahead = self.is_ahead.get() != 0;
         self.pages.set(pages.as_ptr());
         self.page_count.set(pages.len() as u64);
+        self.load_pages.set(if is_ahead { watched } else { pages }.as_ptr());
+        self.store_pages.set(unwatched.as_ptr());
+        self.store_page_count.set(if is_ahead { 0 } else { unwatched.len() as u64 });
+        self.stack_bytes.set(if is_ahead { 0 } else { self.memory_bytes });
         self.frames.set(frames.as_mut_ptr());
     }
 
@@ -307,6 +326,14 @@ unsafe extern "sysv64" fn execute_one(hart: *mut Hart, context: *const Context, 
     let op = ops.get(at).map_or(Op::UNDECODED, |slot| Op(slot.load(Ordering::Relaxed)));
     hart.pc = env.address(at);
     if op.kind() == kind::UNDECODED {
+        return LEAVE_BEFORE;
+    }
+    let is_ahead = context.is_ahead.get() != 0;
+    if is_ahead && !reach::can_be_ahead(hart, core, op) {
+        return LEAVE_BEFORE;
+    }
+    if !is_ahead && reach::disturbs(hart, core, op) {
+        hart.event = Some(Event::Disturbs);
         return LEAVE_BEFORE;
     }
     // To change the control word takes longer than many an instruction.

@@ -10,35 +10,10 @@ use super::registers::float;
 use super::thunks::{ANY_EIGHT, REGISTER, of_context, of_hart};
 use crate::decode::op::{Op, SINK, kind};
 use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
+use crate::exec::reach::{is_load, is_store};
 
 /// Packed indices 0 to 7, 5 bits each, moved to the top.
 const IN_ORDER: u64 = 0x39_8A41_8820 << 24;
-
-/// Returns `true` if an operation loads an integer register.
-pub(super) fn is_load(op: Op) -> bool {
-    matches!(
-        op.kind(),
-        kind::LB..=kind::LWU
-            | kind::C_LW
-            | kind::C_LD
-            | kind::PRIVATE_LB..=kind::PRIVATE_LWU
-            | kind::C_PRIVATE_LW
-            | kind::C_PRIVATE_LD
-    )
-}
-
-/// Returns `true` if an operation stores an integer register.
-pub(super) fn is_store(op: Op) -> bool {
-    matches!(
-        op.kind(),
-        kind::SB..=kind::SD
-            | kind::C_SW
-            | kind::C_SD
-            | kind::PRIVATE_SB..=kind::PRIVATE_SD
-            | kind::C_PRIVATE_SW
-            | kind::C_PRIVATE_SD
-    )
-}
 
 /// Returns `true` if the interpreter neither computes with floats for an operation nor looks at
 /// their flags, whatever becomes of it.

@@ -241,6 +241,39 @@ impl Store {
         fuel: u64,
         resume: Resume,
     ) -> Outcome {
+        match self.go(hart, env, at, fuel, resume) {
+            // The interpreter takes it from here.
+            Ok(0) if hart.event.is_none() => Outcome::Interpret(1),
+            Ok(executed) => {
+                let ahead = u32::try_from(executed.saturating_sub(fuel)).unwrap_or(u32::MAX);
+                Outcome::Executed(executed.min(fuel), ahead)
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Executes translated code that loads, about `most` instructions, ahead of their turns;
+    /// returns how many there were.
+    pub(crate) fn run_ahead(&self, hart: &mut Hart, env: &Env<'_>, at: usize, most: u32) -> u32 {
+        env.core.context.is_ahead.set(1);
+        let executed = self.go(hart, env, at, most.into(), hart.resume);
+        env.core.context.is_ahead.set(0);
+        // What had to stop it comes again in its turn.
+        hart.event = None;
+        executed.map_or(0, |executed| u32::try_from(executed).unwrap_or(u32::MAX))
+    }
+
+    /// Executes translated code; returns how many instructions, of which those beyond `fuel` reach
+    /// nothing but registers.
+    #[inline]
+    fn go(
+        &self,
+        hart: &mut Hart,
+        env: &Env<'_>,
+        at: usize,
+        fuel: u64,
+        resume: Resume,
+    ) -> Result<u64, Outcome> {
         let number = env.page().native.current();
         let is_known = resume.start != 0
             && resume.translation == number
@@ -249,12 +282,9 @@ impl Store {
         let (resume, counted) = if is_known {
             (resume, resume.remaining)
         } else {
-            match self.enter(hart, env, number, at, fuel) {
-                Ok(found) => found,
-                Err(outcome) => return outcome,
-            }
+            self.enter(hart, env, number, at, fuel)?
         };
-        let Some(Some(arena)) = self.arena.get() else { return Outcome::Missing(UNKNOWN) };
+        let Some(Some(arena)) = self.arena.get() else { return Err(Outcome::Missing(UNKNOWN)) };
         #[cfg(test)]
         self.entered.fetch_add(1, Ordering::Relaxed);
         let context = &env.core.context;
@@ -263,14 +293,7 @@ impl Store {
         let left = all - u64::from(counted);
         arena.enter(hart, context, (resume.prologue as usize, resume.start as usize), left);
         context.settle(hart);
-        match all - hart.left {
-            // The interpreter takes it from here.
-            0 if hart.event.is_none() => Outcome::Interpret(1),
-            executed => {
-                let ahead = u32::try_from(executed.saturating_sub(fuel)).unwrap_or(u32::MAX);
-                Outcome::Executed(executed.min(fuel), ahead)
-            }
-        }
+        Ok(all - hart.left)
     }
 
     /// Finds where to enter a translation for a position, and how many instructions are to be

@@ -7,6 +7,7 @@ use super::thunks::{HART, LEFT, Thunks, distance, of_context, of_hart};
 use super::{AHEAD, Entry, INTERPRETED, PageCode, Resume};
 use crate::decode::code::{Decoder, PAGE_SLOTS};
 use crate::decode::op::{Op, SINK, kind};
+use crate::exec::reach::{is_load, is_store};
 
 /// Instructions of a segment at most: on flat memory, and in the short turns of private caches.
 const LONGEST: [usize; 2] = [16, 8];
@@ -170,8 +171,8 @@ fn operands(op: Op) -> ([usize; 2], usize) {
         }
         kind::MOVA_X_M => ([NONE, NONE], op.rd()),
         kind::MOV_M_X => ([field(15), NONE], NONE),
-        _ if super::memory::is_load(op) => ([op.rs1(), NONE], op.rd()),
-        _ if super::memory::is_store(op) => ([op.rs1(), op.rs2()], NONE),
+        _ if is_load(op) => ([op.rs1(), NONE], op.rd()),
+        _ if is_store(op) => ([op.rs1(), op.rs2()], NONE),
         kind::FLW | kind::PRIVATE_FLW | kind::FSW | kind::PRIVATE_FSW | kind::FMV_W_X => {
             ([op.rs1(), NONE], NONE)
         }

@@ -239,17 +239,18 @@ fn excess(size: usize) -> i32 {
     }
 }
 
-/// Leads an address in `rax` to memory itself, and returns from the routine.
-fn to_memory(e: &mut Emitter, size: usize, fail: Label) {
+/// Leads an address in `rax` to memory itself, of which there are so many bytes, and returns from
+/// the routine.
+fn to_memory(e: &mut Emitter, size: usize, bytes: Rm, fail: Label) {
     aligned(e, size, fail);
     e.alu(Width::Double, Alu::Sub, RAX, of_context!(memory_base));
     // Addresses below become large.
     if excess(size) != 0 {
         e.lea(RCX, Rm::At(RAX, excess(size)));
-        e.alu(Width::Double, Alu::Cmp, RCX, of_context!(memory_bytes));
+        e.alu(Width::Double, Alu::Cmp, RCX, bytes);
         e.jump_if(Cond::NotBelow, fail);
     }
-    e.alu(Width::Double, Alu::Cmp, RAX, of_context!(memory_bytes));
+    e.alu(Width::Double, Alu::Cmp, RAX, bytes);
     e.jump_if(Cond::NotBelow, fail);
     e.alu(Width::Double, Alu::Add, RAX, of_context!(memory));
     e.set_carry();
@@ -307,17 +308,17 @@ fn failing(e: &mut Emitter, fail: Label) {
     e.ret();
 }
 
-/// Finds the frame of the address in `rax`: it gets to `r8`, the byte in it to `rcx`, and what is
+/// Finds the frame of the address in `rax` in a table with an entry for each of so many pages: it gets to `r8`, the byte in it to `rcx`, and what is
 /// known about its group of lines is at `rdx` + `r8`.
-fn frame(e: &mut Emitter, size: usize, fail: Label, not_frame_0: bool) {
+fn frame(e: &mut Emitter, size: usize, (pages, count): (Rm, Rm), fail: Label, not_frame_0: bool) {
     aligned(e, size, fail);
     e.load(RCX, Rm::Reg(RAX));
     e.alu(Width::Double, Alu::Sub, RCX, of_context!(dram_base));
     e.load(RDX, Rm::Reg(RCX));
     e.shift(Width::Double, Shift::Right, RDX, 12);
-    e.alu(Width::Double, Alu::Cmp, RDX, of_context!(page_count));
+    e.alu(Width::Double, Alu::Cmp, RDX, count);
     e.jump_if(Cond::NotBelow, fail);
-    e.load(R8, of_context!(pages));
+    e.load(R8, pages);
     e.load_half(R8, Rm::Indexed(R8, RDX, 1, 0));
     if not_frame_0 {
         e.test(Width::Word, R8, R8);
@@ -336,13 +337,14 @@ fn load(e: &mut Emitter, size: usize, is_private: bool) {
     near_stacks(e, size, stacked);
     if !is_private {
         e.bind(plain);
-        to_memory(e, size, fail);
+        to_memory(e, size, of_context!(memory_bytes), fail);
         e.bind(stacked);
         guarded(e, size, fail);
         e.jump(plain);
         return failing(e, fail);
     }
-    frame(e, size, fail, false);
+    let pages = (of_context!(load_pages), of_context!(page_count));
+    frame(e, size, pages, fail, false);
     e.load(RDX, Rm::Indexed(RDX, R8, 0, private::offsets::VALID));
     if size < ANY_EIGHT {
         e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
@@ -383,7 +385,7 @@ fn load(e: &mut Emitter, size: usize, is_private: bool) {
     }
     e.bind(stacked);
     guarded(e, size, fail);
-    to_memory(e, size, fail);
+    to_memory(e, size, of_context!(stack_bytes), fail);
     failing(e, fail);
 }
 
@@ -394,13 +396,14 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
     if !is_private {
         e.bind(plain);
         beside_code(e, fail);
-        to_memory(e, size, fail);
+        to_memory(e, size, of_context!(memory_bytes), fail);
         e.bind(stacked);
         guarded(e, size, fail);
         e.jump(plain);
         return failing(e, fail);
     }
-    frame(e, size, fail, size >= DOUBLE);
+    let pages = (of_context!(store_pages), of_context!(store_page_count));
+    frame(e, size, pages, fail, size >= DOUBLE);
     match size {
         REGISTER => {
             // All of it in one line.
@@ -449,7 +452,7 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
     e.bind(stacked);
     guarded(e, size, fail);
     beside_code(e, fail);
-    to_memory(e, size, fail);
+    to_memory(e, size, of_context!(stack_bytes), fail);
     failing(e, fail);
 }
 
@@ -532,6 +535,9 @@ fn write_back(e: &mut Emitter, is_private: bool) {
     e.bind(deep);
     lines(e, fail);
     if is_private {
+        // The page may be there by the time that it has its turn.
+        e.alu_constant(Width::Word, Alu::Cmp, of_context!(is_ahead), 0);
+        e.jump_if(Cond::NotEqual, fail);
         // What lies between the first and the last line must not be a third page.
         e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(RCX), 64);
         e.jump_if(Cond::NotEqual, fail);
