@@ -51,9 +51,11 @@ pub enum MemoryModel {
     ///   effect at once.
     /// - The harts of a shire take turns of at most 50 instructions on one host thread, in the
     ///   order of their numbers, whatever [`fuel`](MachineConfig::fuel) says. Translated code
-    ///   executes instructions on registers of a hart ahead of their turns, which nothing can show
-    ///   but what is reported of harts that are aborted, and code that another changes meanwhile.
-    ///   Shires run in parallel.
+    ///   executes instructions on registers of a hart, and loads of what no other hart changes
+    ///   meanwhile, ahead of their turns. Nothing can show that but what is reported of harts that
+    ///   are aborted, code that another changes meanwhile, and lines that get to the cache for a
+    ///   load that does not come, since another hart has changed what it depends on. Shires run in
+    ///   parallel.
     ///
     /// Kernels in which several shires compute the same rows in place are right so, as on the card,
     /// and wrong on flat memory. Runs are equal if shires do not race for what they tell one

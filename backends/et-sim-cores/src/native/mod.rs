@@ -11,7 +11,9 @@
 //! - **Ends of turns.** With private caches turns are short. Segments that need nothing but
 //!   registers of the hart are executed ahead, some turns at a time: no one can see when. Each of
 //!   the others is there a second time, with each instruction counted by itself, for a turn that
-//!   ends within it. A hart whose turn ends remembers where it goes on: nothing else has to be
+//!   ends within it. What only loads may be executed ahead, too, as long as the shire's cache can
+//!   watch it (`machine::ahead`): the tables that accesses look at are others then, so that code is
+//!   the same. A hart whose turn ends remembers where it goes on: nothing else has to be
 //!   looked at then but whether the translation is still in force. In the long turns of flat memory
 //!   the interpreter executes what is left.
 //! - **Pages.** Jumps to registers and to other pages lead to the beginnings of segments, which
