@@ -144,6 +144,18 @@ impl OpsDir {
         self
     }
 
+    /// Offers a part of the device's memory only, which begins at `base`.
+    #[must_use]
+    pub fn with_host_managed(mut self, base: DeviceAddr, len_bytes: u64) -> Self {
+        if let Some(Some(region)) = self.regions.get_mut(OpsRegion::HostManaged as usize) {
+            let before = base.as_u64().saturating_sub(crate::abi::HOST_MANAGED_BASE.as_u64());
+            region.bar_offset = region.bar_offset.saturating_add(before);
+            region.len_bytes = len_bytes;
+            region.device_addr = base;
+        }
+        self
+    }
+
     /// States the most bytes of a node of a DMA list, in steps of 32 MiB up to 255 of them; what is
     /// between two steps is the lower one. Current firmware states 128 MiB. Spec: §3.5
     #[must_use]

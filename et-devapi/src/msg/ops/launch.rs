@@ -86,6 +86,26 @@ impl LaunchPayload {
         Ok(())
     }
 
+    /// Takes the parts as they were received, with the flags that say which there are.
+    ///
+    /// # Errors
+    /// [`EncodeError::PayloadTooLarge`] beyond [`MAX_LAUNCH_PAYLOAD`].
+    pub fn received(flags: CommandFlags, payload: &[u8]) -> Result<Self, EncodeError> {
+        let mut this = Self::EMPTY;
+        let too_large =
+            EncodeError::PayloadTooLarge { len: payload.len(), max: MAX_LAUNCH_PAYLOAD };
+        this.bytes.get_mut(..payload.len()).ok_or(too_large)?.copy_from_slice(payload);
+        this.len = payload.len();
+        for flag in
+            [CommandFlags::KERNEL_TRACE, CommandFlags::USER_STACK, CommandFlags::ARGS_EMBEDDED]
+        {
+            if flags.contains(flag) {
+                this.flags = this.flags.with(flag);
+            }
+        }
+        Ok(this)
+    }
+
     /// Returns the flags of the parts there are, to be sent with the launch.
     #[must_use]
     pub fn flags(&self) -> CommandFlags {
@@ -123,6 +143,16 @@ mod tests {
         assert_eq!(payload.flags().bits(), 0x60);
         assert_eq!(payload.as_bytes(), [1, 0, 0, 0, 2, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0]);
         assert_eq!(payload.arguments(), [1, 2, 3, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_was_received_is_what_was_sent() {
+        let stack = StackConfig { stack_base_offset: 1.into(), stack_size: 2.into() };
+        let sent = LaunchPayload::new(None, Some(&stack), &[1, 2, 3]).unwrap();
+        let flags = sent.flags().with(CommandFlags::BARRIER);
+        let received = LaunchPayload::received(flags, sent.as_bytes()).unwrap();
+        assert_eq!(received, sent, "other flags belong to the command");
+        assert!(LaunchPayload::received(flags, &[0; 129]).is_err());
     }
 
     #[test]
