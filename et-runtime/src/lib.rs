@@ -86,7 +86,10 @@ pub use properties::{
 pub use refusal::Refusal;
 pub use report::Report;
 pub use site::Site;
-pub use stream::{ListedCopy, MapPath, Mapping, Stream, StreamOptions, UnmapError};
+pub use stream::{
+    Forwarded, ForwardedLaunch, LaunchAnswer, ListedCopy, MapPath, Mapping, Stream, StreamOptions,
+    UnmapError,
+};
 pub use timeline::Timeline;
 
 pub use et_devapi::msg::ops::{FirmwareType, Times, Version};

@@ -180,6 +180,10 @@ impl<H: Hal> Link<H> {
                     core.release(op, Ok(()), now);
                 });
             }
+            Then::Forward { answer, .. } => {
+                *lock(&answer) = Some(body);
+                self.enter(|core, now| core.release(op, Ok(()), now));
+            }
             Then::Check(_) => self.enter(|core, now| core.release(op, Ok(()), now)),
         }
     }

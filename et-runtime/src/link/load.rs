@@ -90,6 +90,9 @@ pub(crate) enum Then<H: Hal> {
     Check(Keep<H>),
     /// A launch: on failure its exception buffer is fetched first.
     Launch(Launched),
+    /// A launch that someone else has made, who wants the answer as it is; its memory stays alive
+    /// meanwhile.
+    Forward { answer: Arc<Mutex<Option<Body>>>, _uses: Vec<DeviceSlice> },
     /// The exception buffer of a failed launch arrives.
     Diagnose(Box<Diagnosis<H>>),
     /// What firmware traced arrives, for the report of a failed launch.
@@ -313,6 +316,10 @@ impl<H: Hal> core::Load for Box<Load<H>> {
     }
 
     fn is_launch(&self) -> bool {
+        matches!(self.then, Then::Launch(_) | Then::Forward { .. })
+    }
+
+    fn has_context(&self) -> bool {
         matches!(self.then, Then::Launch(_))
     }
 
@@ -388,6 +395,13 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                         let failure = launched.failure(&self.wire, *status, error.as_ref());
                         Verdict::Failed(Error::Launch(Arc::new(failure)), Some(*times))
                     }
+                }
+            }
+            (Then::Forward { .. }, Body::Launch { times, status, error, .. }) => {
+                let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
+                match status {
+                    LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: !may_have_run },
+                    _ => Verdict::Hold(Some(*times)),
                 }
             }
             _ => Verdict::Nonsense,

@@ -2,6 +2,7 @@
 
 mod copy;
 mod download;
+mod forward;
 mod launch;
 mod list;
 mod map;
@@ -24,6 +25,7 @@ use crate::profile::Returned;
 use crate::sync::Arc;
 use crate::{Error, Result};
 
+pub use forward::{Forwarded, ForwardedLaunch, LaunchAnswer};
 pub use map::{MapPath, Mapping, UnmapError};
 
 /// One copy of a [list](Stream::copy_list).

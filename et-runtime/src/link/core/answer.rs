@@ -168,7 +168,7 @@ impl<C: Load> Core<C> {
             Role::Lost => {
                 self.lost -= 1;
                 // It brings its context back.
-                self.contexts.made += usize::from(sent.load.is_launch());
+                self.contexts.made += usize::from(sent.load.has_context());
                 return;
             }
         }
@@ -425,14 +425,15 @@ impl<C: Load> Core<C> {
         for sent in self.flights.iter_mut() {
             if sent.role == Role::Normal && sent.load.is_launch() && sent.sequence <= mark {
                 sent.role = Role::Lost;
-                lost.push((sent.queue as usize, sent.op.take()));
+                let contexts = usize::from(sent.load.has_context());
+                lost.push((sent.queue as usize, sent.op.take(), contexts));
             }
         }
-        for (queue, op) in lost {
+        for (queue, op, contexts) in lost {
             self.lost += 1;
             // Another takes the place of its context, once launches can be executed.
-            self.contexts.made -= 1;
-            self.contexts.lost += 1;
+            self.contexts.made -= contexts;
+            self.contexts.lost += contexts;
             self.orphans -= usize::from(op.is_none());
             self.queues[queue].in_flight -= 1;
             self.drop_part(op, error);

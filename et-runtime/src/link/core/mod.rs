@@ -76,6 +76,9 @@ pub(crate) trait Load: Sized {
     /// Returns `true` if it holds the device up for as long as its kernel runs.
     fn is_launch(&self) -> bool;
 
+    /// Returns `true` if it is a launch with a context, or one that will get it.
+    fn has_context(&self) -> bool;
+
     /// Splits off what has to hear of the end of the command, from the memory that the device may
     /// still reach.
     fn take_listener(&mut self) -> Option<Self>;

@@ -152,6 +152,10 @@ mod tests {
             self.is_launch
         }
 
+        fn has_context(&self) -> bool {
+            self.is_launch
+        }
+
         fn take_listener(&mut self) -> Option<Self> {
             None
         }

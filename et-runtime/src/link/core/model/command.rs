@@ -66,6 +66,10 @@ impl Load for Model {
         !self.is_fresh
     }
 
+    fn has_context(&self) -> bool {
+        self.is_launch()
+    }
+
     fn take_listener(&mut self) -> Option<Self> {
         let is_own = self.kind == Kind::Own;
         is_own.then(|| std::mem::replace(self, Self::ping()))
