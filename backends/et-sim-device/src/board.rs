@@ -1,5 +1,6 @@
 //! The slot: everything that host and device share, and the thread that is the device.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -10,12 +11,12 @@ use et_devapi::abi;
 use et_hal::{BarOffset, DeviceAddr, Endpoint, Generation, Width};
 use et_sim_cores::{Buffers, Dram, Histogram};
 
-use crate::compute::{self, Compute};
+use crate::compute::{self, Compute, Mediated};
 use crate::firmware::{Firmware, Flash};
 use crate::interrupt::{Bell, DoorbellLines};
 use crate::{
-    BoardConfig, BoardError, Check, Event, Fault, HostMemory, Interrupts, RegisterPage, ResetBusy,
-    StuckUntil, Waited,
+    BoardConfig, BoardError, Check, Event, Fault, HostMemory, Interrupts, Parent, RegisterPage,
+    ResetBusy, StuckUntil, Waited, Wake,
 };
 
 /// What a host access to a BAR meets.
@@ -74,6 +75,8 @@ pub struct Executed {
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) config: BoardConfig,
+    /// What does the work, of a board that mediates.
+    pub(crate) parent: Option<Arc<dyn Parent>>,
     pub(crate) page: RegisterPage,
     pub(crate) dram: Arc<Dram>,
     pub(crate) host: HostMemory,
@@ -253,6 +256,26 @@ impl Slot {
         self.host_is_ready.store(!self.config.waits_for_host, Ordering::Release);
     }
 
+    /// Returns the device memory that the host may use: first address, first address behind.
+    pub(crate) fn host_managed(&self) -> Range<u64> {
+        let start = abi::HOST_MANAGED_BASE.as_u64();
+        let all = start..start + abi::host_managed_len(self.config.dram_bytes);
+        self.parent.as_ref().map_or(all, |parent| parent.partition())
+    }
+
+    /// Ends what the parent was given and not done, if there is one.
+    pub(crate) fn reset_parent(self: &Arc<Self>, memory: MemoryAfterReset) {
+        let Some(parent) = &self.parent else { return };
+        parent.reset(memory, Wake(Arc::downgrade(self)));
+        // Copies that are under way end before the host takes its memory back.
+        self.host.quiesce();
+    }
+
+    /// Returns `true` unless there is a parent that is not ready.
+    pub(crate) fn parent_is_ready(&self) -> bool {
+        self.parent.as_ref().is_none_or(|parent| parent.is_ready())
+    }
+
     /// Makes the whole memory read as zero.
     pub(crate) fn clear_memory(&self) {
         self.dram.discard();
@@ -321,7 +344,21 @@ impl Board {
             |e| BoardError::Memory { what: "device DRAM", source: std::io::Error::other(e) };
         let dram = Arc::new(Dram::new(config.dram_bytes).map_err(memory)?);
         let compute = compute::build(&config, &dram)?;
-        Self::with_compute(config, dram, compute)
+        Self::with_compute(config, dram, compute, None)
+    }
+
+    /// Builds a board without memory and cores for its host: a parent does the work, and the
+    /// registers offer the parent's partition. Memory of its own has only the firmware.
+    ///
+    /// # Errors
+    /// As [`power_on`](Self::power_on).
+    pub fn mediate(config: BoardConfig, parent: Arc<dyn Parent>) -> Result<Arc<Self>, BoardError> {
+        config.validate()?;
+        let memory =
+            |e| BoardError::Memory { what: "firmware memory", source: std::io::Error::other(e) };
+        let dram = Arc::new(Dram::new(BoardConfig::MIN_DRAM_BYTES).map_err(memory)?);
+        let compute = Box::new(Mediated::new(Arc::clone(&parent), config.frequency_mhz));
+        Self::with_compute(config, dram, compute, Some(parent))
     }
 
     /// Builds a board around memory and cores that are already there.
@@ -329,6 +366,7 @@ impl Board {
         config: BoardConfig,
         dram: Arc<Dram>,
         compute: Box<dyn Compute>,
+        parent: Option<Arc<dyn Parent>>,
     ) -> Result<Arc<Self>, BoardError> {
         let slot = Arc::new(Slot {
             page: RegisterPage::new()?,
@@ -350,6 +388,7 @@ impl Board {
             faults_taken: Event::new(),
             flash: Mutex::new(Flash::new(&config)),
             executed: Mutex::default(),
+            parent,
             config,
         });
         let firmware = Firmware::new(Arc::clone(&slot), compute);
@@ -371,6 +410,21 @@ impl Board {
     #[inline]
     pub fn page(&self) -> &RegisterPage {
         &self.slot.page
+    }
+
+    /// Returns `true` if a parent does the work.
+    #[must_use]
+    pub fn is_mediated(&self) -> bool {
+        self.slot.parent.is_some()
+    }
+
+    /// Takes the link down, as the loss of the card behind a board that mediates does; a reset
+    /// brings it back.
+    pub fn lose_link(&self) {
+        self.slot.lose_link(0);
+        for endpoint in [Endpoint::Operations, Endpoint::Management] {
+            self.slot.interrupts.event(endpoint).raise();
+        }
     }
 
     /// Returns the memory behind BAR0 and the DMA engine.

@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use et_devapi::msg::CommandFlags;
+use et_devapi::msg::ops::{Launch, LaunchPayload, MAX_LAUNCH_PAYLOAD};
+use et_hal::DeviceAddr;
 use et_sim_cores::{Dram, LaunchReport, Scratchpads};
 
 use crate::board::Slot;
 use crate::cores::Cores;
 use crate::firmware::UserTrace;
-use crate::{BoardConfig, BoardError, ComputeKind};
+use crate::{BoardConfig, BoardError, ComputeKind, ForwardedEnd, ForwardedLaunch, Parent};
 
 /// A kernel to be started, with everything checked.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +37,25 @@ pub(crate) struct Start {
     pub(crate) exception_buffer: u64,
     /// What harts trace, and where to.
     pub(crate) trace: UserTrace,
+    /// The optional parts as they came, for whom the launch is passed on to.
+    pub(crate) parts: LaunchParts,
+}
+
+/// The optional parts of a launch, as they came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaunchParts {
+    pub(crate) flags: CommandFlags,
+    pub(crate) bytes: [u8; MAX_LAUNCH_PAYLOAD],
+    pub(crate) len: usize,
+}
+
+/// What a launch has ended with.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// The cores have executed it.
+    Own(LaunchReport),
+    /// The parent has answered it.
+    Forwarded(ForwardedEnd),
 }
 
 /// What became of a start.
@@ -121,13 +143,70 @@ impl Compute for NullCompute {
     }
 }
 
+/// The cores of another card.
+#[derive(Debug)]
+pub(crate) struct Mediated {
+    parent: Arc<dyn Parent>,
+    clock: NullCompute,
+}
+
+impl Mediated {
+    pub(crate) fn new(parent: Arc<dyn Parent>, frequency_mhz: u32) -> Self {
+        Self { parent, clock: NullCompute::new(frequency_mhz) }
+    }
+}
+
+impl Compute for Mediated {
+    fn start(&mut self, start: &Start, number: u64, reports: &Arc<Reports>) -> Started {
+        let optional = |address: u64| (address != 0).then_some(DeviceAddr::new(address));
+        let launch = Launch {
+            entry: DeviceAddr::new(start.entry),
+            args: optional(start.args),
+            exception_buffer: optional(start.exception_buffer),
+            shire_mask: start.shire_mask,
+            payload: &[],
+        };
+        let parts = &start.parts;
+        let bytes = parts.bytes.get(..parts.len).unwrap_or_default();
+        let Ok(payload) = LaunchPayload::received(parts.flags, bytes) else {
+            return Started::Refused;
+        };
+        let flush_l3 = parts.flags.contains(CommandFlags::FLUSH_L3);
+        self.parent.launch(ForwardedLaunch::new(launch, payload, flush_l3, number, reports));
+        Started::Running
+    }
+
+    fn abort(&mut self) {
+        self.parent.abort_launch();
+    }
+
+    fn sleeping_shires(&self) -> u64 {
+        0
+    }
+
+    fn reset(&mut self) {
+        // The cores belong to others, too: only the own kernel ends.
+        self.parent.abort_launch();
+    }
+
+    fn cycles(&self) -> u64 {
+        self.clock.cycles()
+    }
+
+    fn memory_changed(&mut self) {}
+
+    fn scratchpads(&self) -> Option<&Scratchpads> {
+        None
+    }
+}
+
 /// Where reports of kernels appear, on their way from a core's thread to the firmware thread.
 #[derive(Debug)]
 pub(crate) struct Reports {
     /// Looked at in every round of the firmware, so without the lock.
     ready: AtomicBool,
     /// A queue, because a report of a kernel that a reset has killed may still come.
-    arrived: Mutex<VecDeque<(u64, LaunchReport)>>,
+    arrived: Mutex<VecDeque<(u64, Report)>>,
     slot: Arc<Slot>,
 }
 
@@ -137,7 +216,7 @@ impl Reports {
     }
 
     /// Delivers the report of launch number `launch` and wakes the firmware.
-    pub(crate) fn deliver(&self, launch: u64, report: LaunchReport) {
+    pub(crate) fn deliver(&self, launch: u64, report: Report) {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         arrived.push_back((launch, report));
         // Release: pairs with the acquire in `take`. Under the lock: the flag says what the queue
@@ -148,7 +227,7 @@ impl Reports {
     }
 
     /// Takes the first report that has come, if one has.
-    pub(crate) fn take(&self) -> Option<(u64, LaunchReport)> {
+    pub(crate) fn take(&self) -> Option<(u64, Report)> {
         if !self.ready.load(Ordering::Acquire) {
             return None;
         }

@@ -6,7 +6,7 @@ use et_sim_cores::{
     Dram, HartFailure, Launch, Machine, MachineConfig, MemoryModel, Scratchpads, Stack,
 };
 
-use crate::compute::{Compute, Reports, Start, Started};
+use crate::compute::{Compute, Report, Reports, Start, Started};
 use crate::firmware::Dump;
 use crate::{BoardConfig, BoardError, Count, MemoryKind};
 
@@ -56,7 +56,7 @@ impl Compute for Cores {
         };
         let reports = Arc::clone(reports);
         start.trace.begin(&self.dram);
-        let ended = Box::new(move |report| reports.deliver(number, report));
+        let ended = Box::new(move |report| reports.deliver(number, Report::Own(report)));
         // Spec: §15; the hart's own firmware writes its entry when it fails, others go on.
         let (dram, buffer) = (Arc::clone(&self.dram), start.exception_buffer);
         let failed = Box::new(move |failure: &HartFailure, cycles| {

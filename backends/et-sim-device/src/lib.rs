@@ -18,6 +18,7 @@ mod firmware;
 mod host_memory;
 mod interrupt;
 mod page;
+mod parent;
 
 pub use bar::{BarWindow, StaleHandle};
 pub use board::{Board, Counters, Executed, Link, MemoryAfterReset};
@@ -35,3 +36,7 @@ pub use firmware::{FirmwareImage, ImageError};
 pub use host_memory::{HostMemory, RemoteMemory};
 pub use interrupt::{DoorbellLines, InterruptLine, Interrupts};
 pub use page::RegisterPage;
+pub use parent::{
+    CopyDirection, CopyPart, ForwardedCopy, ForwardedEnd, ForwardedLaunch, MAX_PARTS, PIECE_BYTES,
+    Parent, Wake,
+};

@@ -136,9 +136,9 @@ impl Card {
     }
 
     /// Resets everything but the configuration space.
-    fn reset_board(&self) {
+    fn reset_board(&self, memory: MemoryAfterReset) {
         // A reset while one is in progress changes nothing.
-        let (Ok(_) | Err(_)) = self.board.begin_reset(MemoryAfterReset::Kept);
+        let (Ok(_) | Err(_)) = self.board.begin_reset(memory);
         // What is mapped must not show the time before the reset to those who look after it.
         if !self.board.wait_reset(RESET) {
             tracing::warn!("the board does not finish its reset");
@@ -304,7 +304,7 @@ impl Device for Card {
             Effect::Enables => self.tell_board(&state),
             Effect::Reset => {
                 tracing::debug!("function-level reset");
-                self.reset_board();
+                self.reset_board(MemoryAfterReset::Kept);
                 self.tell_board(&state);
             }
         }
@@ -376,7 +376,7 @@ impl Device for Card {
     }
 
     fn reset(&self) -> Result<(), Errno> {
-        self.reset_board();
+        self.reset_board(MemoryAfterReset::Kept);
         // Kernels put the configuration space back after a reset; here there is none in between.
         self.tell_board(&self.state());
         Ok(())
@@ -391,7 +391,13 @@ impl Device for Card {
     fn disconnected(&self) {
         // First the device ends what it does: without its memory it would still answer, that
         // transfers have failed.
-        self.reset_board();
+        // What one user of a shared card leaves is not for the next.
+        let memory = if self.board.is_mediated() {
+            MemoryAfterReset::Cleared
+        } else {
+            MemoryAfterReset::Kept
+        };
+        self.reset_board(memory);
         let host = self.board.host_memory();
         host.unmap_all();
         host.quiesce();

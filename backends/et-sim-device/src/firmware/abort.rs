@@ -6,7 +6,7 @@ use et_devapi::msg::ops::{AbortStatus, Body};
 use super::mm::Shared;
 use super::sq::SubmissionWorker;
 
-/// An abort that waits for the cores to stop.
+/// An abort that waits for the cores, and for copies of a parent, to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aborting {
     tag: Tag,
@@ -33,7 +33,7 @@ impl Aborting {
     ///
     /// Erratum 11 (§21): it always succeeds.
     pub(crate) fn finish(self, shared: &mut Shared) -> bool {
-        if shared.kernel.runs_from(self.queue) {
+        if shared.kernel.runs_from(self.queue) || shared.dma.is_away(self.queue) {
             return false;
         }
         shared.respond(self.tag, Body::Abort { status: AbortStatus::Success });

@@ -90,10 +90,11 @@ impl Boot {
         Ok(Progress::Finished)
     }
 
-    /// Returns `true` if nothing goes on before the host has enabled memory space and MSIs.
-    /// Spec: §4
+    /// Returns `true` if nothing goes on before the host has enabled memory space and MSIs, or the
+    /// parent is ready. Spec: §4
     fn waits_for_host(&self, slot: &Slot) -> bool {
-        self.management.left.as_slice().first() == Some(&ATU_PROGRAMMED) && !slot.host_is_ready()
+        self.management.left.as_slice().first() == Some(&ATU_PROGRAMMED)
+            && !(slot.host_is_ready() && slot.parent_is_ready())
     }
 
     /// Returns how long the firmware may sleep before the next step.

@@ -1,17 +1,24 @@
 //! The DMA workers: checks, channels, copies in slices.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use et_devapi::abi;
 use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{
     Body, DmaReadNode, DmaStatus, DmaWriteNode, P2pReadNode, P2pWriteNode, Times,
 };
-use et_sim_cores::Scratchpads;
-use vm_memory::Bytes;
+use et_sim_cores::{Dram, Scratchpads};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use vm_memory::{Bytes, VolatileSlice};
 
 use super::mm::{Executed, Origin, Shared};
 use super::trace::FirmwareBuffers;
 use crate::board::Slot;
 use crate::host_memory::{BusFault, EngineAccess, Reach};
+use crate::parent::Arrivals;
+use crate::{Check, CopyDirection, CopyPart, ForwardedCopy, PIECE_BYTES};
 
 /// Channels of each direction. Spec: §8
 const CHANNELS: usize = 4;
@@ -29,7 +36,7 @@ const SLICES: usize = 16;
 /// The same if other processes ring, which is heard of only between turns.
 const SLICES_UNHEARD: usize = 4;
 /// What is kept of a copy that goes through the firmware's own memory.
-const PIECE_BYTES: usize = 64 << 10;
+const BOUNCE_BYTES: usize = 64 << 10;
 /// A list up to this size is copied at once.
 const AT_ONCE_BYTES: u64 = 1 << 20;
 
@@ -48,6 +55,13 @@ impl Kind {
         match self {
             Self::Read | Self::P2pRead => EngineAccess::Write,
             Self::Write | Self::P2pWrite => EngineAccess::Read,
+        }
+    }
+
+    fn direction_of_copy(self) -> CopyDirection {
+        match self.host_access() {
+            EngineAccess::Write => CopyDirection::ToHost,
+            EngineAccess::Read => CopyDirection::ToDevice,
         }
     }
 
@@ -79,6 +93,11 @@ pub(crate) struct Transfer {
     dispatched: u64,
     /// Node being copied, and bytes of it already copied.
     at: (usize, u64),
+    /// The piece that the parent has, if there is one, by its ticket; and where the list is behind
+    /// it.
+    piece: Option<(u64, (usize, u64))>,
+    /// What it ends with when the parent has no piece of it.
+    verdict: Option<DmaStatus>,
 }
 
 impl Transfer {
@@ -123,7 +142,31 @@ impl Transfer {
         let mut nodes = [Node::default(); MAX_NODES];
         nodes.iter_mut().zip(list).for_each(|(to, from)| *to = from);
         let fetch = FirmwareBuffers::NONE;
-        Self { origin, kind, fetch, nodes, count, dispatched: 0, at: (0, 0) }
+        let (piece, verdict) = (None, None);
+        Self { origin, kind, fetch, nodes, count, dispatched: 0, at: (0, 0), piece, verdict }
+    }
+
+    /// Returns `true` if the parent copies it; traces are the board's own.
+    fn is_forwarded(&self, slot: &Slot) -> bool {
+        slot.parent.is_some() && self.fetch.is_empty()
+    }
+
+    /// Takes as much of the list as makes a piece; `None` if there is nothing left.
+    fn next_piece(&self) -> Option<(Vec<CopyPart>, (usize, u64))> {
+        let (mut at, mut left) = (self.at, PIECE_BYTES as u64);
+        let mut parts = Vec::new();
+        while let Some(node) = self.nodes[..self.count].get(at.0).filter(|_| left != 0) {
+            let len = left.min(node.len - at.1);
+            parts.push(CopyPart {
+                device: node.device + at.1,
+                len: usize::try_from(len).ok()?,
+                // What wraps around is mapped nowhere.
+                bus: node.host.saturating_add(at.1),
+            });
+            left -= len;
+            at = if at.1 + len == node.len { (at.0 + 1, 0) } else { (at.0, at.1 + len) };
+        }
+        (!parts.is_empty()).then_some((parts, at))
     }
 
     /// Checks the list in the firmware's order. Spec: §8
@@ -145,12 +188,13 @@ impl Transfer {
         if nodes.iter().any(|node| !(1..=MAX_NODE_BYTES).contains(&node.len)) {
             return Err(DmaStatus::InvalidSize);
         }
-        let start = abi::HOST_MANAGED_BASE.as_u64();
-        let end = start + abi::host_managed_len(slot.config.dram_bytes);
+        let managed = slot.host_managed();
+        let has_scratchpads = slot.parent.is_none();
         let inside = |node: &Node| {
             let Some(last) = node.device.checked_add(node.len - 1) else { return false };
-            (start..end).contains(&node.device) && (start..end).contains(&last)
-                || SCRATCHPAD.contains(&node.device) && SCRATCHPAD.contains(&last)
+            let is_scratchpad = SCRATCHPAD.contains(&node.device) && SCRATCHPAD.contains(&last);
+            managed.contains(&node.device) && managed.contains(&last)
+                || has_scratchpads && is_scratchpad
         };
         if nodes.iter().all(inside) { Ok(()) } else { Err(DmaStatus::InvalidAddress) }
     }
@@ -187,6 +231,7 @@ impl Transfer {
                 Reach::Mapped(memory) if !SCRATCHPAD.contains(&device) => {
                     let copied = match access {
                         EngineAccess::Write => slot.dram.read_to_volatile(device, &memory),
+                        EngineAccess::Read if is_hole(slot, device, &memory) => Ok(()),
                         EngineAccess::Read => slot.dram.write_from_volatile(device, &memory),
                     };
                     copied.map_err(|_| BusFault)?;
@@ -209,6 +254,31 @@ impl Transfer {
     }
 }
 
+/// Returns `true` if memory that no one has touched would be written with what it reads as, zeros:
+/// the host need not give pages for that. Memory that is watched has to know of every write.
+fn is_hole(slot: &Slot, device: u64, from: &VolatileSlice<'_>) -> bool {
+    let ends = |at: usize| from.load::<u8>(at, Ordering::Relaxed).is_ok_and(|byte| byte == 0);
+    if slot.config.check != Check::None || !ends(0) || !ends(from.len().saturating_sub(1)) {
+        return false;
+    }
+    let start = device.saturating_sub(Dram::BASE);
+    let end = start.saturating_add(from.len() as u64);
+    let data = match rustix::fs::seek(slot.dram.file(), SeekFrom::Data(start)) {
+        Ok(data) => data,
+        // Nothing but a hole from there on.
+        Err(Errno::NXIO) => u64::MAX,
+        Err(_) => return false,
+    };
+    if data < end || !slot.dram.contains(device, from.len() as u64) {
+        return false;
+    }
+    let mut piece = [0; 4096];
+    (0..from.len()).step_by(piece.len()).all(|at| {
+        let len = piece.len().min(from.len() - at);
+        from.read_slice(&mut piece[..len], at).is_ok() && piece[..len].iter().all(|&byte| byte == 0)
+    })
+}
+
 /// The channels of both directions.
 #[derive(Debug)]
 pub(crate) struct DmaEngine {
@@ -217,11 +287,22 @@ pub(crate) struct DmaEngine {
     active: usize,
     /// The channel that is looked at first.
     turn: usize,
+    /// Number of the last piece that went to the parent.
+    ticket: u64,
+    /// Ends of such pieces.
+    arrivals: Arc<Arrivals>,
 }
 
 impl DmaEngine {
     pub(crate) fn new() -> Self {
-        Self { channels: [[None; CHANNELS]; 2], active: 0, turn: 0 }
+        let arrivals = Arc::default();
+        Self { channels: [[None; CHANNELS]; 2], active: 0, turn: 0, ticket: 0, arrivals }
+    }
+
+    /// Returns `true` if the parent has a piece of a list of that queue.
+    pub(crate) fn is_away(&self, queue: usize) -> bool {
+        let away = |transfer: &Transfer| transfer.origin.queue == queue && transfer.piece.is_some();
+        self.channels.iter().flatten().flatten().any(away)
     }
 }
 
@@ -241,7 +322,7 @@ impl Shared {
         if !transfer.fetch.is_empty() {
             self.trace.refresh(&self.slot.dram, transfer.fetch);
         }
-        if transfer.total_bytes() > AT_ONCE_BYTES {
+        if transfer.is_forwarded(&self.slot) || transfer.total_bytes() > AT_ONCE_BYTES {
             *channel = Some(transfer);
             self.dma.active += 1;
             self.outstanding[transfer.origin.queue] += 1;
@@ -257,6 +338,9 @@ impl Shared {
     pub(crate) fn step_dma(&mut self) -> bool {
         if self.dma.active == 0 {
             return false;
+        }
+        if self.slot.parent.is_some() {
+            return self.step_forwarded();
         }
         let turn = self.dma.turn;
         let mut channels = all_channels().cycle().skip(turn).take(2 * CHANNELS);
@@ -285,11 +369,58 @@ impl Shared {
     /// Stops the lists of a queue and answers them. Spec: §10.1
     pub(crate) fn abort_dma(&mut self, queue: usize) {
         for (direction, index) in all_channels() {
-            let transfer = &self.dma.channels[direction][index];
-            if transfer.is_some_and(|transfer| transfer.origin.queue == queue) {
+            let transfer = &mut self.dma.channels[direction][index];
+            let Some(transfer) = transfer.as_mut().filter(|t| t.origin.queue == queue) else {
+                continue;
+            };
+            if transfer.piece.is_some() {
+                // The parent still reaches the host's memory.
+                transfer.verdict.get_or_insert(DmaStatus::HostAborted);
+            } else {
                 self.release(direction, index, DmaStatus::HostAborted);
             }
         }
+    }
+
+    /// Takes back what the parent has copied, and hands it the next pieces.
+    fn step_forwarded(&mut self) -> bool {
+        let Some(parent) = self.slot.parent.clone() else { return false };
+        let mut busy = false;
+        while let Some(arrival) = self.dma.arrivals.take() {
+            busy = true;
+            let mut transfers = self.dma.channels.iter_mut().flatten().flatten();
+            // One that a reset has ended is not there.
+            let meant = transfers
+                .find_map(|t| t.piece.take_if(|piece| piece.0 == arrival.ticket).map(|p| (t, p)));
+            if let Some((transfer, (_, behind))) = meant {
+                transfer.at = behind;
+                if !arrival.is_good {
+                    transfer.verdict.get_or_insert(DmaStatus::ErrorAborted);
+                }
+            }
+        }
+        for (direction, index) in all_channels() {
+            let transfer = &mut self.dma.channels[direction][index];
+            let Some(transfer) = transfer.as_mut().filter(|t| t.piece.is_none()) else { continue };
+            busy = true;
+            if !transfer.is_forwarded(&self.slot) {
+                let result = transfer.advance(&self.slot, None, u64::MAX);
+                self.release(direction, index, status_of(result));
+                continue;
+            }
+            let next = transfer.next_piece().filter(|_| transfer.verdict.is_none());
+            let Some((parts, behind)) = next else {
+                let status = transfer.verdict.unwrap_or(DmaStatus::Complete);
+                self.release(direction, index, status);
+                continue;
+            };
+            self.dma.ticket += 1;
+            transfer.piece = Some((self.dma.ticket, behind));
+            let way = transfer.kind.direction_of_copy();
+            let arrivals = &self.dma.arrivals;
+            parent.copy(ForwardedCopy::new(way, &parts, &self.slot, self.dma.ticket, arrivals));
+        }
+        busy
     }
 
     fn release(&mut self, direction: usize, index: usize, status: DmaStatus) {
@@ -349,7 +480,7 @@ impl Chip<'_> {
         len: usize,
         access: EngineAccess,
     ) -> Result<(), BusFault> {
-        let mut buffer = vec![0; len.min(PIECE_BYTES)];
+        let mut buffer = vec![0; len.min(BOUNCE_BYTES)];
         let mut done = 0;
         while done < len {
             let piece_len = buffer.len().min(len - done);
@@ -372,7 +503,7 @@ impl Chip<'_> {
 }
 
 impl Reach<'_> {
-    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), BusFault> {
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), BusFault> {
         match self {
             Self::Mapped(memory) => memory.read_slice(into, offset).map_err(|_| BusFault),
             Self::Remote(memory, bus) => {
@@ -382,7 +513,7 @@ impl Reach<'_> {
         }
     }
 
-    fn write(&self, offset: usize, from: &[u8]) -> Result<(), BusFault> {
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) -> Result<(), BusFault> {
         match self {
             Self::Mapped(memory) => memory.write_slice(from, offset).map_err(|_| BusFault),
             Self::Remote(memory, bus) => {

@@ -15,12 +15,13 @@ use et_sim_cores::{HartExit, LaunchReport};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::exception;
+use super::forward::{self, Named};
 use super::mm::{Origin, Shared};
 use super::trace;
 use super::user_trace::UserTrace;
 use crate::board::{Slot, Stats};
-use crate::compute::{Reports, Start, Started};
-use crate::{CreditAbort, StackGuards};
+use crate::compute::{LaunchParts, Report, Reports, Start, Started};
+use crate::{CreditAbort, ForwardedEnd, StackGuards};
 
 /// Unit of a stack configuration. Spec: §9.1
 const STACK_UNIT_BYTES: u32 = 4096;
@@ -64,6 +65,7 @@ pub(crate) struct CheckedLaunch {
     trace: Option<TraceConfig>,
     shire_mask: u64,
     stack: StackPlace,
+    parts: LaunchParts,
 }
 
 /// Where stacks are.
@@ -104,15 +106,13 @@ struct Running {
 
 impl KernelWorker {
     pub(crate) fn new(slot: &Arc<Slot>) -> Self {
-        let start = abi::HOST_MANAGED_BASE.as_u64();
-        let len = abi::host_managed_len(slot.config.dram_bytes);
         Self {
             running: None,
             reports: Arc::new(Reports::new(Arc::clone(slot))),
             launches: 0,
             hang: false,
             hang_at: None,
-            host: start..start + len,
+            host: slot.host_managed(),
         }
     }
 
@@ -167,6 +167,7 @@ impl Shared {
         if launch.payload.len() > MAX_LAUNCH_PAYLOAD {
             return Err(LaunchStatus::InvalidArgsPayloadSize);
         }
+        let mut parts = LaunchParts::new(flags, launch.payload);
         let (trace, payload) =
             take_part::<TraceConfig>(flags, CommandFlags::KERNEL_TRACE, launch.payload)?;
         let (stack, payload) = take_part::<StackConfig>(flags, CommandFlags::USER_STACK, payload)?;
@@ -178,14 +179,18 @@ impl Shared {
             None => self.default_stack(),
             Some(stack) => custom_stack(&stack, shire_mask, &host)?,
         };
-        if flags.contains(CommandFlags::ARGS_EMBEDDED) && args != 0 {
+        if self.slot.parent.is_some() {
+            let named = Named { args, embedded: payload.len(), exception_buffer, trace };
+            forward::check(&host, &named)?;
+            forward::place_stack(&mut parts, &host)?;
+        } else if flags.contains(CommandFlags::ARGS_EMBEDDED) && args != 0 {
             // Erratum 30 (§21): now, not when the kernel slot is free.
             self.slot.dram.write(args, payload).map_err(|_| LaunchStatus::Error)?;
         }
         if shire_mask & !self.slot.config.shires != 0 {
             return Err(LaunchStatus::ShiresNotReady);
         }
-        Ok(CheckedLaunch { origin, entry, args, exception_buffer, trace, shire_mask, stack })
+        Ok(CheckedLaunch { origin, entry, args, exception_buffer, trace, shire_mask, stack, parts })
     }
 
     fn default_stack(&self) -> StackPlace {
@@ -262,6 +267,7 @@ impl Shared {
             stack_guard_bytes: launch.stack.guard_bytes,
             exception_buffer: launch.exception_buffer,
             trace: launch.user_trace(),
+            parts: launch.parts,
         }
     }
 
@@ -276,6 +282,10 @@ impl Shared {
         let Some((launch, report)) = self.kernel.reports.take() else {
             return self.give_up_on_sleepers();
         };
+        let report = match report {
+            Report::Own(report) => report,
+            Report::Forwarded(end) => return self.end_forwarded(launch, &end),
+        };
         Stats::add(&self.slot.stats.instructions, report.instructions);
         let present = launch == self.kernel.launches;
         let running = self.kernel.running.take_if(|running| present && !running.orphaned);
@@ -289,6 +299,24 @@ impl Shared {
             let (status, error) = self.result(&running, &report);
             self.log_exceptions(&report);
             self.answer(&running, status, error);
+        }
+        true
+    }
+
+    /// Answers a launch as the parent has. Spec: §9.4
+    ///
+    /// Cycles are counted by the board's own clock, so that they agree with its echoes.
+    fn end_forwarded(&mut self, launch: u64, end: &ForwardedEnd) -> bool {
+        let present = launch == self.kernel.launches;
+        let running = self.kernel.running.take_if(|running| present && !running.orphaned);
+        if let Some(running) = running {
+            let start = running.launch.origin.start;
+            let wait = self.now().wrapping_sub(start).saturating_sub(end.execute);
+            let times = Times { start, wait, execute: end.execute };
+            let Origin { queue, tag, .. } = running.launch.origin;
+            self.outstanding[queue] = self.outstanding[queue].saturating_sub(1);
+            let (status, error) = (end.status, end.error);
+            self.respond(tag, Body::Launch { times, status, error });
         }
         true
     }
@@ -420,6 +448,15 @@ impl Shared {
         if let Some(running) = &mut self.kernel.running {
             running.orphaned = true;
         }
+    }
+}
+
+impl LaunchParts {
+    fn new(flags: CommandFlags, payload: &[u8]) -> Self {
+        let mut bytes = [0; MAX_LAUNCH_PAYLOAD];
+        let len = payload.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&payload[..len]);
+        Self { flags, bytes, len }
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) enum Executed {
     /// It was answered, or started, or ignored: go on with the next.
     Done,
     /// Its launch waits for the kernel slot.
-    NeedsSlot(CheckedLaunch),
+    NeedsSlot(Box<CheckedLaunch>),
     /// No DMA channel is free: try again.
     NeedsChannel,
 }
@@ -170,7 +170,7 @@ impl Shared {
                         self.start_launch(launch);
                         Executed::Done
                     }
-                    Ok(launch) => Executed::NeedsSlot(launch),
+                    Ok(launch) => Executed::NeedsSlot(Box::new(launch)),
                     Err(status) => {
                         self.reject_launch(origin, status);
                         Executed::Done

@@ -10,6 +10,7 @@ mod cm_reset;
 mod cq;
 mod dma;
 mod exception;
+mod forward;
 pub(crate) use exception::Dump;
 mod hpsq;
 mod kernel;
@@ -69,6 +70,7 @@ pub(crate) struct Firmware {
 impl Firmware {
     pub(crate) fn new(slot: Arc<Slot>, compute: Box<dyn Compute>) -> Self {
         let generation = slot.generation();
+        slot.reset_parent(MemoryAfterReset::Cleared);
         Self {
             boot: Boot::new(&slot, generation),
             booted: false,
@@ -229,6 +231,7 @@ impl Firmware {
 
     fn restart(&mut self, generation: Generation, memory: MemoryAfterReset) {
         self.compute = self.stop_compute();
+        self.slot.reset_parent(memory);
         self.sp = None;
         if let Err(error) = registers::clear(&self.slot) {
             tracing::error!(
@@ -248,6 +251,7 @@ impl Firmware {
     fn reset_operations(&mut self, tag: Tag) {
         let hung = self.mm.as_ref().is_some_and(MasterMinion::is_hung);
         self.compute = self.stop_compute();
+        self.slot.reset_parent(MemoryAfterReset::Kept);
         let mut is_back = self.boot.operations_ready() && !self.slot.is_stuck();
         if is_back {
             let started =

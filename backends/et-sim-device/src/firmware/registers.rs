@@ -6,7 +6,7 @@ use et_devapi::abi;
 use et_devapi::dir::{MgmtDir, OpsDir};
 use et_devapi::pci::{DIR_BYTES, MGMT_DIR, OPS_DIR};
 use et_devapi::ring::{Ring, RingError};
-use et_hal::{AccessError, BarOffset, Endpoint, Mmio};
+use et_hal::{AccessError, BarOffset, DeviceAddr, Endpoint, Mmio};
 
 use crate::board::Slot;
 use crate::{BoardError, CpuAccess, Fault};
@@ -78,7 +78,9 @@ pub(crate) fn write_management(slot: &Slot) -> Result<(), BoardError> {
 
 /// Publishes the operations registers; the status is left as it is.
 pub(crate) fn write_operations(slot: &Slot) -> Result<(), BoardError> {
-    let mut dir = OpsDir::firmware(abi::host_managed_len(slot.config.dram_bytes));
+    let managed = slot.host_managed();
+    let mut dir = OpsDir::firmware(abi::host_managed_len(slot.config.dram_bytes))
+        .with_host_managed(DeviceAddr::new(managed.start), managed.end - managed.start);
     if slot.config.cpu_access == CpuAccess::Granted {
         dir = dir.with_cpu_access();
     }

@@ -151,7 +151,7 @@ impl SubmissionWorker {
             }
             match shared.execute(self.index, self.start, message) {
                 Executed::Done => {}
-                Executed::NeedsSlot(launch) => self.waiting = Some(launch),
+                Executed::NeedsSlot(launch) => self.waiting = Some(*launch),
                 Executed::NeedsChannel => break,
             }
             self.batch.skip(len);

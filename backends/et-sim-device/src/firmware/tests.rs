@@ -22,7 +22,7 @@ use self::common::{
     HOST_BASE, HostBuffer, LaunchParams, Rig, abort, cm_reset, dma_write, echo, echo_with_barrier,
     kernel_abort, launch, null_config, params, ring, until, write_node,
 };
-use crate::compute::{Compute, Reports, Start, Started};
+use crate::compute::{Compute, Report, Reports, Start, Started};
 use crate::{Board, BoardConfig, CreditAbort, MemoryAfterReset};
 
 /// Cores that run a kernel until the test ends it.
@@ -87,7 +87,7 @@ impl Hands {
         let scratchpads = Arc::new(Scratchpads::new().unwrap());
         let hands = Self { state: Arc::default(), scratchpads };
         let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
-        let board = Board::with_compute(config, dram, Box::new(hands.clone())).unwrap();
+        let board = Board::with_compute(config, dram, Box::new(hands.clone()), None).unwrap();
         (hands, Rig::attach(board))
     }
 
@@ -106,7 +106,7 @@ impl Hands {
         let (number, reports) = self.state.lock().unwrap().running.take().unwrap();
         reports.deliver(
             number,
-            LaunchReport {
+            Report::Own(LaunchReport {
                 failures,
                 instructions: 0,
                 histogram: None,
@@ -114,7 +114,7 @@ impl Hands {
                 cycles: 0,
                 wall: Duration::ZERO,
                 trace: 0,
-            },
+            }),
         );
     }
 }

@@ -15,6 +15,7 @@ use et_devapi::trace::PowerStatus;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::debug::{CONTROL, read_memory, write_memory};
+use super::forward;
 use super::health::{States, whole16};
 use super::settings::version;
 use super::trace::{Level, Sample};
@@ -38,6 +39,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// An answer that another has given; none if it is larger than any.
+    pub(super) fn of(id: u16, status: i32, payload: &[u8]) -> Option<Self> {
+        let mut whole = [0; PAYLOAD_BYTES];
+        whole.get_mut(..payload.len())?.copy_from_slice(payload);
+        Some(Self { id, status, payload: whole, len: payload.len() })
+    }
+
     fn new<P: IntoBytes + Immutable>(id: u16, status: i32, payload: &P) -> Self {
         let bytes = payload.as_bytes();
         let mut whole = [0; PAYLOAD_BYTES];
@@ -88,6 +96,9 @@ impl ServiceProcessor {
             }
             return None;
         }
+        if let Some(parent) = self.slot.parent.clone().filter(|_| !forward::is_own(id)) {
+            return forward::answer(&*parent, id, payload);
+        }
         match id {
             0..=12 | 70..=73 => Some(self.asset(id, payload)),
             13..=20 => Some(self.firmware(id)),
@@ -114,6 +125,10 @@ impl ServiceProcessor {
             // Dispatched, but without a body. Spec: §17.2
             4 | 5 => text(""),
             6 => text("1 port, 8 GT/s"),
+            7 if self.slot.parent.is_some() => {
+                let managed = self.slot.host_managed();
+                text(&((managed.end - managed.start) >> 20).to_string())
+            }
             7 => text(&(config.dram_bytes >> 20).to_string()),
             8 => text("1"),
             9 => text("PCIe"),

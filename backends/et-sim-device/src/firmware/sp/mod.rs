@@ -5,6 +5,7 @@
 
 mod commands;
 mod debug;
+mod forward;
 mod health;
 mod image;
 mod settings;
