@@ -8,7 +8,7 @@ use et_hal::{Bar, BarOffset, BusAddr, Endpoint, Width};
 use et_sim_device::{BarWindow, Board, InterruptLine, Link, MemoryAfterReset};
 use et_vfio_user::{
     Access, Area, BusMaster, Device, DeviceInfo, DmaWindow, Errno, IoFd, IoFdKind, IrqAction,
-    IrqData, IrqInfo, IrqRequest, PeerEvent, Region, RegionMemory,
+    IrqData, IrqInfo, IrqRequest, Peer, PeerEvent, Region, RegionMemory,
 };
 
 use crate::config_space::{self, ConfigSpace, Effect};
@@ -382,7 +382,7 @@ impl Device for Card {
         Ok(())
     }
 
-    fn connected(&self) {
+    fn connected(&self, _: Peer) {
         let mut state = self.state();
         state.has_client = true;
         state.clients += 1;

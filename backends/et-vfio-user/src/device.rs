@@ -40,6 +40,16 @@ pub struct DeviceInfo {
     pub irqs: u32,
 }
 
+/// The process at the other end, as it was when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Peer {
+    /// Its number; 0 if it is not visible from here.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+}
+
 /// A region of a device.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -238,7 +248,7 @@ pub trait Device: Send + Sync + 'static {
     fn reset(&self) -> Result<(), Errno>;
 
     /// A client has agreed on a version and may use the device.
-    fn connected(&self) {}
+    fn connected(&self, _peer: Peer) {}
 
     /// That client is gone: all windows and connected events are to be dropped.
     fn disconnected(&self) {}

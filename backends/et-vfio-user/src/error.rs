@@ -154,6 +154,12 @@ pub enum ServerError {
         #[source]
         source: std::io::Error,
     },
+    /// Someone serves there.
+    #[error("another process already listens on {}", path.display())]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
     /// The operating system refused a resource.
     #[error("cannot {what}")]
     Resource {

@@ -21,7 +21,7 @@ pub use bus::BusMaster;
 pub use client::{Client, IrqSet};
 pub use device::{
     Access, Area, Device, DeviceInfo, DmaWindow, IoFd, IoFdKind, IrqAction, IrqData, IrqInfo,
-    IrqRequest, Region, RegionMemory,
+    IrqRequest, Peer, Region, RegionMemory,
 };
 pub use error::{BusError, ClientError, Closed, ServerError};
 pub use event::PeerEvent;

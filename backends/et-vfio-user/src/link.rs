@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 use crate::frame::{FrameReader, Message, Step};
 use crate::stop::Stop;
 use crate::wire::{Command, Header, flag};
-use crate::{Closed, Home, Limits};
+use crate::{Closed, Home, Limits, Peer};
 
 /// Requests kept while their turn has not come; beyond, the socket is left full.
 const QUEUED_MESSAGES: usize = 4096;
@@ -97,6 +97,17 @@ impl Link {
     }
 
     /// How long the rest of a message may take, either way.
+    /// Returns which process has connected, as the kernel says.
+    pub(crate) fn peer(&self) -> Peer {
+        rustix::net::sockopt::socket_peercred(&self.socket).map_or(
+            Peer { pid: 0, uid: u32::MAX },
+            |peer| Peer {
+                pid: u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or_default(),
+                uid: peer.uid.as_raw(),
+            },
+        )
+    }
+
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }

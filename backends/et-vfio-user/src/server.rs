@@ -2,7 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,29 @@ impl Server {
         let mut server = Self::from_listener(listener)?;
         server.path = Some(path.to_owned());
         Ok(server)
+    }
+
+    /// As [`bind`](Self::bind), and removes the socket file that a process that was killed has left
+    /// there.
+    ///
+    /// # Errors
+    /// [`ServerError::InUse`]; as [`bind`](Self::bind), also if the file is no socket.
+    pub fn bind_anew(path: impl AsRef<Path>) -> Result<Self, ServerError> {
+        let path = path.as_ref();
+        match UnixStream::connect(path) {
+            Ok(_) => return Err(ServerError::InUse { path: path.to_owned() }),
+            // So is whoever connects to an ordinary file.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let found = std::fs::symlink_metadata(path);
+                if found.is_ok_and(|found| found.file_type().is_socket()) {
+                    std::fs::remove_file(path)
+                        .map_err(|source| ServerError::Bind { path: path.to_owned(), source })?;
+                }
+            }
+            // Not there; or what it is, `bind` will say.
+            Err(_) => {}
+        }
+        Self::bind(path)
     }
 
     /// Serves on a socket that someone else made.

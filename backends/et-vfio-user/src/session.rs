@@ -57,6 +57,7 @@ impl<'a> Session<'a> {
         let piece = limits.max_data_xfer_size.min(Limits::OURS.max_data_xfer_size);
         let info = device.info();
         let region = |index| device.region(index).unwrap_or(Region::ABSENT);
+        let peer = link.peer();
         let session = Session {
             bus: Arc::new(BusMaster::new(Arc::clone(&link), piece)),
             link,
@@ -66,7 +67,7 @@ impl<'a> Session<'a> {
             windows: BTreeMap::new(),
             max_fds: limits.max_msg_fds.min(crate::link::SENT_FDS),
         };
-        device.connected();
+        device.connected(peer);
         Ok(session)
     }
 

@@ -12,8 +12,8 @@ use et::{AnyHal, Config, Device, OpenError};
 use et_sim_device::{Board, BoardConfig, ComputeKind};
 use et_sim_server::{Card, CardOptions};
 use et_vfio_user::{
-    BusMaster, Device as Function, DeviceInfo, DmaWindow, Errno, IoFd, IrqInfo, IrqRequest, Region,
-    Server, StopHandle,
+    BusMaster, Device as Function, DeviceInfo, DmaWindow, Errno, IoFd, IrqInfo, IrqRequest, Peer,
+    Region, Server, StopHandle,
 };
 
 use crate::common::LONG;
@@ -143,8 +143,9 @@ impl Function for Twisted {
         self.card.reset()
     }
 
-    fn connected(&self) {
-        self.card.connected();
+    fn connected(&self, peer: Peer) {
+        assert_eq!(peer.pid, std::process::id());
+        self.card.connected(peer);
     }
 
     fn disconnected(&self) {

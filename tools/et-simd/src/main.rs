@@ -2,13 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use et_hal_sim::BoardConfig;
 use et_sim_device::Board;
@@ -65,8 +63,7 @@ fn main() -> anyhow::Result<()> {
     let board = Board::power_on(config).context("cannot power the board on")?;
     let card = Arc::new(Card::new(board, CardOptions::new().trap(args.trap)));
 
-    remove_stale(&args.socket)?;
-    let server = Server::bind(&args.socket)?;
+    let server = Server::bind_anew(&args.socket)?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).context("cannot handle signals")?;
     let (stop, of_signals) = (server.stop_handle(), Arc::clone(&card));
     std::thread::Builder::new()
@@ -88,25 +85,6 @@ fn main() -> anyhow::Result<()> {
 #[expect(clippy::print_stdout, reason = "whoever starts the process waits for this line")]
 fn announce(socket: &Path) {
     println!("listening on {}", socket.display());
-}
-
-/// Removes what a process that was killed has left.
-fn remove_stale(socket: &Path) -> anyhow::Result<()> {
-    use std::io::ErrorKind;
-    match UnixStream::connect(socket) {
-        Ok(_) => bail!("another process already listens on {}", socket.display()),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            // So is whoever connects to an ordinary file.
-            let found = std::fs::symlink_metadata(socket);
-            if !found.is_ok_and(|found| found.file_type().is_socket()) {
-                bail!("{} is there and no socket", socket.display());
-            }
-            std::fs::remove_file(socket)
-                .with_context(|| format!("cannot remove the old {}", socket.display()))
-        }
-        // Not there; or what it is, `bind` will say.
-        Err(_) => Ok(()),
-    }
 }
 
 fn handle(mut signals: Signals, card: &Card, stop: &StopHandle) {

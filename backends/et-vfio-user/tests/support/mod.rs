@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use et_vfio_user::wire::{Header, flag};
 use et_vfio_user::{
     Access, Area, BusError, BusMaster, Client, Command, Device, DeviceInfo, DmaWindow, Errno,
-    HostMemory, IoFd, IoFdKind, IrqAction, IrqData, IrqInfo, IrqRequest, NoHostMemory, PeerEvent,
-    Region, RegionMemory, Server, StopHandle,
+    HostMemory, IoFd, IoFdKind, IrqAction, IrqData, IrqInfo, IrqRequest, NoHostMemory, Peer,
+    PeerEvent, Region, RegionMemory, Server, StopHandle,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -298,7 +298,7 @@ impl Device for Toy {
         Ok(())
     }
 
-    fn connected(&self) {
+    fn connected(&self, _: Peer) {
         self.note(|seen| seen.connected += 1);
     }
 
