@@ -22,6 +22,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("et-hal-vfio", 3),
     ("et-runtime", 3),
     ("et", 4),
+    ("et-broker", 4),
     ("et-as", 4),
     ("et-cc", 5),
     ("et-capi", 5),
