@@ -24,6 +24,7 @@ mod packaging;
 mod recover;
 mod report;
 mod run;
+mod share;
 mod top;
 mod trace;
 mod value;
@@ -99,6 +100,8 @@ enum Command {
     Reset(manage::ResetArgs),
     /// Runs a kernel.
     Run(run::Args),
+    /// Shares a card among several clients, each with a part of its memory.
+    Share(share::Args),
     /// Shows what a card measures: temperatures, power, clocks, errors.
     Stat(manage::StatArgs),
     /// Watches a card: compute, memory, copies, heat, power, errors, processes.
@@ -171,6 +174,7 @@ fn main() -> ExitCode {
         Command::Query(args) => manage::query(&cli.device, args, format),
         Command::Recover(args) => recover::recover(&cli.device, args, format),
         Command::Reset(args) => manage::reset(&cli.device, args, format),
+        Command::Share(args) => share::run(&cli.device, args, format),
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),
         Command::Run(args) => run::run(&cli.device, args, format),
