@@ -1,6 +1,6 @@
 //! Prints how many million instructions per second the cores execute, for loops of integers, of
-//! floats, of loads and stores, and of products of what all harts load, on one and on two host threads, on flat memory and with private
-//! caches.
+//! floats, of loads and stores, and of products of what all harts load, on one and on two host
+//! threads, on flat memory and with private caches.
 
 #![expect(clippy::print_stdout, reason = "the output is the purpose")]
 

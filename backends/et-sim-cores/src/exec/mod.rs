@@ -116,7 +116,7 @@ impl Env<'_> {
     /// Returns `true` if the instruction at a position could change what other harts have read
     /// ahead of their turns.
     #[cold]
-    fn disturbs(&self, hart: &Hart, at: usize) -> bool {
+    fn disturbs(&self, hart: &mut Hart, at: usize) -> bool {
         hart.has_pending_arithmetic || reach::disturbs(hart, self.core, self.operation(at))
     }
 

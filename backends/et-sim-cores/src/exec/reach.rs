@@ -140,16 +140,18 @@ pub(crate) fn can_be_ahead(hart: &mut Hart, core: &Core<'_>, op: Op) -> bool {
 }
 
 /// Returns `true` if an instruction could change what other harts have read ahead of their turns.
-pub(crate) fn disturbs(hart: &Hart, core: &Core<'_>, op: Op) -> bool {
-    let Some(cache) = hart.cache.as_ref().filter(|cache| cache.is_watching()) else {
+pub(crate) fn disturbs(hart: &mut Hart, core: &Core<'_>, op: Op) -> bool {
+    if !hart.cache.as_ref().is_some_and(|cache| cache.is_watching()) {
         return false;
-    };
-    match reach(hart, op) {
+    }
+    let (reach, shire) = (reach(hart, op), hart.shire());
+    let Some(cache) = &mut hart.cache else { return false };
+    match reach {
         Reach::Registers => false,
         Reach::Load { .. } | Reach::Packed { .. } | Reach::Gather { .. } => !cache.can_fetch(),
-        Reach::Store { to, size } => match map::place(map::canonical(to), hart.shire()) {
+        Reach::Store { to, size } => match map::place(map::canonical(to), shire) {
             Place::Dram(_) if core.stacks.are_at(to) => false,
-            Place::Dram(_) => cache.is_watched(to, size) || !cache.can_fetch(),
+            Place::Dram(_) => cache.disturb(to, size) || !cache.can_fetch(),
             Place::Scratchpad(_) => false,
             _ => true,
         },

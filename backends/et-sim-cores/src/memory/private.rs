@@ -78,6 +78,8 @@ pub(crate) struct Private {
     /// Frames of these.
     watches: Vec<u16>,
     frames: Vec<Frame>,
+    /// Frames that were changed while harts had read them ahead: it is not tried again.
+    disturbed: Box<[bool]>,
     /// For each frame its page; 0 for those that are free.
     page_of: Vec<usize>,
     /// The frame that is taken next: the one that was taken first, if all are in use.
@@ -252,6 +254,7 @@ impl Private {
             watched: vec![0; pages].into(),
             watches: Vec::new(),
             frames,
+            disturbed: vec![false; FRAMES + 1].into(),
             page_of: vec![0],
             next: 1,
             last: 0,
@@ -284,10 +287,11 @@ impl Private {
                 return false;
             }
             let page = (offset >> PAGE_SHIFT) as usize;
-            if self.pages[page] == 0 {
+            let number = usize::from(self.pages[page]);
+            if number == 0 || self.disturbed[number] {
                 return false;
             }
-            let number = self.line(core, offset);
+            self.line(core, offset);
             if std::mem::take(&mut self.unwatched[page]) != 0 {
                 self.watches.push(number as u16);
             }
@@ -305,11 +309,23 @@ impl Private {
         }
     }
 
-    /// Returns `true` if a store at an effective address could change what was read ahead.
-    pub(crate) fn is_watched(&self, effective: u64, size: u64) -> bool {
+    /// Returns `true` if a store at an effective address could change what was read ahead, which is
+    /// not read ahead again then.
+    pub(crate) fn disturb(&mut self, effective: u64, size: u64) -> bool {
         let page = |at: u64| (at.wrapping_sub(DRAM_BASE) >> PAGE_SHIFT) as usize;
         let ends = [effective, effective.wrapping_add(size - 1)].map(page);
-        ends.into_iter().any(|page| self.watched.get(page).is_none_or(|&number| number != 0))
+        let mut is_watched = false;
+        for page in ends {
+            match self.watched.get(page) {
+                Some(0) => {}
+                Some(_) => {
+                    is_watched = true;
+                    self.disturbed[usize::from(self.pages[page])] = true;
+                }
+                None => is_watched = true,
+            }
+        }
+        is_watched
     }
 
     /// Returns `true` if none of the pages that have to go next was read ahead, so that a load of
@@ -472,6 +488,7 @@ impl Private {
         }
         self.last = self.last.max(number);
         self.page_of[number] = page;
+        self.disturbed[number] = false;
         self.pages[page] = number as u16;
         self.unwatched[page] = number as u16;
         self.locate(page, place::PARTIAL);
