@@ -1,8 +1,10 @@
 /* (a + b + 1) (a + b + 2) as a graph of four kernels.
  *
- * formula LOCATOR FOLDER, where the folder has the kernels add.elf, add_scalar.elf and mul.elf. */
+ * formula LOCATOR FOLDER [PROFILE], where the folder has the kernels add.elf, add_scalar.elf and
+ * mul.elf. PROFILE is a file for Perfetto: when each kernel ran, and the memory in use. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <et.h>
 
@@ -82,13 +84,15 @@ int main(int argc, char **argv)
     et_graph_builder builder;
     et_graph graph;
     et_executor executor;
+    et_run_options options;
+    et_profile recorded;
     et_run run;
     et_mem mem[6]; /* a, b, a + b, that + 1, that + 2, product */
     uint32_t add, add_scalar, mul;
     int i;
 
-    if (argc != 3) {
-        fprintf(stderr, "usage: formula LOCATOR FOLDER\n");
+    if (argc < 3 || argc > 4) {
+        fprintf(stderr, "usage: formula LOCATOR FOLDER [PROFILE]\n");
         return 2;
     }
     check(et_init(ET_ABI_VERSION), "comparing versions");
@@ -113,8 +117,16 @@ int main(int argc, char **argv)
     check(et_graph_build(builder, &graph), "making a graph");
 
     check(et_executor_create(device, NULL, &executor), "making an executor");
-    check(et_graph_launch(executor, graph, NULL, &run), "launching");
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.trace = argc == 4;
+    check(et_profile_start(device), "recording");
+    check(et_graph_launch(executor, graph, &options, &run), "launching");
     check(et_run_wait(run, 60 * SECOND), "the graph");
+    check(et_profile_stop(device, &recorded), "recording");
+    if (argc == 4)
+        check(et_run_write_profile(run, ET_DETAIL_PHASES, recorded, argv[3]), argv[3]);
+    check(et_profile_free(recorded), "freeing");
     check(et_copy_to_host(stream, mem[5], 0, values, BYTES, 60 * SECOND), "copying back");
     for (i = 0; i < COUNT; i++)
         if (values[i] != 42) {

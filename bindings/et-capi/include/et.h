@@ -295,6 +295,17 @@ typedef enum et_place {
     ET_PLACE_STREAMS = 3,
 } et_place;
 
+// How much of a recorded run is written.
+typedef enum et_trace_detail {
+    // When each task ran and on which worker, and the dependencies.
+    ET_DETAIL_TASKS = 0,
+    // Also where each task waited: for a worker, and in the hands of one.
+    ET_DETAIL_PHASES = 1,
+    // Also how many tasks wait for a worker over time, and how many workers do nothing although
+    // some do.
+    ET_DETAIL_OVERHEAD = 2,
+} et_trace_detail;
+
 // Power state of the module.
 typedef enum et_power_state {
     // Maximum power.
@@ -606,6 +617,10 @@ typedef struct et_run_options {
     size_t size;
     // Ends the run so long after its launch.
     uint64_t deadline_ns;
+    // If not 0, it is recorded when each task runs, for `et_run_write_profile`.
+    uint32_t trace;
+    // Must be 0.
+    uint32_t reserved;
 } et_run_options;
 
 // A launched graph.
@@ -619,6 +634,12 @@ typedef struct et_flow {
     // A number to be looked up; 0 is no flow.
     uint64_t id;
 } et_flow;
+
+// A finished recording.
+typedef struct et_profile {
+    // A number to be looked up; 0 is no profile.
+    uint64_t id;
+} et_profile;
 
 // What is in the core file of a launch.
 typedef struct et_core_file {
@@ -1057,12 +1078,6 @@ typedef struct et_parameter {
     uint32_t access;
 } et_parameter;
 
-// A finished recording.
-typedef struct et_profile {
-    // A number to be looked up; 0 is no profile.
-    uint64_t id;
-} et_profile;
-
 // What `et_device_recover` may do; 0 everywhere is the default.
 typedef struct et_recovery_policy {
     // `sizeof(et_recovery_policy)`.
@@ -1349,6 +1364,16 @@ enum et_status et_run_failure(struct et_run run,
                               char *buffer,
                               size_t capacity,
                               size_t *needed);
+
+// Writes a run that has ended as a file that Perfetto and Chrome open, and `et report`: when each
+// task ran and on which worker, as far as an `et_trace_detail` says, if its options asked for a
+// trace; besides, what did not succeed and why, and what was skipped. With a recording of the
+// device from before the launch to the end, how much of its memory was in use meanwhile; a
+// recording of which the id is 0 is none. `ET_NOT_READY` before the run has ended.
+enum et_status et_run_write_profile(struct et_run run,
+                                    uint32_t detail,
+                                    struct et_profile recorded,
+                                    const char *path);
 
 // Frees a run, which goes on.
 enum et_status et_run_free(struct et_run run);

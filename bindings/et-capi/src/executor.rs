@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et::AnyHal;
-use et::executor::{DeviceExecutor, ExecutorConfig, Flow, Place, Run, RunOptions, TaskState};
+use et::executor::{
+    DeviceExecutor, ExecutorConfig, Flow, Outcome, Place, Run, RunOptions, TaskState, TraceDetail,
+};
 use et::graph::TaskId;
 
 use crate::call::{guard, may_close, timeout};
@@ -16,6 +18,7 @@ use crate::device::{self, et_device, no_such};
 use crate::event::{Callback, et_callback};
 use crate::graph::et_graph;
 use crate::memory::{self, et_mem};
+use crate::profile::{self, et_profile};
 use crate::raw::{self, Growing};
 use crate::status::{Failure, et_status, status_of_task};
 use crate::table::{self, handle};
@@ -97,11 +100,28 @@ pub struct et_run_options {
     pub size: usize,
     /// Ends the run so long after its launch.
     pub deadline_ns: u64,
+    /// If not 0, it is recorded when each task runs, for `et_run_write_profile`.
+    pub trace: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 // SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
 unsafe impl Growing for et_run_options {
-    const FIRST: usize = size_of::<Self>();
+    const FIRST: usize = std::mem::offset_of!(Self, trace);
+}
+
+/// How much of a recorded run is written.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_trace_detail {
+    /// When each task ran and on which worker, and the dependencies.
+    ET_DETAIL_TASKS = 0,
+    /// Also where each task waited: for a worker, and in the hands of one.
+    ET_DETAIL_PHASES = 1,
+    /// Also how many tasks wait for a worker over time, and how many workers do nothing although
+    /// some do.
+    ET_DETAIL_OVERHEAD = 2,
 }
 
 /// Where a task is. It only goes forward.
@@ -206,11 +226,14 @@ pub unsafe extern "C" fn et_graph_launch(
 }
 
 fn run_options(given: &et_run_options) -> RunOptions {
-    let options = RunOptions::new();
-    match given.deadline_ns {
-        0 => options,
-        after => options.deadline(Duration::from_nanos(after)),
+    let mut options = RunOptions::new();
+    if given.deadline_ns != 0 {
+        options = options.deadline(Duration::from_nanos(given.deadline_ns));
     }
+    if given.trace != 0 {
+        options = options.traced();
+    }
+    options
 }
 
 /// Makes a flow: a task of a graph that is launched in it begins as soon as those of earlier graphs
@@ -376,8 +399,7 @@ pub unsafe extern "C" fn et_run_failure(
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> et_status {
     guard(|| {
-        let not_ready = || Failure::new(et_status::ET_NOT_READY, "the run has not ended");
-        let outcome = table::get(run)?.outcome().ok_or_else(not_ready)?;
+        let outcome = outcome(run)?;
         let failed = outcome.failures().get(index);
         let (id, failure) = failed.ok_or_else(|| no_such("failure", index))?;
         raw::store(task, u32::try_from(id.index()).unwrap_or(u32::MAX));
@@ -385,6 +407,50 @@ pub unsafe extern "C" fn et_run_failure(
         // SAFETY: promised by the caller.
         unsafe { raw::put_text(&et::Report(failure).to_string(), buffer, capacity, needed) }
     })
+}
+
+fn outcome(run: et_run) -> Result<Arc<Outcome>, Failure> {
+    let not_ready = || Failure::new(et_status::ET_NOT_READY, "the run has not ended");
+    table::get(run)?.outcome().ok_or_else(not_ready)
+}
+
+/// Writes a run that has ended as a file that Perfetto and Chrome open, and `et report`: when each
+/// task ran and on which worker, as far as an `et_trace_detail` says, if its options asked for a
+/// trace; besides, what did not succeed and why, and what was skipped. With a recording of the
+/// device from before the launch to the end, how much of its memory was in use meanwhile; a
+/// recording of which the id is 0 is none. `ET_NOT_READY` before the run has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_run_write_profile(
+    run: et_run,
+    detail: u32,
+    recorded: et_profile,
+    path: *const c_char,
+) -> et_status {
+    guard(|| {
+        // SAFETY: promised by the caller.
+        let path = unsafe { raw::text(path, "path") }?;
+        let detail = trace_detail(detail)?;
+        let recorded = match recorded.id {
+            0 => None,
+            _ => Some(table::get(recorded)?.0),
+        };
+        let outcome = outcome(run)?;
+        profile::write_file(path, |out| match &recorded {
+            Some(recorded) => outcome.write_chrome_json_with_memory(detail, recorded, out),
+            None => outcome.write_chrome_json_with(detail, out),
+        })
+    })
+}
+
+fn trace_detail(number: u32) -> Result<TraceDetail, Failure> {
+    let all = [
+        (et_trace_detail::ET_DETAIL_TASKS, TraceDetail::Tasks),
+        (et_trace_detail::ET_DETAIL_PHASES, TraceDetail::Phases),
+        (et_trace_detail::ET_DETAIL_OVERHEAD, TraceDetail::Overhead),
+    ];
+    let found = all.into_iter().find(|(detail, _)| *detail as u32 == number);
+    let unknown = || Failure::new(et_status::ET_INVALID, format!("there is no detail {number}"));
+    Ok(found.ok_or_else(unknown)?.1)
 }
 
 /// Frees a run, which goes on.

@@ -4,7 +4,7 @@
 
 use std::ffi::c_char;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter, Write};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -77,13 +77,17 @@ pub unsafe extern "C" fn et_profile_write(profile: et_profile, path: *const c_ch
         // SAFETY: promised by the caller.
         let path = unsafe { raw::text(path, "path") }?;
         let (profile, frequency_mhz) = table::get(profile)?;
-        let write = || {
-            let mut out = BufWriter::new(File::create(path)?);
-            profile.write_chrome_json(&mut out, frequency_mhz)
-        };
-        write()
-            .map_err(|error| Failure::new(et_status::ET_FILE, format!("writing {path}: {error}")))
+        write_file(path, |out| profile.write_chrome_json(out, frequency_mhz))
     })
+}
+
+/// Makes a file that the caller names.
+pub(crate) fn write_file(
+    path: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let written = File::create(path).and_then(|file| write(&mut BufWriter::new(file)));
+    written.map_err(|error| Failure::new(et_status::ET_FILE, format!("writing {path}: {error}")))
 }
 
 /// Frees a recording.

@@ -33,6 +33,24 @@ fn graph(prefix: &Prefix, mut command: Command) {
     assert!(profile.contains("\"traceEvents\""), "{profile}");
 }
 
+#[test]
+fn a_graph_in_c_leaves_a_profile_of_its_tasks_and_memory() {
+    if !is_there("cc", &["--version"]) {
+        return;
+    }
+    let prefix = Prefix::new();
+    let path = prefix.file("profile.json");
+    let mut command = Command::new(build(&prefix, "cc", "formula.c", &["-std=c99"]));
+    run(command.arg(DEVICE).arg(common::kernels()).arg(&path));
+    let profile = std::fs::read_to_string(path).unwrap();
+    let count = |part: &str| profile.matches(part).count();
+    assert_eq!(count("\"cat\":\"task\""), 4, "{profile}");
+    // Both sums wait for the first, and the product for both: an arrow has two ends.
+    assert_eq!(count("\"cat\":\"dependency\""), 2 * 4, "{profile}");
+    assert!(count("\"name\":\"device memory\"") >= 1, "{profile}");
+    assert!(profile.contains("\"incomplete\":[]"), "{profile}");
+}
+
 fn valgrind(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
     // What is still reachable at the end are tables of handles.

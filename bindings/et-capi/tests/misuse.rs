@@ -625,10 +625,20 @@ fn graphs_and_runs() {
         unsafe { et_run_failure(run, index, None, None, null_mut(), 0, None) }
     };
     assert_eq!((failure(0), failure(1)), (ET_BUFFER_TOO_SMALL, ET_OUT_OF_BOUNDS));
+    let (none, path) = (et_profile { id: 0 }, text("/nowhere/profile.json"));
+    let write = |detail, recorded, path: *const c_char| {
+        // SAFETY: a text, or none.
+        unsafe { et_run_write_profile(run, detail, recorded, path) }
+    };
+    assert_eq!(write(0, none, null()), ET_NULL_POINTER);
+    assert_eq!(write(3, none, path.as_ptr()), ET_INVALID);
+    assert_eq!(write(0, et_profile { id: run.id }, path.as_ptr()), ET_WRONG_KIND);
+    assert_eq!(write(2, none, path.as_ptr()), ET_FILE);
     let mut cancelled = MaybeUninit::uninit();
     assert_eq!(et_task_is_cancelled(Some(&mut cancelled)), ET_INVALID);
     ok(et_run_free(run));
     assert_eq!(et_run_cancel(run), ET_BAD_HANDLE);
+    assert_eq!(write(0, none, path.as_ptr()), ET_BAD_HANDLE);
     ok(et_executor_free(executor));
     assert_eq!(et_executor_free(executor), ET_BAD_HANDLE);
     ok(et_graph_free(graph));

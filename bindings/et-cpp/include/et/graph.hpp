@@ -257,6 +257,12 @@ public:
       return et_run_failure(raw(), index, task, nullptr, buffer, capacity, needed);
     });
   }
+  // A file for Perfetto: when each task ran, if the options of the launch asked for a trace. A
+  // recording of the device adds how much memory was in use. The run has ended.
+  void write_profile(const std::string& path, et_trace_detail detail = ET_DETAIL_TASKS,
+                     et_profile recorded = et_profile{}) const {
+    check(et_run_write_profile(raw(), detail, recorded, path.c_str()));
+  }
 };
 
 // Graphs that follow one another task by task: a task begins as soon as those of earlier graphs
