@@ -1,19 +1,21 @@
 //! Running graphs.
 
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use et::executor::{RunError, RunOptions};
+use et::executor::{RunError, RunOptions, TraceDetail};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::apart;
 use crate::callbacks;
 use crate::card::{Card, Crew};
-use crate::error::Raise;
+use crate::error::{self, Raise};
 use crate::graph::{Graph, Raised};
 use crate::life::Here;
 use crate::memory::Buffer;
+use crate::profile::Profile;
 use crate::wait;
 
 /// Runs graphs on a device.
@@ -224,6 +226,54 @@ impl Run {
         let spans = spans
             .map(|span| (span.task.index(), span.worker, seconds(span.start), seconds(span.end)));
         Ok(spans.collect())
+    }
+
+    /// The run as Chrome trace events, which Perfetto and `et report` open: when each task ran, if
+    /// the launch asked for a trace; what did not succeed, and why. `detail` is `tasks`, `phases`
+    /// or `overhead`; a `profile` of the device adds the memory in use. Before the end of the run
+    /// an error.
+    #[pyo3(signature = (detail = "tasks", *, profile = None))]
+    fn to_json(&self, py: Python<'_>, detail: &str, profile: Option<&Profile>) -> PyResult<String> {
+        let detail = match detail {
+            "tasks" => TraceDetail::Tasks,
+            "phases" => TraceDetail::Phases,
+            "overhead" => TraceDetail::Overhead,
+            _ => {
+                let text = format!("detail is 'tasks', 'phases' or 'overhead', not '{detail}'");
+                return Err(error::raise("ArgumentError", text));
+            }
+        };
+        let not_ended = || error::raise("Error", "the run has not ended");
+        let outcome = self.run.get()?.outcome().ok_or_else(not_ended)?;
+        let recorded = profile.map(Profile::recorded).transpose()?;
+        let text = py.detach(|| {
+            let mut text = Vec::new();
+            match &recorded {
+                Some(recorded) => {
+                    outcome.write_chrome_json_with_memory(detail, recorded, &mut text)
+                }
+                None => outcome.write_chrome_json_with(detail, &mut text),
+            }
+            .map(|()| text)
+        })?;
+        Ok(String::from_utf8(text)?)
+    }
+
+    /// Writes `to_json` to a file.
+    #[pyo3(signature = (path, detail = "tasks", *, profile = None))]
+    fn save(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        detail: &str,
+        profile: Option<&Profile>,
+    ) -> PyResult<()> {
+        let text = self.to_json(py, detail, profile)?;
+        Ok(py.detach(|| std::fs::write(path, text))?)
+    }
+
+    fn _repr_html_<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        this.py().import("et._html")?.call_method1("run", (this,))
     }
 
     /// Waits for the end, for at most `timeout` seconds. Raises what went wrong.

@@ -54,6 +54,11 @@ impl Profile {
         Self { card: Arc::clone(card), recorded: Mutex::new(None) }
     }
 
+    /// What was recorded, for as long as it takes to write it.
+    pub(crate) fn recorded(&self) -> PyResult<et::Profile> {
+        self.with(|profile, _| profile.clone())
+    }
+
     fn with<R>(&self, with: impl FnOnce(&et::Profile, Option<u32>) -> R) -> PyResult<R> {
         let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         let (profile, frequency) = recorded.as_ref().ok_or_else(|| {

@@ -1,6 +1,7 @@
 """Graphs: order by use of memory, host functions, failures."""
 
 import gc
+import json
 import threading
 import time
 
@@ -56,6 +57,53 @@ def test_places(device, add, place):
         executor.launch(graph)
     with pytest.raises(et.ArgumentError):
         device.executor("nowhere")
+
+
+def test_runs_are_profiles(device, add, tmp_path):
+    a, s, d = device.array(np.ones(64, "f4")), device.empty(64), device.empty(64)
+    graph, raised = et.Graph(), threading.Event()
+    graph.add(add, a, a, s, 64, name="s <- a")
+    graph.add(add, s, s, d, 64)
+    started = threading.Event()
+    graph.host(lambda: (started.set(), raised.wait(20), 1 / 0), reads=[d], name="look")
+    with device.profile() as profile, device.executor("streams", workers=1) as executor:
+        run = graph.launch(executor, trace=True)
+        assert started.wait(20)
+        assert "running" in run._repr_html_()
+        with pytest.raises(et.Error, match="has not ended"):
+            run.to_json()
+        raised.set()
+        with pytest.raises(et.TaskError):
+            run.wait(20)
+    run.save(tmp_path / "run.json", "overhead", profile=profile)
+    document = json.loads((tmp_path / "run.json").read_text())
+    named = {}
+    for event in document["traceEvents"]:
+        named.setdefault(event.get("cat", event["name"]), []).append(event)
+    assert [event["name"] for event in named["task"]] == ["s <- a", "task 1", "look"]
+    assert len(named["dependency"]) == 2 * 2 and named["device memory"]
+    [failed] = document["otherData"]["incomplete"]
+    assert failed["name"] == "look" and "ZeroDivisionError" in failed["error"]
+    assert "device memory" not in run.to_json()
+    shown = run._repr_html_()
+    assert shown.count("<rect") == 3 and "s &lt;- a" in shown and "ZeroDivisionError" in shown
+    with pytest.raises(et.ArgumentError, match="'all'"):
+        run.to_json("all")
+    with pytest.raises(et.Error, match="nothing is recorded"):
+        run.to_json(profile=device.profile())
+    with pytest.raises(OSError):
+        run.save(tmp_path / "none" / "run.json")
+
+
+def test_a_run_without_a_trace_says_what_became_of_it(device, add):
+    a, s = device.array(np.ones(64, "f4")), device.empty(64)
+    graph = et.Graph()
+    graph.add(add, a, a, s, 64)
+    run = graph.run(timeout=20)
+    document = json.loads(run.to_json())
+    assert document["otherData"]["tasks"] == 1 and not document["otherData"]["incomplete"]
+    shown = run._repr_html_()
+    assert "no trace" in shown and run.place in shown and "<rect" not in shown
 
 
 @pytest.mark.parametrize("place", ["resident", "streams"])

@@ -33,6 +33,9 @@ def right(device: et.Device) -> float:
     kernel[...](x, et.u64(5)).wait()
     graph = et.Graph()
     task: int = graph.add(kernel, x, 5, name="t", after=[graph.host(lambda: None, reads=[x])])
+    run: et.Run = graph.launch(trace=True)
+    run.save("run.json", "phases", profile=device.profile())
+    print(run.to_json(detail="tasks").upper())
     graph.run(timeout=task).wait()
     try:
         kernel.launch(x, 5, shires=[0, 1])
@@ -71,6 +74,7 @@ def wrong(device: et.Device) -> None:
     device.default_stream.synchronize("soon")  # type: ignore[arg-type]
     device.stream().wait_event(device)  # type: ignore[arg-type]
     device.management().set_tdp_watts("25")  # type: ignore[arg-type]
+    et.Graph().run().save(b"run.json", 2)  # type: ignore[arg-type]
     et.Graph().edge("a", "b")  # type: ignore[arg-type]
     device.stream(priority=1)  # type: ignore[arg-type]
     device.default_stream.copy_to_peer(b"1234", b"1234")  # type: ignore[arg-type]

@@ -1,10 +1,13 @@
-"""How notebooks show devices, profiles and failures."""
+"""How notebooks show devices, profiles, runs and failures."""
 
+import json
 from html import escape
 
 _TABLE = "border-collapse:collapse;font-family:sans-serif;font-size:13px"
 _CELL = "text-align:left;padding:2px 8px;border-bottom:1px solid #8884"
 _COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#72b7b2", "#9d755d")
+# More are not seen on a screen.
+_SHOWN = 2000
 
 
 def _rows(rows):
@@ -65,35 +68,76 @@ def failure(of):
     return _rows(rows) + (text(code) if code else "")
 
 
+def _timeline(rows, bars, span, what):
+    """Bars `(row, start, end, colour, title)` on named rows, `span` seconds wide."""
+    width, row, left = 900, 24, 80
+    parts = [f"<text x='4' y='{line * row + 16}'>{escape(name)}</text>"
+             for line, name in enumerate(rows)]
+    for line, start, end, colour, title in bars:
+        at = left + start / span * (width - left)
+        long = max((end - start) / span * (width - left), 1)
+        parts.append(f"<rect x='{at:.1f}' y='{line * row + 4}' "
+                     f"width='{long:.1f}' height='{row - 8}' fill='{colour}'>"
+                     f"<title>{escape(title)}</title></rect>")
+    height = len(rows) * row + 24
+    parts.append(f"<text x='{left}' y='{height - 6}'>0</text>")
+    parts.append(f"<text x='{width}' y='{height - 6}' text-anchor='end'>{span * 1e3:.3g} ms</text>")
+    return (f"<svg viewBox='0 0 {width} {height}' style='max-width:100%;font:12px sans-serif' "
+            f"fill='currentColor' role='img' aria-label='{what}'>{''.join(parts)}</svg>")
+
+
+def _colour(names, name, failed):
+    return "#e45756" if failed else _COLOURS[names.index(name) % len(_COLOURS)]
+
+
+def _left_out(count, what):
+    return f"<p>{count} more {what} are not shown.</p>" if count else ""
+
+
 def profile(of):
     """A time line of the streams of a profile."""
-    # More are not seen on a screen.
-    records = of.records[:2000]
+    records = of.records[:_SHOWN]
     if not records:
         return "<p>Nothing was recorded.</p>"
     start = min(record.queued for record in records)
     span = max(max(record.completed for record in records) - start, 1e-9)
     streams = sorted({record.stream for record in records})
     names = sorted({record.kernel or record.name for record in records})
-    width, row, left = 900, 24, 80
-    parts = []
-    for line, stream in enumerate(streams):
-        parts.append(f"<text x='4' y='{line * row + 16}'>stream {stream}</text>")
+    bars = []
     for record in records:
-        at = left + (record.sent - start) / span * (width - left)
-        long = max((record.completed - record.sent) / span * (width - left), 1)
-        colour = "#e45756" if record.failed else _COLOURS[names.index(record.kernel or record.name) % len(_COLOURS)]
-        micros = (record.completed - record.sent) * 1e6
-        title = escape(f"{record.kernel or record.name} {record.id}: {micros:.1f} µs"
-                       + (", failed" if record.failed else ""))
-        parts.append(f"<rect x='{at:.1f}' y='{streams.index(record.stream) * row + 4}' "
-                     f"width='{long:.1f}' height='{row - 8}' fill='{colour}'>"
-                     f"<title>{title}</title></rect>")
-    height = len(streams) * row + 24
-    parts.append(f"<text x='{left}' y='{height - 6}'>0</text>")
-    parts.append(f"<text x='{width}' y='{height - 6}' text-anchor='end'>{span * 1e3:.3g} ms</text>")
-    left_out = len(of) - len(records)
-    note = f"<p>{left_out} more operations are not shown.</p>" if left_out else ""
-    return (f"<svg viewBox='0 0 {width} {height}' style='max-width:100%;font:12px sans-serif' "
-            f"fill='currentColor' role='img' aria-label='operations by stream'>"
-            f"{''.join(parts)}</svg>{note}")
+        name, micros = record.kernel or record.name, (record.completed - record.sent) * 1e6
+        bars.append((streams.index(record.stream), record.sent - start, record.completed - start,
+                     _colour(names, name, record.failed),
+                     f"{name} {record.id}: {micros:.1f} µs" + (", failed" if record.failed else "")))
+    return (_timeline([f"stream {stream}" for stream in streams], bars, span, "operations by stream")
+            + _left_out(len(of) - len(records), "operations"))
+
+
+def run(of):
+    """A time line of the workers of a run, below what became of it."""
+    ended, tasks = of.progress
+    if not of.done:
+        return _rows([("state", "running"), ("tasks ended", f"{ended} of {tasks}")])
+    document = json.loads(of.to_json())
+    other = document["otherData"]
+    incomplete = {task["task"]: task for task in other["incomplete"]}
+    rows = [("place", of.place), ("time", f"{of.elapsed * 1e3:.3g} ms"), ("tasks", tasks)]
+    if other["skipped"]:
+        rows.append(("skipped", len(other["skipped"])))
+    if incomplete:
+        rows.append(("not complete", len(incomplete)))
+    failed = [task for task in incomplete.values() if task["error"]]
+    rows += [(task["name"] or f"task {task['task']}", task["error"]) for task in failed[:10]]
+    spans = [event for event in document["traceEvents"] if event.get("cat") == "task"]
+    shown = spans[:_SHOWN]
+    if not shown:
+        return _rows(rows) + "<p>The launch asked for no trace.</p>"
+    span = max(max(event["ts"] + event["dur"] for event in shown) / 1e6, 1e-9)
+    workers = sorted({event["tid"] for event in shown})
+    names = sorted({event["args"]["function"] for event in shown})
+    bars = [(workers.index(event["tid"]), event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6,
+             _colour(names, event["args"]["function"], event["args"]["task"] in incomplete),
+             f"{event['name']}: {event['dur']:.1f} µs") for event in shown]
+    return (_rows(rows)
+            + _timeline([f"worker {worker}" for worker in workers], bars, span, "tasks by worker")
+            + _left_out(len(spans) - len(shown), "tasks"))
