@@ -1,5 +1,6 @@
 import builtins
 import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from types import EllipsisType
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, final
@@ -104,11 +105,20 @@ def kernel(
     source: str, *, options: Sequence[str] = ("-O2",), libc: str | None = None
 ) -> Callable[[Callable[..., object]], KernelFunction]: ...
 
-class Binary(bytes):
-    name: str
-    warnings: list[Diagnostic]
-    cached: bool
-    def save(self, path: str | os.PathLike[str]) -> None: ...
+# Other bases can stand beside a class that adds attributes to bytes from 3.12 on.
+if sys.version_info >= (3, 12):
+    class Binary(bytes):
+        name: str
+        warnings: list[Diagnostic]
+        cached: bool
+        def save(self, path: str | os.PathLike[str]) -> None: ...
+else:
+    @disjoint_base
+    class Binary(bytes):
+        name: str
+        warnings: list[Diagnostic]
+        cached: bool
+        def save(self, path: str | os.PathLike[str]) -> None: ...
 
 class KernelFunction:
     source: str
