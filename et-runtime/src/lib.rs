@@ -75,7 +75,7 @@ pub use link::{
     Activity, Counters, DeviceError, DeviceErrors, EventState, Priority, StreamError, StreamErrors,
 };
 pub use management::Management;
-pub use memory::{DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
+pub use memory::{ArraySlice, DeviceArray, DeviceBuffer, DeviceSlice, HostBuffer, MemoryStats};
 pub use profile::{
     Call, ClockFit, DeviceSpan, Profile, ProfileFormat, ProfileWriter, Profiler, Record,
 };

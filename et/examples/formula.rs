@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = et::open(&std::env::args().nth(1).unwrap_or("sim:".to_owned()))?;
     let n = COUNT as u64;
-    let array = || device.alloc(4 * n);
+    let array = || device.alloc_array::<f32>(COUNT);
     let (a, b, s, p, q, f) = (array()?, array()?, array()?, array()?, array()?, array()?);
 
     // What tasks read and write gives the order: both sums wait for s, the product waits for both.
@@ -34,12 +34,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = builder.build()?;
 
     let stream = device.default_stream();
-    stream.copy_to_device(&[2.0f32; COUNT], &a)?.wait(LIMIT)?;
-    stream.copy_to_device(&[3.0f32; COUNT], &b)?.wait(LIMIT)?;
+    stream.write(&[2.0f32; COUNT], &a)?.wait(LIMIT)?;
+    stream.write(&[3.0f32; COUNT], &b)?.wait(LIMIT)?;
     device.executor(&ExecutorConfig::new())?.launch(&graph)?.finish(LIMIT)?;
-    let mut result = [0.0f32; COUNT];
-    stream.read(&f, &mut result, LIMIT)?;
-    assert_eq!(result, [42.0; COUNT]);
+    assert_eq!(stream.to_vec(&f, LIMIT)?, [42.0; COUNT]);
     println!("{COUNT} elements are right");
     Ok(())
 }

@@ -24,14 +24,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stream = device.default_stream();
     let kernel = device.load_kernel("matmul", MATMUL)?;
     let (a, b) = (numbers(M * K, 7), numbers(K * N, 5));
-    let alloc = |count: usize| device.alloc(4 * count as u64);
+    let alloc = |count| device.alloc_array::<f32>(count);
     let (da, db, dc) = (alloc(M * K)?, alloc(K * N)?, alloc(M * N)?);
-    stream.copy_to_device(&a, &da)?.wait(LIMIT)?;
-    stream.copy_to_device(&b, &db)?.wait(LIMIT)?;
+    stream.write(&a, &da)?.wait(LIMIT)?;
+    stream.write(&b, &db)?.wait(LIMIT)?;
     let launch = Launch::new(&kernel).buffer(&da).buffer(&db).buffer(&dc);
     stream.launch(&launch.u64(M as u64).u64(N as u64).u64(K as u64))?.wait(LIMIT)?;
-    let mut c = vec![0.0f32; M * N];
-    stream.read(&dc, &mut c, LIMIT)?;
+    let c = stream.to_vec(&dc, LIMIT)?;
     let row_by_column = |i: usize| (0..K).map(|k| a[i / N * K + k] * b[k * N + i % N]).sum::<f32>();
     assert!((0..M * N).all(|i| c[i] == row_by_column(i)));
     println!("{} elements are right", M * N);

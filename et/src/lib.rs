@@ -16,14 +16,15 @@ pub mod share;
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use any::{AnyBuffer, AnyDma, AnyError, AnyHal, AnyMailbox, AnyReset, AnyWindow};
 pub use et_runtime::{
-    Activity, AddressRange, ArchRevision, Backend, CacheKind, CacheLevel, Call, Clock, ClockFit,
-    Config, CopyPath, CopyPaths, Counters, DeviceBuffer, DeviceError, DeviceErrors, DeviceSlice,
-    DeviceSpan, Drain, Error, Event, EventFuture, EventState, FirmwareType, FormFactor, Kernel,
-    KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError, MapPath, MemoryStats, Module, NoPeer,
-    PeerPath, Priority, Profile, ProfileFormat, ProfileWriter, Profiler, Properties, Record,
-    Recovery, RecoveryError, RecoveryPolicy, RecoveryStep, Refusal, Remains, Remedy, Report,
-    Result, StreamError, StreamErrors, StreamOptions, SystemClock, Timeline, Times, Version,
-    core_dump, executor, graph, kernel, management, memory, status, trace,
+    Activity, AddressRange, ArchRevision, ArraySlice, Backend, CacheKind, CacheLevel, Call, Clock,
+    ClockFit, Config, CopyPath, CopyPaths, Counters, DeviceArray, DeviceBuffer, DeviceError,
+    DeviceErrors, DeviceSlice, DeviceSpan, Drain, Error, Event, EventFuture, EventState,
+    FirmwareType, FormFactor, Kernel, KernelArgs, Launch, LaunchFailure, ListedCopy, LoadError,
+    MapPath, MemoryStats, Module, NoPeer, PeerPath, Priority, Profile, ProfileFormat,
+    ProfileWriter, Profiler, Properties, Record, Recovery, RecoveryError, RecoveryPolicy,
+    RecoveryStep, Refusal, Remains, Remedy, Report, Result, StreamError, StreamErrors,
+    StreamOptions, SystemClock, Timeline, Times, Version, core_dump, executor, graph, kernel,
+    management, memory, status, trace,
 };
 #[cfg(any(feature = "sim", feature = "vfio"))]
 pub use handles::{

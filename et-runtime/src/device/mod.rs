@@ -28,7 +28,10 @@ use crate::kernel::{
 use crate::link::{Activity, Counters, DeviceError, DeviceErrors, Driver, ErrorLists, Harm, Link};
 use crate::link::{Parker, Wire};
 use crate::management;
-use crate::memory::{BufferOptions, DeviceBuffer, HostBuffer, ImportError, MemoryStats, TagStats};
+use crate::memory::{
+    BufferOptions, DeviceArray, DeviceBuffer, HostBuffer, ImportError, MemoryStats, TagStats,
+    array_bytes,
+};
 use crate::profile::Profiler;
 use crate::properties::Properties;
 use crate::stream::{Stream, StreamOptions};
@@ -144,6 +147,15 @@ impl<H: Hal> Device<H> {
     /// [`Error::Memory`], with what was asked, what is free and the largest block.
     pub fn alloc(&self, len_bytes: u64) -> Result<DeviceBuffer> {
         self.alloc_aligned(len_bytes, 64)
+    }
+
+    /// Allocates an array of `len` elements in device memory. Its contents are undefined.
+    ///
+    /// # Errors
+    /// As [`alloc`](Device::alloc); [`Error::OutOfRange`] if no memory has so many bytes.
+    pub fn alloc_array<T>(&self, len: usize) -> Result<DeviceArray<T>> {
+        let align = align_of::<T>().max(64) as u64;
+        Ok(DeviceArray::new(self.alloc_aligned(array_bytes::<T>(len)?, align)?))
     }
 
     /// Allocates device memory at a multiple of `align` bytes, a power of two.

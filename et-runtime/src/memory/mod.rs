@@ -2,6 +2,7 @@
 
 mod access;
 mod allocator;
+mod array;
 mod buffer;
 mod host;
 mod maps;
@@ -14,6 +15,8 @@ pub use allocator::{AllocError, MemoryStats};
 pub use et_hal::{Bounce, ImportError, Pages};
 
 pub(crate) use allocator::Allocator;
+pub(crate) use array::array_bytes;
+pub use array::{ArraySlice, DeviceArray};
 pub use buffer::{DeviceBuffer, DeviceSlice, MemorySample};
 pub use host::HostBuffer;
 pub use usage::{BufferOptions, TagStats, UsageError, User};

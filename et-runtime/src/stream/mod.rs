@@ -20,7 +20,7 @@ use crate::link::core::Command;
 use crate::link::{
     Driver, Keep, Link, Load, Operation, Priority, StreamErrors, StreamKey, Submission, Wire,
 };
-use crate::memory::{Access, DeviceSlice, HostBuffer};
+use crate::memory::{Access, ArraySlice, DeviceSlice, HostBuffer};
 use crate::profile::Returned;
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -179,6 +179,34 @@ impl<H: Hal> Stream<H> {
         timeout: Duration,
     ) -> Result<()> {
         self.call("read", || self.read_bytes(&from.into(), into.as_mut_bytes(), timeout))
+    }
+
+    /// Copies elements to all of an array on the device, or of a part of one. The data is taken
+    /// before the call returns.
+    ///
+    /// # Errors
+    /// As [`copy_to_device`](Self::copy_to_device).
+    pub fn write<T: IntoBytes + Immutable>(
+        &self,
+        from: &[T],
+        to: impl Into<ArraySlice<T>>,
+    ) -> Result<Event> {
+        self.copy_to_device(from, to.into())
+    }
+
+    /// Copies all elements of an array on the device, or of a part of one, and waits for it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn to_vec<T: FromBytes + IntoBytes>(
+        &self,
+        from: impl Into<ArraySlice<T>>,
+        timeout: Duration,
+    ) -> Result<Vec<T>> {
+        let from = from.into();
+        let mut elements: Vec<T> = (0..from.len()).map(|_| T::new_zeroed()).collect();
+        self.read(from, &mut elements, timeout)?;
+        Ok(elements)
     }
 
     /// Shows the host a part of device memory, as it is when the earlier operations of the stream
