@@ -87,6 +87,7 @@ const BENCHES: &[Bench] = &[
     ("alloc_pair_ns", host::alloc_pair),
     ("mgmt_query_loaded_us", management::query_under_load),
     ("recover_hang_ms", management::recovery),
+    ("recover_compute_reset_ms", management::compute_reset),
     ("core_dump_ratio", dumps::core),
     ("trace_entries_per_s", dumps::trace),
     ("profile_cost_percent", dumps::profile),

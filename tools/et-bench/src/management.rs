@@ -93,6 +93,36 @@ pub(crate) fn recovery() -> anyhow::Result<Figure> {
     Ok(Figure::new("recover_hang_ms", "ms", &runs, floor))
 }
 
+/// A compute reset under a kernel that never ends, until another kernel has run: everything that
+/// was made before is of use. Its floor is the same without the endless kernel.
+pub(crate) fn compute_reset() -> anyhow::Result<Figure> {
+    const HANG: &[u8] = include_bytes!("../../../testing/kernels/elf/hang.elf");
+    let device = et::open("sim:shires=2,dram=1GiB")?;
+    let (hang, add) = (device.load_kernel("hang", HANG)?, device.load_kernel("add", ADD)?);
+    let array = device.alloc(64)?;
+    let add = Launch::new(&add).buffer(&array).buffer(&array).buffer(&array).u64(16);
+    let stream = device.default_stream();
+    let recovered = || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        device.reset_compute(WAIT)?;
+        stream.launch(&add)?.wait(WAIT)?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    };
+    recovered()?;
+    let mut floor = repeat(RECOVERIES, recovered)?;
+    floor.sort_by(f64::total_cmp);
+    let runs = repeat(RECOVERIES, || {
+        let endless = stream.launch(&Launch::new(&hang))?;
+        let took = recovered()?;
+        anyhow::ensure!(endless.wait(WAIT).is_err(), "a kernel that never ends has ended well");
+        Ok(took)
+    })?;
+    drop(array);
+    device.close();
+    let floor = ("the same without a kernel that runs", floor[RECOVERIES / 2]);
+    Ok(Figure::new("recover_compute_reset_ms", "ms", &runs, floor))
+}
+
 /// Launches a kernel that is made anew, as nothing of before a reset can be used.
 fn add(device: &et::Device<et::AnyHal>) -> anyhow::Result<()> {
     let kernel = device.load_kernel("add", ADD)?;
