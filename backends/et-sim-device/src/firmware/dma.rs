@@ -98,6 +98,8 @@ pub(crate) struct Transfer {
     piece: Option<(u64, (usize, u64))>,
     /// What it ends with when the parent has no piece of it.
     verdict: Option<DmaStatus>,
+    /// Bytes copied that the engine has not counted yet.
+    uncounted: u64,
 }
 
 impl Transfer {
@@ -142,8 +144,8 @@ impl Transfer {
         let mut nodes = [Node::default(); MAX_NODES];
         nodes.iter_mut().zip(list).for_each(|(to, from)| *to = from);
         let fetch = FirmwareBuffers::NONE;
-        let (piece, verdict) = (None, None);
-        Self { origin, kind, fetch, nodes, count, dispatched: 0, at: (0, 0), piece, verdict }
+        let (at, piece, verdict, uncounted) = ((0, 0), None, None, 0);
+        Self { origin, kind, fetch, nodes, count, dispatched: 0, at, piece, verdict, uncounted }
     }
 
     /// Returns `true` if the parent copies it; traces are the board's own.
@@ -203,6 +205,11 @@ impl Transfer {
         self.nodes[..self.count].iter().map(|node| node.len).sum()
     }
 
+    /// Returns how many bytes of the list are in front of a place.
+    fn bytes_before(&self, (node, done): (usize, u64)) -> u64 {
+        self.nodes[..node].iter().map(|node| node.len).sum::<u64>() + done
+    }
+
     /// Copies up to `limit` bytes; returns `true` if the list is finished.
     fn advance(
         &mut self,
@@ -240,6 +247,7 @@ impl Transfer {
             }
             let moved = span.len as u64;
             self.at = (index, done + moved);
+            self.uncounted += moved;
             left -= moved;
         }
     }
@@ -291,12 +299,19 @@ pub(crate) struct DmaEngine {
     ticket: u64,
     /// Ends of such pieces.
     arrivals: Arc<Arrivals>,
+    /// Bytes copied so far, towards the host and towards the device.
+    moved: [u64; 2],
 }
 
 impl DmaEngine {
+    /// Returns how many bytes were copied so far, towards the host and towards the device.
+    pub(crate) fn moved(&self) -> [u64; 2] {
+        self.moved
+    }
+
     pub(crate) fn new() -> Self {
-        let arrivals = Arc::default();
-        Self { channels: [[None; CHANNELS]; 2], active: 0, turn: 0, ticket: 0, arrivals }
+        let (channels, arrivals) = ([[None; CHANNELS]; 2], Arc::default());
+        Self { channels, active: 0, turn: 0, ticket: 0, arrivals, moved: [0; 2] }
     }
 
     /// Returns `true` if the parent has a piece of a list of that queue.
@@ -329,6 +344,7 @@ impl Shared {
             return Executed::Done;
         }
         let result = transfer.advance(&self.slot, self.compute.scratchpads(), u64::MAX);
+        self.dma.moved[transfer.kind.direction()] += transfer.uncounted;
         self.finish(&transfer, status_of(result));
         Executed::Done
     }
@@ -359,6 +375,7 @@ impl Shared {
                     break;
                 }
             }
+            self.dma.moved[direction] += std::mem::take(&mut transfer.uncounted);
             if result != Ok(false) {
                 self.release(direction, index, status_of(result));
             }
@@ -393,8 +410,11 @@ impl Shared {
             let meant = transfers
                 .find_map(|t| t.piece.take_if(|piece| piece.0 == arrival.ticket).map(|p| (t, p)));
             if let Some((transfer, (_, behind))) = meant {
+                let bytes = transfer.bytes_before(behind) - transfer.bytes_before(transfer.at);
                 transfer.at = behind;
-                if !arrival.is_good {
+                if arrival.is_good {
+                    self.dma.moved[transfer.kind.direction()] += bytes;
+                } else {
                     transfer.verdict.get_or_insert(DmaStatus::ErrorAborted);
                 }
             }

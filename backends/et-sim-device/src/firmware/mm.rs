@@ -324,6 +324,11 @@ impl MasterMinion {
         !self.shared.kernel.is_free()
     }
 
+    /// Returns how many bytes the DMA engine has copied, towards the host and towards the device.
+    pub(crate) fn moved(&self) -> [u64; 2] {
+        self.shared.dma.moved()
+    }
+
     /// Returns `true` if it has stopped for good.
     pub(crate) fn is_hung(&self) -> bool {
         self.shared.hangs()

@@ -117,9 +117,10 @@ impl Firmware {
             busy |= mm.step();
         }
         let computes = self.mm.as_ref().is_some_and(MasterMinion::computes);
+        let moved = self.mm.as_ref().map_or([0; 2], MasterMinion::moved);
         let mut order = None;
         if let Some(sp) = &mut self.sp {
-            busy |= sp.step(computes);
+            busy |= sp.step(computes, moved);
             order = sp.take_order();
         }
         match order {

@@ -437,6 +437,9 @@ impl ServiceProcessor {
     fn mm_stats(&self) -> MmStats {
         let mut stats = MmStats::new_zeroed();
         stats.cm_utilization = self.health.utilization().wide();
+        let [to_host, to_device] = self.health.copies();
+        stats.pcie_dma_read_bw = to_host.wide();
+        stats.pcie_dma_write_bw = to_device.wide();
         stats
     }
 

@@ -20,6 +20,8 @@ const DEGREES_PER_WATT: f64 = 1.5;
 const HYSTERESIS: f64 = 2.0;
 /// Part of the power that a throttled card takes above that of an idle one.
 const THROTTLED_POWER: f64 = 0.5;
+/// Time over which a rate of copies is taken, at least.
+const COPIES_OVER: Duration = Duration::from_millis(10);
 /// The threshold of a card that no one has set.
 const THRESHOLD_C: u8 = 80;
 
@@ -89,6 +91,37 @@ struct Stays {
     longest: Duration,
     shortest: Option<Duration>,
     count: u32,
+}
+
+/// Bytes that were copied in one direction, in MB/s.
+#[derive(Debug)]
+struct Copies {
+    rate: Track,
+    /// Up to when the rate is known, and how many bytes there were by then.
+    at: Instant,
+    bytes: u64,
+}
+
+impl Copies {
+    fn new(now: Instant) -> Self {
+        Self { rate: Track::new(0.0), at: now, bytes: 0 }
+    }
+
+    /// So many bytes were copied until now.
+    fn count(&mut self, now: Instant, bytes: u64) {
+        let passed = now.saturating_duration_since(self.at);
+        if passed < COPIES_OVER {
+            return;
+        }
+        // The master minion counts from 0 after its reset.
+        let new = bytes.checked_sub(self.bytes).unwrap_or(bytes);
+        #[expect(clippy::cast_precision_loss, reason = "it is rounded to megabytes")]
+        let rate = new as f64 / passed.as_secs_f64() / 1e6;
+        // It was the average all the time.
+        self.rate.step(0.0, rate);
+        self.rate.hold(passed.as_secs_f64(), rate);
+        (self.at, self.bytes) = (now, bytes);
+    }
 }
 
 /// How long each of four states lasted.
@@ -171,6 +204,8 @@ pub(super) struct Health {
     temperature: Track,
     power: Track,
     utilization: Track,
+    /// Towards the host, and towards the device.
+    copies: [Copies; 2],
     pub(super) throttle: States,
     pub(super) power_states: States,
     throttles: u32,
@@ -195,6 +230,7 @@ impl Health {
             temperature: Track::new(idle_c),
             power: Track::new(idle_mw),
             utilization: Track::new(0.0),
+            copies: [Copies::new(now), Copies::new(now)],
             throttle: States::new(state::THROTTLE_IDLE, now),
             power_states: States::new(state::LOW_POWER, now),
             throttles: 0,
@@ -235,6 +271,11 @@ impl Health {
         &self.utilization
     }
 
+    /// Returns the rates of copies in MB/s, towards the host and towards the device.
+    pub(super) fn copies(&self) -> [&Track; 2] {
+        self.copies.each_ref().map(|copies| &copies.rate)
+    }
+
     pub(super) fn clock(&self) -> &Track {
         &self.clock_mhz
     }
@@ -256,10 +297,11 @@ impl Health {
 
     /// Statistics of a processor begin anew.
     pub(super) fn forget(&mut self, of: StatsKind) {
-        let Self { temperature, power, clock_mhz, utilization, .. } = self;
+        let Self { temperature, power, clock_mhz, utilization, copies, .. } = self;
+        let [to_host, to_device] = copies;
         let tracks: &mut [&mut Track] = match of {
             StatsKind::Sp => &mut [temperature, power, clock_mhz],
-            _ => &mut [utilization],
+            _ => &mut [utilization, &mut to_host.rate, &mut to_device.rate],
         };
         for track in tracks {
             **track = Track::new(track.now);
@@ -317,6 +359,13 @@ impl Health {
             return Some(Duration::ZERO);
         }
         Some(self.heat.mul_f64(part.ln()))
+    }
+
+    /// So many bytes were copied until now, towards the host and towards the device.
+    pub(super) fn copied(&mut self, now: Instant, bytes: [u64; 2]) {
+        for (copies, bytes) in self.copies.iter_mut().zip(bytes) {
+            copies.count(now, bytes);
+        }
     }
 
     /// Moves the model on; returns the events of it.
@@ -473,5 +522,28 @@ mod tests {
         assert_eq!(micros, [6_000_000, 3_000_000, 4_000_000, 2_000_000]);
         let idle = health.power_states.residency(3, start + 9 * SECOND).unwrap();
         assert_eq!(idle.cumulative.get(), 3_000_000, "the present stay counts");
+    }
+
+    #[test]
+    fn copies_have_the_rate_of_all_the_time_and_the_highest_between_two_looks() {
+        let (mut health, start) = health();
+        let after = |millis| start + Duration::from_millis(millis);
+        health.copied(after(500), [1_000_000, 50_000_000]);
+        // Too soon for a rate; it is part of the next one.
+        health.copied(after(501), [2_000_000, 50_000_000]);
+        health.copied(after(1000), [4_000_000, 50_000_000]);
+        let rates = |health: &Health| {
+            health.copies().map(|track| {
+                let rates = track.wide();
+                (rates.avg.get(), rates.min.get(), rates.max.get())
+            })
+        };
+        assert_eq!(rates(&health), [(4, 0, 6), (50, 0, 100)]);
+        // The master minion was reset.
+        health.copied(after(2000), [2_000_000, 0]);
+        assert_eq!(rates(&health), [(3, 0, 6), (25, 0, 100)]);
+        health.forget(StatsKind::Mm);
+        health.copied(after(3000), [9_000_000, 0]);
+        assert_eq!(rates(&health), [(7, 2, 7), (0, 0, 0)]);
     }
 }

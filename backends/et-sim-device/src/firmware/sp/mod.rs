@@ -130,11 +130,12 @@ impl ServiceProcessor {
     }
 
     /// Looks after the card and takes one command, if there is one; returns `true` if there was.
-    pub(crate) fn step(&mut self, computes: bool) -> bool {
+    /// The DMA engine has `moved` so many bytes, towards the host and towards the device.
+    pub(crate) fn step(&mut self, computes: bool, moved: [u64; 2]) -> bool {
         let load = if computes { Load::Busy } else { Load::Idle };
         let is_due = self.trace.next_sample().is_some_and(|due| Instant::now() >= due);
         if is_due || self.health.has_news(load) {
-            self.observe(load);
+            self.observe(load, moved);
         }
         if is_due {
             self.take_sample();
@@ -155,7 +156,7 @@ impl ServiceProcessor {
             return true;
         };
         self.slot.interrupts.raise(Vector::MgmtSubmission);
-        self.observe(load);
+        self.observe(load, moved);
         self.execute(&command[..bytes]);
         true
     }
@@ -190,8 +191,10 @@ impl ServiceProcessor {
         self.respond(calls::MM_RESET.id, tag, Duration::ZERO, status, payload.as_bytes());
     }
 
-    fn observe(&mut self, load: Load) {
-        for event in self.health.update(Instant::now(), load) {
+    fn observe(&mut self, load: Load, moved: [u64; 2]) {
+        let now = Instant::now();
+        self.health.copied(now, moved);
+        for event in self.health.update(now, load) {
             let [syndrome, _] = event.syndromes;
             match event.id {
                 EventId::ThermalLow => {
