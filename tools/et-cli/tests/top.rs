@@ -4,12 +4,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use assert_cmd::cargo::CommandCargoExt;
+use et::{AnyHal, Device, Kernel, Launch};
 use serde_json::Value;
 
 const DEVICE: &str =
     "sim:shires=1,dram=256MiB,serial=Z-9,temperature=44,power=6100,tdp=27,fault=ecc:dram:3:1";
+/// Long enough for a busy machine; only a hang reaches it.
+const LONG: Duration = Duration::from_secs(120);
 /// Looks at the screen before a test gives up; each lasts as long as tmux takes to answer.
 const LOOKS: usize = 5000;
 
@@ -96,6 +102,157 @@ fn the_card_of_another_process_is_watched_through_it() {
     assert!(text(&opened.stderr).contains("others can only look at it"));
     drop(device);
     assert_eq!(looks(&["--count", "1"])[0]["state"], "unavailable");
+}
+
+/// A program with a card, and another process that looks at it.
+struct Watched {
+    device: Device<AnyHal>,
+    name: String,
+}
+
+impl Watched {
+    fn open(locator: &str) -> Self {
+        let device = et::open(locator).unwrap();
+        let own = std::process::id();
+        let serial = locator.rsplit_once("serial=").unwrap().1;
+        let is_it = |name: &str| {
+            let line = text(&et(name, &["--json", "--count", "1"]).stdout);
+            line.contains(&format!("\"serial_number\":\"{serial}\""))
+        };
+        // The process has the devices of other tests, too.
+        let mut names = et::share::shared().into_iter().filter(|it| it.pid == own);
+        let name = names.find_map(|it| Some(it.to_string()).filter(|name| is_it(name))).unwrap();
+        Self { device, name }
+    }
+
+    fn kernel(&self, name: &str) -> Kernel {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/kernels/elf");
+        let file = std::fs::read(folder.join(name).with_extension("elf")).unwrap();
+        self.device.load_kernel(name, &file).unwrap()
+    }
+
+    fn looks(&self, count: &str) -> Vec<Value> {
+        let output = et(&self.name, &["--json", "--interval", "0.05", "--count", count]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn number(line: &Value, path: &str) -> f64 {
+    line.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {line}"))
+}
+
+#[test]
+fn queues_cores_and_memory_are_those_of_the_program() {
+    const DEEP: u64 = 5;
+    let card = Watched::open("sim:shires=2,dram=1GiB,tdp=27,power=6000,serial=Q-1");
+    let stream = card.device.default_stream();
+    let hang = card.kernel("hang");
+    stream.synchronize(LONG).unwrap();
+    let idle = card.looks("1").remove(0);
+    let before = card.device.activity();
+    assert_eq!(number(&idle, "/program/operations"), before.accepted as f64);
+    assert_eq!(
+        (number(&idle, "/program/pending"), number(&idle, "/memory/used_percent")),
+        (0., 0.)
+    );
+    assert_eq!(
+        (&idle["compute_percent"]["greatest"], number(&idle, "/power/now_mw")),
+        (&0.into(), 6000.)
+    );
+
+    let half = card.device.alloc(before.memory_bytes / 2).unwrap();
+    let running = stream.launch(&Launch::new(&hang)).unwrap();
+    let behind: Vec<_> =
+        (0..DEEP).map(|_| stream.fill(half.slice(..64).unwrap(), 1).unwrap()).collect();
+    let looks = card.looks("4");
+    let now = card.device.activity();
+    for line in &looks {
+        assert_eq!(number(line, "/program/pending"), (1 + DEEP) as f64, "{line}");
+        assert!(number(line, "/program/in_flight") >= 1.0, "{line}");
+        assert_eq!(number(line, "/program/operations"), now.accepted as f64);
+        assert_eq!(number(line, "/program/memory_used_bytes"), now.memory_used_bytes as f64);
+        assert_eq!(number(line, "/program/buffers"), now.buffers as f64);
+        assert_eq!(number(line, "/memory/used_percent"), 50.0);
+        assert_eq!(number(line, "/compute_percent/greatest"), 100.0);
+        assert_eq!(number(line, "/power/now_mw"), 27_000.0);
+    }
+    assert_eq!(looks[3]["program"]["operations_per_s"], 0.0, "all that is accepted waits");
+    let share = |line| number(line, "/compute_percent/average");
+    assert!(share(&looks[0]) <= share(&looks[3]) && share(&looks[3]) > 0.0, "{looks:?}");
+
+    card.device.abort(&running, LONG).unwrap();
+    for event in behind {
+        event.wait(LONG).unwrap();
+    }
+    drop(half);
+    let after = card.looks("1").remove(0);
+    let calm = ["/program/pending", "/program/in_flight", "/memory/used_percent"];
+    assert_eq!(calm.map(|path| number(&after, path)), [0.0; 3], "{after}");
+    assert_eq!(number(&after, "/power/now_mw"), 6000.0);
+}
+
+#[test]
+fn rates_are_those_of_the_copies_and_kernels_of_the_program() {
+    const IN: usize = 4 << 20;
+    const OUT: usize = 1 << 20;
+    let opening = Instant::now();
+    let card = Watched::open("sim:shires=2,dram=1GiB,serial=R-2");
+    let opened = Instant::now();
+    let saxpy = card.kernel("saxpy");
+    let (rounds, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (first, has_begun) = channel();
+    let work = || {
+        let stream = card.device.default_stream();
+        let buffer = card.device.alloc(IN as u64).unwrap();
+        let (full, mut back) = (vec![1.0f32; IN / 4], vec![0.0f32; OUT / 4]);
+        let launch = Launch::new(&saxpy).buffer(&buffer).buffer(&buffer).f32(1.0).u64(1000);
+        while !is_over.load(Ordering::Relaxed) {
+            drop(stream.copy_to_device(&full, &buffer).unwrap());
+            drop(stream.launch(&launch).unwrap());
+            stream.read(buffer.slice(0..OUT as u64).unwrap(), &mut back, LONG).unwrap();
+            assert_eq!((back[0], back[1000]), (2.0, 1.0));
+            rounds.fetch_add(1, Ordering::Relaxed);
+            let _ = first.send(());
+        }
+    };
+    let megabytes = |bytes| rounds.load(Ordering::Relaxed) as f64 * bytes as f64 / 1e6;
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(work);
+        for _ in 0..20 {
+            has_begun.recv_timeout(LONG).unwrap();
+        }
+        let (operations, least) = (card.device.activity().accepted, megabytes(IN));
+        let (start, looks) = (opened.elapsed().as_secs_f64(), card.looks("8"));
+        let (end, most) = (opening.elapsed().as_secs_f64(), megabytes(IN) + 2.0 * IN as f64 / 1e6);
+        let highest = card.device.activity().accepted;
+        is_over.store(true, Ordering::Relaxed);
+        worker.join().unwrap();
+
+        let last = &looks[7];
+        // Averages from the start of the card on; the firmware rounds.
+        let (into, out) =
+            (number(last, "/copies_mb_per_s/to_device"), number(last, "/copies_mb_per_s/to_host"));
+        assert!(
+            (least / end - 1.0..most / start + 1.0).contains(&into),
+            "{into}: {least} {most} {start} {end}"
+        );
+        let part = into / out.max(1.0);
+        assert!(into > 0.0 && (3.0..5.0).contains(&part), "{into} in, {out} out");
+        assert!(number(last, "/compute_percent/greatest") == 100.0, "{last}");
+        for pair in looks.windows(2) {
+            let ended =
+                |line| number(line, "/program/operations") - number(line, "/program/pending");
+            let seconds = number(&pair[1], "/seconds") - number(&pair[0], "/seconds");
+            let rate = (ended(&pair[1]) - ended(&pair[0])) / seconds;
+            let shown = number(&pair[1], "/program/operations_per_s");
+            assert!((rate - shown).abs() <= 1e-3 * rate + 1e-3, "{rate} {shown}");
+            let accepted = number(&pair[1], "/program/operations");
+            assert!((operations as f64..=highest as f64).contains(&accepted), "{accepted}");
+        }
+        let all = number(last, "/program/operations") - number(&looks[0], "/program/operations");
+        assert!(all >= 3.0, "{looks:?}");
+    });
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct Sample {
     /// Averages in MB/s.
     pub(super) copies_in: u64,
     pub(super) copies_out: u64,
-    /// Part of the memory in use, in percent.
+    /// Part of the memory in use, in percent: in buffers of the program, if that says so.
     pub(super) memory_percent: u32,
     pub(super) reads_per_s: u32,
     pub(super) writes_per_s: u32,
@@ -191,14 +191,21 @@ fn sample(management: &Management) -> et::Result<Sample> {
             other => CardNews { text: format!("{other:?}"), is_bad: false },
         });
     }
+    // The program may be of a version that does not say; if it is gone, the rest has failed.
+    let activity = management.activity().unwrap_or(None);
+    let memory_percent = match activity.as_ref().and_then(in_buffers_percent) {
+        Some(percent) => percent,
+        None => management.memory_used_percent()?,
+    };
     Ok(Sample {
         serial: management.serial_number()?,
         firmware: management.firmware_versions()?.release.to_string(),
         uptime: management.uptime()?,
         compute: of("cm_utilization").map(|s| [s.average, s.least, s.greatest]),
-        copies_in: of("pcie_dma_read_bw").map_or(0, |s| s.average),
-        copies_out: of("pcie_dma_write_bw").map_or(0, |s| s.average),
-        memory_percent: management.memory_used_percent()?,
+        // The names are the host's: it writes to the device, and reads from it.
+        copies_in: of("pcie_dma_write_bw").map_or(0, |s| s.average),
+        copies_out: of("pcie_dma_read_bw").map_or(0, |s| s.average),
+        memory_percent,
         reads_per_s: rate.reads_per_s,
         writes_per_s: rate.writes_per_s,
         minions_c: temperatures.minion_average_c,
@@ -218,10 +225,16 @@ fn sample(management: &Management) -> et::Result<Sample> {
             exceptions: minion.exceptions.into(),
         },
         counters: management.counters().into(),
-        // The program may be of a version that does not say; if it is gone, the rest has failed.
-        activity: management.activity().unwrap_or(None),
+        activity,
         events,
     })
+}
+
+/// The service processor does not know what of the memory is in use: the host manages it.
+fn in_buffers_percent(activity: &Activity) -> Option<u32> {
+    let used = u128::from(activity.memory_used_bytes) * 100;
+    let percent = used.checked_div(activity.memory_bytes.into())?;
+    u32::try_from(percent).ok()
 }
 
 fn host_view(host: &Host, locator: &Locator) -> HostView {
