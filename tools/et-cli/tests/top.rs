@@ -68,9 +68,8 @@ fn a_card_that_cannot_be_opened_is_watched_all_the_same() {
 
 #[test]
 fn the_card_of_another_process_is_watched_through_it() {
-    let device = et::open("sim:shires=1,dram=256MiB,serial=T-1,temperature=51").unwrap();
-    let own = std::process::id();
-    let name = et::share::shared().into_iter().find(|it| it.pid == own).unwrap().to_string();
+    let locator = "sim:shires=1,dram=256MiB,temperature=51,serial=T-1";
+    let (Watched { device, name }, own) = (Watched::open(locator), std::process::id());
     let looks = |args: &[&str]| -> Vec<Value> {
         let output = et(&name, &[&["--json", "--interval", "0.01"], args].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
