@@ -1,5 +1,6 @@
 //! `cargo xtask dist`: everything that others install, in one folder.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use crate::python;
 use crate::sdk;
 use crate::shell::{capture, cargo, execute};
-use crate::tools::Done;
+use crate::tools::{self, Done};
 
 /// The system in which the package is tried.
 const SUITE: &str = "bookworm";
@@ -92,12 +93,39 @@ fn crates() -> anyhow::Result<Vec<PathBuf>> {
     for name in &published {
         command.args(["-p", name]);
     }
+    let version = env!("CARGO_PKG_VERSION");
+    forget_packed(&published, &target)?;
     execute(&mut command)?;
     let file = |name: &&str| {
-        let file = format!("{name}-{}.crate", env!("CARGO_PKG_VERSION"));
+        let file = format!("{name}-{version}.crate");
         target.join("package").join(file)
     };
     Ok(published.iter().map(file).collect())
+}
+
+/// Deletes what Cargo keeps of packed crates that were built before, sources and notes of what is
+/// built: the name and version of one stand for its contents, and those of the next are others.
+fn forget_packed(names: &[&str], target: &Path) -> anyhow::Result<()> {
+    let sources = tools::cargo_home().context("no home of Cargo")?.join("registry/src");
+    let entries = |folder: &Path| {
+        // There is none where nothing was built, or where all sources are elsewhere.
+        folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    // Registries of hosts begin with the name of the host.
+    let packed = entries(&sources).filter(|path| starts_with(path, "-"));
+    let kept = packed.chain([target.join("debug/.fingerprint")]);
+    for path in kept.flat_map(|folder| entries(&folder)) {
+        // A version, or a number, is behind the name.
+        let name = path.file_name().and_then(OsStr::to_str).and_then(|name| name.rsplit_once('-'));
+        if name.is_some_and(|(name, _)| names.contains(&name)) {
+            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn starts_with(path: &Path, text: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(text))
 }
 
 /// Packs everything twice, and tries the Debian package in a system that has nothing else.
@@ -107,7 +135,7 @@ pub(crate) fn check() -> anyhow::Result<Done> {
     let built = sdk::build("dev")?;
     let packed = crates()?;
     ensure!(packed.iter().all(|file| file.exists()), "not all crates were packed");
-    if !crate::tools::is_there("dpkg-deb") {
+    if !tools::is_there("dpkg-deb") {
         return Ok(Done::Skipped("dpkg-deb is not installed".to_owned()));
     }
     let deb = debian(folder.path(), &built)?;
@@ -148,7 +176,7 @@ pub(crate) fn archive(packages: &[String]) -> anyhow::Result<Result<PathBuf, Str
     if archive.exists() {
         return Ok(Ok(archive));
     }
-    if !crate::tools::is_there("mmdebstrap") {
+    if !tools::is_there("mmdebstrap") {
         return Ok(Err("mmdebstrap is not installed".to_owned()));
     }
     fs::create_dir_all(archive.parent().unwrap_or(&home))?;

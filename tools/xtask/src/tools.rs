@@ -63,11 +63,15 @@ pub(crate) fn advisories() -> Check {
     run("cargo-deny", &["--locked", "check", "--disable-fetch", "advisories"])
 }
 
+/// Where Cargo keeps what it has got.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
+}
+
 /// Returns `true` if an earlier fetch has left a database; a failed one leaves an empty folder.
 fn has_advisories() -> bool {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    let databases = home.and_then(|home| home.join("advisory-dbs").read_dir().ok());
+    let databases = cargo_home().and_then(|home| home.join("advisory-dbs").read_dir().ok());
     databases.into_iter().flatten().flatten().any(|entry| entry.path().join("crates").is_dir())
 }
 
