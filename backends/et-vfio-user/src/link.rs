@@ -96,7 +96,6 @@ impl Link {
         })
     }
 
-    /// How long the rest of a message may take, either way.
     /// Returns which process has connected, as the kernel says.
     pub(crate) fn peer(&self) -> Peer {
         rustix::net::sockopt::socket_peercred(&self.socket).map_or(
@@ -108,6 +107,7 @@ impl Link {
         )
     }
 
+    /// How long the rest of a message may take, either way.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }

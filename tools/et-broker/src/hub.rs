@@ -151,6 +151,15 @@ pub struct MemberStatus {
     pub overdue: u64,
 }
 
+impl<H: Hal> State<H> {
+    /// Has the kernel of a member end, if it is the one that runs; returns what to abort.
+    pub(crate) fn end_running(&mut self, member: usize) -> Option<Event> {
+        let running = self.running.as_mut().filter(|running| running.member == member)?;
+        running.is_aborted = true;
+        running.event.clone()
+    }
+}
+
 impl<H: Hal> Hub<H> {
     pub(crate) fn new(
         device: Device<H>,

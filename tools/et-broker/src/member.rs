@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use et_hal::Hal;
 use et_sim_device::{ForwardedCopy, ForwardedEnd, ForwardedLaunch, MemoryAfterReset, Parent, Wake};
 
-use crate::hub::{CopyJob, Hub};
+use crate::hub::{CopyJob, Hub, State};
 
 /// Limit of a client's management command.
 const QUERY: Duration = Duration::from_secs(5);
@@ -25,6 +25,16 @@ impl<H: Hal> fmt::Debug for Seat<H> {
     }
 }
 
+impl<H: Hal> Seat<H> {
+    /// Takes note that the partition is written from now on; none if the card has failed.
+    fn to_write(&self) -> Option<MutexGuard<'_, State<H>>> {
+        let mut state = self.hub.state();
+        state.opened.as_ref()?;
+        state.members.get_mut(self.index)?.is_dirty = true;
+        Some(state)
+    }
+}
+
 impl<H: Hal> Parent for Seat<H> {
     fn partition(&self) -> Range<u64> {
         self.hub.state().members.get(self.index).map_or(0..0, |member| member.partition.clone())
@@ -37,12 +47,7 @@ impl<H: Hal> Parent for Seat<H> {
     fn reset(&self, memory: MemoryAfterReset, wake: Wake) {
         let mut state = self.hub.state();
         let jobs = (state.kernels.drain(self.index), state.copies.drain(self.index));
-        let event = state.running.as_mut().filter(|running| running.member == self.index).and_then(
-            |running| {
-                running.is_aborted = true;
-                running.event.clone()
-            },
-        );
+        let event = state.end_running(self.index);
         let Some(member) = state.members.get_mut(self.index) else { return };
         member.wake = Some(wake);
         member.is_ready = false;
@@ -60,14 +65,7 @@ impl<H: Hal> Parent for Seat<H> {
     }
 
     fn launch(&self, launch: ForwardedLaunch) {
-        let mut state = self.hub.state();
-        if state.opened.is_none() {
-            drop(state);
-            return;
-        }
-        if let Some(member) = state.members.get_mut(self.index) {
-            member.is_dirty = true;
-        }
+        let Some(mut state) = self.to_write() else { return };
         state.kernels.push(self.index, launch);
         drop(state);
         self.hub.launches.notify_all();
@@ -76,11 +74,7 @@ impl<H: Hal> Parent for Seat<H> {
     fn abort_launch(&self) {
         let mut state = self.hub.state();
         let waiting = state.kernels.drain(self.index);
-        let running = state.running.as_mut().filter(|running| running.member == self.index);
-        let event = running.and_then(|running| {
-            running.is_aborted = true;
-            running.event.clone()
-        });
+        let event = state.end_running(self.index);
         drop(state);
         for launch in waiting {
             launch.answer(aborted(0));
@@ -91,14 +85,7 @@ impl<H: Hal> Parent for Seat<H> {
     }
 
     fn copy(&self, copy: ForwardedCopy) {
-        let mut state = self.hub.state();
-        if state.opened.is_none() {
-            drop(state);
-            return;
-        }
-        if let Some(member) = state.members.get_mut(self.index) {
-            member.is_dirty = true;
-        }
+        let Some(mut state) = self.to_write() else { return };
         state.copies.push(self.index, CopyJob::Piece(Box::new(copy)));
         drop(state);
         self.hub.copies.notify_one();

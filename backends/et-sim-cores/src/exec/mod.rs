@@ -117,7 +117,7 @@ impl Env<'_> {
     /// ahead of their turns.
     #[cold]
     fn disturbs(&self, hart: &mut Hart, at: usize) -> bool {
-        hart.has_pending_arithmetic || reach::disturbs(hart, self.core, self.operation(at))
+        reach::disturbs(hart, self.core, self.operation(at))
     }
 
     /// Decodes the instruction at a position.

@@ -16,6 +16,9 @@ use crate::memory::private::Private;
 
 /// Attempts that come to fewer turns were not worth it.
 const WORTH: u32 = 2;
+/// Turns of a shire before the first attempt of a launch: most kernels are over by then, and an
+/// attempt of each hart takes longer than some of them.
+const FIRST_PAUSE: u8 = 2;
 /// Turns without an attempt after those that were not, at most.
 const LONGEST_PAUSE: u8 = 63;
 
@@ -115,7 +118,7 @@ fn lengthen((left, next): &mut (u8, u8)) {
 
 impl Patience {
     pub(crate) fn new() -> Self {
-        Self { pauses: [(0, 0); HARTS_PER_SHIRE as usize], pause: (0, 0) }
+        Self { pauses: [(0, 0); HARTS_PER_SHIRE as usize], pause: (FIRST_PAUSE, 0) }
     }
 
     /// Begins a turn of the shire; returns `true` if harts may try.
