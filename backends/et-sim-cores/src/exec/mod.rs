@@ -201,6 +201,9 @@ pub(crate) fn stop(hart: &mut Hart, env: &Env<'_>, at: usize, left: u64, op: Op,
 ///
 /// Translated code may execute more, if nothing but registers of the hart depends on them: they
 /// count when their turn comes.
+///
+/// It is part of a turn, which is short; what uses it apart from that is not to cost it that.
+#[inline(always)]
 pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
     let done = hart.ahead.min(fuel);
     hart.ahead -= done;
@@ -228,10 +231,9 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
             if chain == 0 {
                 break 'pages Event::OutOfFuel;
             }
-            let is_watching = hart.cache.as_ref().is_some_and(|cache| cache.is_watching());
             if hart.has_pending_arithmetic {
                 chain = 1;
-                if is_watching {
+                if hart.is_watched() {
                     break 'pages Event::Disturbs;
                 }
                 if let Err(event) = env.wait_for_arithmetic(hart, at) {
@@ -255,7 +257,7 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
                     }
                 }
             }
-            if is_watching {
+            if hart.is_watched() {
                 chain = 1;
                 if env.disturbs(hart, at) {
                     break 'pages Event::Disturbs;
@@ -282,6 +284,7 @@ pub(crate) fn run<'c>(hart: &mut Hart, core: &'c Core<'c>, fuel: u32) -> Event {
 
 /// Executes instructions of later turns, about `most`, as far as they only load from the shire's
 /// cache, which watches what they loaded from then; returns how many.
+#[inline(never)]
 pub(crate) fn run_ahead<'c>(hart: &mut Hart, core: &'c Core<'c>, most: u32) -> u32 {
     let Some(native) = core.code.native().filter(|_| core.check.is_none()) else { return 0 };
     let pc = map::canonical(hart.pc);

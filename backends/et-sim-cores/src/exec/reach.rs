@@ -140,10 +140,13 @@ pub(crate) fn can_be_ahead(hart: &mut Hart, core: &Core<'_>, op: Op) -> bool {
 }
 
 /// Returns `true` if an instruction could change what other harts have read ahead of their turns.
+#[inline]
 pub(crate) fn disturbs(hart: &mut Hart, core: &Core<'_>, op: Op) -> bool {
-    if !hart.cache.as_ref().is_some_and(|cache| cache.is_watching()) {
-        return false;
-    }
+    hart.is_watched() && disturbs_watched(hart, core, op)
+}
+
+#[cold]
+fn disturbs_watched(hart: &mut Hart, core: &Core<'_>, op: Op) -> bool {
     let (reach, shire) = (reach(hart, op), hart.shire());
     let Some(cache) = &mut hart.cache else { return false };
     match reach {

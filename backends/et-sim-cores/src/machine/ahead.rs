@@ -38,7 +38,10 @@ impl Readers {
         Self { ahead: 0, before, turns: [0; HARTS_PER_SHIRE as usize] }
     }
 
-    /// Has a hart read ahead, of the shire's next turns at most so many.
+    /// Has a hart read ahead, of the shire's next turns at most so many; returns how many it was.
+    ///
+    /// If that is not worth what it costs the others to take care, nothing has happened.
+    #[inline(never)]
     pub(crate) fn read<'c>(
         &mut self,
         core: &'c Core<'c>,
@@ -51,12 +54,19 @@ impl Readers {
         self.before[at].save(hart);
         let executed = exec::run_ahead(hart, core, most);
         hart.ahead += executed;
-        if executed != 0 {
-            self.ahead |= 1 << index;
-        }
         let turns = hart.ahead / LONGEST_TURN;
-        self.turns[at] = turns;
-        turns
+        if turns >= WORTH {
+            self.ahead |= 1 << index;
+            self.turns[at] = turns;
+            return turns;
+        }
+        self.before[at].restore(hart);
+        if self.ahead == 0
+            && let Some(cache) = &mut hart.cache
+        {
+            cache.unwatch();
+        }
+        0
     }
 
     /// Takes note that a hart has a turn.
@@ -83,6 +93,8 @@ impl Readers {
     }
 
     /// Brings a hart that is ahead, and has so many turns left, back to the turn that it has.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn bring_back<'c>(
         &self,
         core: &'c Core<'c>,
@@ -140,7 +152,7 @@ impl Patience {
     /// Takes note of how many turns that was good for.
     pub(crate) fn note(&mut self, index: u32, turns: u32) {
         let pause = &mut self.pauses[index as usize];
-        if turns < WORTH {
+        if turns == 0 {
             lengthen(pause);
         } else {
             *pause = (0, 0);

@@ -88,6 +88,8 @@ impl State {
     }
 
     /// Brings all harts that have read ahead back to their turns.
+    #[cold]
+    #[inline(never)]
     fn bring_back<'c>(
         &mut self,
         core: &'c Core<'c>,
@@ -175,7 +177,7 @@ impl Worker<'_> {
                 if let After::Disturbs(turn) = after {
                     state.bring_back(&core, &mut readers, &mut hart.cache);
                     may_read = false;
-                    after = self.go_on(run, &core, &mut hart, turn);
+                    after = self.resume(run, &core, &mut hart, turn);
                 }
                 core.chip.clock.add_retired(hart.retired - before);
                 if matches!(after, After::Again)

@@ -103,6 +103,12 @@ impl Hart {
         }
     }
 
+    /// Returns `true` if others have read something ahead of their turns, in its own.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.is_watching())
+    }
+
     pub(crate) fn shire(&self) -> u32 {
         self.id / HARTS_PER_SHIRE
     }

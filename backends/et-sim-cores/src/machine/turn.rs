@@ -301,14 +301,21 @@ impl<'a> Worker<'a> {
         self.go_on(run, core, hart, Turn(hart.retired + u64::from(fuel)))
     }
 
-    /// Goes on with the turn of a hart.
-    pub(crate) fn go_on<'c>(
+    /// Goes on with the turn of a hart after a disturbance.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn resume<'c>(
         &self,
         run: &Run,
         core: &'c Core<'c>,
         hart: &mut Hart,
         turn: Turn,
     ) -> After {
+        self.go_on(run, core, hart, turn)
+    }
+
+    #[inline(always)]
+    fn go_on<'c>(&self, run: &Run, core: &'c Core<'c>, hart: &mut Hart, turn: Turn) -> After {
         let Turn(end) = turn;
         loop {
             if run.is_aborted() {
@@ -319,7 +326,7 @@ impl<'a> Worker<'a> {
             };
             let event = exec::run(hart, core, fuel);
             // Whatever it is, it comes again.
-            if !event.completes() && hart.cache.as_ref().is_some_and(|cache| cache.is_watching()) {
+            if !event.completes() && hart.is_watched() {
                 return After::Disturbs(turn);
             }
             let wait = match event {

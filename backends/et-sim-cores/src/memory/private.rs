@@ -68,14 +68,10 @@ pub(crate) struct Private {
     /// The number of the frame of each page of DRAM; 0, a frame in which nothing is, if it has
     /// none.
     pages: Box<[u16]>,
-    /// The same without those that harts have read ahead of their turns.
+    /// The same for pages that harts have read ahead of their turns, and for all others.
+    watched: Box<[u16]>,
     unwatched: Box<[u16]>,
-    /// For each page where its bytes are, relative to its address, with a flag of [`place`]; 0 if
-    /// it is not there. This is for loads.
-    places: Box<[u64]>,
-    /// The same for pages that harts have read ahead.
-    watched: Box<[u64]>,
-    /// Frames of these.
+    /// Frames of which the first is so.
     watches: Vec<u16>,
     frames: Vec<Frame>,
     /// Frames that were changed while harts had read them ahead: it is not tried again.
@@ -94,13 +90,12 @@ impl std::fmt::Debug for Private {
     }
 }
 
-/// Where the frames of pages are noted, as in [`Private`].
+/// Where the frames of pages are noted: of all, of those that were read ahead, and of the others.
 #[cfg(target_arch = "x86_64")]
 pub(crate) struct Tables<'a> {
     pub(crate) pages: &'a [u16],
+    pub(crate) watched: &'a [u16],
     pub(crate) unwatched: &'a [u16],
-    pub(crate) places: &'a [u64],
-    pub(crate) watched: &'a [u64],
     pub(crate) frames: &'a mut [Frame],
 }
 
@@ -119,16 +114,6 @@ pub(crate) mod offsets {
     pub(crate) const PARTS: i32 = offset_of!(Frame, parts) as i32;
     pub(crate) const HAS_PARTS: i32 = offset_of!(Frame, has_parts) as i32;
     const _: () = assert!(size_of::<Group>() == 16);
-}
-
-/// Flags of where a page is.
-pub(crate) mod place {
-    /// All of it is there.
-    pub(crate) const COMPLETE: u8 = 1;
-    /// Something of it may be there.
-    pub(crate) const PARTIAL: u8 = 2;
-    /// The bits of either; frames begin at multiples of more.
-    pub(crate) const FLAGS: u8 = 63;
 }
 
 /// Number of the group of a byte of a page, and of its word in there.
@@ -168,11 +153,6 @@ impl Frame {
             valid |= self.groups[(group + 1) % GROUPS].valid << (u64::BITS as usize - word);
         }
         valid & needed == needed
-    }
-
-    /// Returns `true` if all of it is there.
-    fn is_complete(&self) -> bool {
-        self.groups.iter().all(|group| group.valid == u64::MAX)
     }
 
     /// Takes note that bytes of a line, whose words are there, were written.
@@ -244,16 +224,12 @@ impl Private {
     /// Creates an empty cache for memory of so many bytes.
     pub(crate) fn new(dram_bytes: u64) -> Box<Self> {
         let pages = (dram_bytes >> PAGE_SHIFT) as usize;
-        // They stay where they are.
-        let mut frames = Vec::with_capacity(FRAMES + 1);
-        frames.push(Frame::EMPTY);
         Box::new(Self {
             pages: vec![0; pages].into(),
-            unwatched: vec![0; pages].into(),
-            places: vec![0; pages].into(),
             watched: vec![0; pages].into(),
+            unwatched: vec![0; pages].into(),
             watches: Vec::new(),
-            frames,
+            frames: vec![Frame::EMPTY],
             disturbed: vec![false; FRAMES + 1].into(),
             page_of: vec![0],
             next: 1,
@@ -265,8 +241,8 @@ impl Private {
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn tables(&mut self) -> Tables<'_> {
-        let Self { pages, unwatched, places, watched, frames, .. } = self;
-        Tables { pages, unwatched, places, watched, frames }
+        let Self { pages, watched, unwatched, frames, .. } = self;
+        Tables { pages, watched, unwatched, frames }
     }
 
     /// Returns `true` if harts have read something ahead of their turns.
@@ -293,9 +269,9 @@ impl Private {
             }
             self.line(core, offset);
             if std::mem::take(&mut self.unwatched[page]) != 0 {
+                self.watched[page] = number as u16;
                 self.watches.push(number as u16);
             }
-            self.watched[page] = self.places[page];
         }
         true
     }
@@ -447,15 +423,11 @@ impl Private {
                 }
             }
             *valid |= 0xFF << first;
-            let is_complete = *valid == u64::MAX && frame.is_complete();
             // Most are read one after the other. Harts take turns, and there are so many that the
             // processor does not see that by itself.
             core.chip.dram.region().bring_near(offset + (AHEAD * LINE_BYTES) as u64);
             if let Some(later) = frame.bytes.get((line + AHEAD) * LINE_BYTES) {
                 near::bring_line(later);
-            }
-            if is_complete {
-                self.locate((offset >> PAGE_SHIFT) as usize, place::COMPLETE);
             }
         }
         number
@@ -491,7 +463,6 @@ impl Private {
         self.disturbed[number] = false;
         self.pages[page] = number as u16;
         self.unwatched[page] = number as u16;
-        self.locate(page, place::PARTIAL);
         number
     }
 
@@ -515,15 +486,6 @@ impl Private {
         debug_assert_eq!(self.watched[page], 0, "what was read ahead changes");
         self.pages[page] = 0;
         self.unwatched[page] = 0;
-        self.places[page] = 0;
-    }
-
-    /// Takes note of where a page is.
-    fn locate(&mut self, page: usize, flag: u8) {
-        let frame = &self.frames[usize::from(self.pages[page])];
-        let bytes = std::ptr::from_ref(&frame.bytes).expose_provenance() as u64;
-        let address = DRAM_BASE + ((page as u64) << PAGE_SHIFT);
-        self.places[page] = bytes.wrapping_sub(address) | u64::from(flag);
     }
 
     /// Writes the dirty bytes of a line of a frame to memory.
@@ -579,9 +541,6 @@ impl Private {
             if kind == WriteBack::Evict {
                 self.frames[number].groups[group].valid &= !(0xFF << first);
             }
-        }
-        if kind == WriteBack::Evict {
-            self.locate(page, place::PARTIAL);
         }
     }
 

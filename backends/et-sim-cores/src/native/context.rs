@@ -126,8 +126,8 @@ pub(crate) struct Context {
     /// The cache of the shire: frames by page.
     pub(super) pages: Cell<*const u16>,
     pub(super) page_count: Cell<u64>,
-    /// The same for loads, which tell where they are, and for stores.
-    pub(super) places: Cell<*const u64>,
+    /// The same for loads, and for stores.
+    pub(super) load_pages: Cell<*const u16>,
     pub(super) store_pages: Cell<*const u16>,
     pub(super) store_page_count: Cell<u64>,
     /// How much there is of stacks, which are memory itself.
@@ -179,7 +179,7 @@ impl Context {
             constants: &raw const CONSTANTS,
             pages: Cell::new(ptr::null()),
             page_count: Cell::new(0),
-            places: Cell::new(ptr::null()),
+            load_pages: Cell::new(ptr::null()),
             store_pages: Cell::new(ptr::null()),
             store_page_count: Cell::new(0),
             stack_bytes: Cell::new(0),
@@ -243,11 +243,11 @@ impl Context {
 
     #[inline]
     fn look_at(&self, cache: &mut Private) {
-        let Tables { pages, unwatched, places, watched, frames } = cache.tables();
+        let Tables { pages, watched, unwatched, frames } = cache.tables();
         let is_ahead = self.is_ahead.get() != 0;
         self.pages.set(pages.as_ptr());
         self.page_count.set(pages.len() as u64);
-        self.places.set(if is_ahead { watched } else { places }.as_ptr());
+        self.load_pages.set(if is_ahead { watched } else { pages }.as_ptr());
         self.store_pages.set(unwatched.as_ptr());
         self.store_page_count.set(if is_ahead { 0 } else { unwatched.len() as u64 });
         self.stack_bytes.set(if is_ahead { 0 } else { self.memory_bytes });

@@ -234,7 +234,7 @@ impl Store {
 
     /// Executes translated code, if there is some for the position. The hart goes on where its last
     /// turn ended if `resume` has that.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(
         &self,
         hart: &mut Hart,
@@ -267,7 +267,7 @@ impl Store {
 
     /// Executes translated code; returns how many instructions, of which those beyond `fuel` reach
     /// nothing but registers.
-    #[inline]
+    #[inline(always)]
     fn go(
         &self,
         hart: &mut Hart,
@@ -300,7 +300,7 @@ impl Store {
 
     /// Finds where to enter a translation for a position, and how many instructions are to be
     /// counted first.
-    #[inline]
+    #[inline(always)]
     fn enter(
         &self,
         hart: &Hart,

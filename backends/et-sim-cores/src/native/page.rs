@@ -9,8 +9,8 @@ use crate::decode::code::{Decoder, PAGE_SLOTS};
 use crate::decode::op::{Op, SINK, kind};
 use crate::exec::reach::{is_load, is_store};
 
-/// Instructions of a segment at most.
-const LONGEST: usize = 16;
+/// Instructions of a segment at most: on flat memory, and in the short turns of private caches.
+const LONGEST: [usize; 2] = [16, 8];
 
 /// What the numbers of counters begin with.
 const COUNTERS: u32 = 0xC;
@@ -312,7 +312,7 @@ pub(super) fn translate(
             depart_anywhere,
             starts: Box::new([0; PAGE_SLOTS]),
         };
-        translator.page(&nodes, LONGEST)
+        translator.page(&nodes, LONGEST[usize::from(is_private)])
     })
 }
 

@@ -308,17 +308,18 @@ fn failing(e: &mut Emitter, fail: Label) {
     e.ret();
 }
 
-/// Finds the frame of the address in `rax` for a store: it gets to `r8`, the byte in it to `rcx`,
-/// and what is known about its group of lines is at `rdx` + `r8`.
-fn frame(e: &mut Emitter, size: usize, fail: Label, not_frame_0: bool) {
+/// Finds the frame of the address in `rax` in a table with an entry for each of so many pages: it
+/// gets to `r8`, the byte in it to `rcx`, and what is known about its group of lines is at `rdx` +
+/// `r8`.
+fn frame(e: &mut Emitter, size: usize, (pages, count): (Rm, Rm), fail: Label, not_frame_0: bool) {
     aligned(e, size, fail);
     e.load(RCX, Rm::Reg(RAX));
     e.alu(Width::Double, Alu::Sub, RCX, of_context!(dram_base));
     e.load(RDX, Rm::Reg(RCX));
     e.shift(Width::Double, Shift::Right, RDX, PAGE_SHIFT);
-    e.alu(Width::Double, Alu::Cmp, RDX, of_context!(store_page_count));
+    e.alu(Width::Double, Alu::Cmp, RDX, count);
     e.jump_if(Cond::NotBelow, fail);
-    e.load(R8, of_context!(store_pages));
+    e.load(R8, pages);
     e.load_half(R8, Rm::Indexed(R8, RDX, 1, 0));
     if not_frame_0 {
         e.test(Width::Word, R8, R8);
@@ -334,78 +335,37 @@ fn frame(e: &mut Emitter, size: usize, fail: Label, not_frame_0: bool) {
 
 fn load(e: &mut Emitter, size: usize, is_private: bool) {
     let (fail, stacked, plain) = (e.label(), e.label(), e.label());
-    if is_private {
-        load_private(e, size, stacked, fail);
-        e.bind(stacked);
-        guarded(e, size, fail);
-        to_memory(e, size, of_context!(stack_bytes), fail);
-    } else {
-        near_stacks(e, size, stacked);
+    near_stacks(e, size, stacked);
+    if !is_private {
         e.bind(plain);
         to_memory(e, size, of_context!(memory_bytes), fail);
         e.bind(stacked);
         guarded(e, size, fail);
         e.jump(plain);
+        return failing(e, fail);
     }
-    failing(e, fail);
-}
-
-/// Finds what a load wants in the cache of the shire, and returns from the routine, unless it is
-/// near stacks.
-fn load_private(e: &mut Emitter, size: usize, stacked: Label, fail: Label) {
-    const PAGE_BYTES: i32 = 4096;
-    const GROUP_BYTES: i32 = 512;
-    use private::place::{COMPLETE, FLAGS};
-    let (partial, absent) = (e.label(), e.label());
-    let bytes = match size {
-        REGISTER => 32,
-        ANY_EIGHT => 8,
-        _ => 0,
-    };
-    aligned(e, size, fail);
-    e.load(RDX, Rm::Reg(RAX));
-    e.alu(Width::Double, Alu::Sub, RDX, of_context!(dram_base));
-    e.shift(Width::Double, Shift::Right, RDX, PAGE_SHIFT);
-    e.alu(Width::Double, Alu::Cmp, RDX, of_context!(page_count));
-    e.jump_if(Cond::NotBelow, fail);
-    e.load(R8, of_context!(places));
-    e.load(R8, Rm::Indexed(R8, RDX, 3, 0));
-    e.test_byte(Rm::Reg(R8), COMPLETE);
-    e.jump_if(Cond::Equal, partial);
-    if bytes != 0 {
-        // All of it in the page.
-        e.load_word(RCX, Rm::Reg(RAX));
-        e.alu_constant(Width::Word, Alu::And, Rm::Reg(RCX), PAGE_BYTES - 1);
-        e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RCX), PAGE_BYTES - bytes);
-        e.jump_if(Cond::Above, fail);
-    }
-    e.lea(RAX, Rm::Indexed(RAX, R8, 0, -i32::from(COMPLETE)));
-    e.set_carry();
-    e.ret();
-    e.bind(partial);
-    e.test_byte(Rm::Reg(R8), FLAGS);
-    e.jump_if(Cond::Equal, absent);
-    e.alu_constant(Width::Double, Alu::And, Rm::Reg(R8), !i32::from(FLAGS));
-    e.load_word(RCX, Rm::Reg(RAX));
-    e.alu_constant(Width::Word, Alu::And, Rm::Reg(RCX), PAGE_BYTES - 1);
-    if bytes != 0 {
+    let pages = (of_context!(load_pages), of_context!(page_count));
+    frame(e, size, pages, fail, false);
+    e.load(RDX, Rm::Indexed(RDX, R8, 0, private::offsets::VALID));
+    if size < ANY_EIGHT {
+        e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
+        e.shift(Width::Word, Shift::Right, RCX, 3);
+        // The carry flag is the answer.
+        e.test_bit(RDX, RCX);
+        e.ret();
+    } else {
         // All of it in one group of lines.
-        e.load_word(RDX, Rm::Reg(RCX));
-        e.alu_constant(Width::Word, Alu::And, Rm::Reg(RDX), GROUP_BYTES - 1);
-        e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RDX), GROUP_BYTES - bytes);
+        e.load_word(RAX, Rm::Reg(RCX));
+        e.alu_constant(Width::Word, Alu::And, Rm::Reg(RAX), 0x1FF);
+        e.alu_constant(
+            Width::Word,
+            Alu::Cmp,
+            Rm::Reg(RAX),
+            512 - if size == REGISTER { 32 } else { 8 },
+        );
         e.jump_if(Cond::Above, fail);
-    }
-    e.alu(Width::Double, Alu::Add, RAX, Rm::Reg(R8));
-    // What is known about the group is behind the bytes.
-    e.load(R8, Rm::Reg(RAX));
-    e.alu(Width::Double, Alu::Sub, R8, Rm::Reg(RCX));
-    e.load_word(RDX, Rm::Reg(RCX));
-    e.shift(Width::Word, Shift::Right, RDX, 9);
-    e.shift(Width::Word, Shift::Left, RDX, 4);
-    let valid = private::offsets::VALID - private::offsets::BYTES;
-    e.load(RDX, Rm::Indexed(R8, RDX, 0, valid));
-    match size {
-        REGISTER => {
+        e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
+        if size == REGISTER {
             e.shift(Width::Word, Shift::Right, RCX, 3);
             e.shift_by(Width::Double, Shift::Right, RDX, Rm::Reg(RDX), RCX);
             e.alu_constant(Width::Word, Alu::Xor, Rm::Reg(RDX), -1);
@@ -413,8 +373,7 @@ fn load_private(e: &mut Emitter, size: usize, stacked: Label, fail: Label) {
             e.jump_if(Cond::NotEqual, fail);
             e.set_carry();
             e.ret();
-        }
-        ANY_EIGHT => {
+        } else {
             // The word of the first byte and that of the last one.
             e.lea(R8, Rm::At(RCX, 7));
             e.shift(Width::Word, Shift::Right, RCX, 3);
@@ -424,16 +383,11 @@ fn load_private(e: &mut Emitter, size: usize, stacked: Label, fail: Label) {
             e.test_bit(RDX, R8);
             e.ret();
         }
-        _ => {
-            e.shift(Width::Word, Shift::Right, RCX, 3);
-            // The carry flag is the answer.
-            e.test_bit(RDX, RCX);
-            e.ret();
-        }
     }
-    e.bind(absent);
-    near_stacks(e, size, stacked);
-    e.jump(fail);
+    e.bind(stacked);
+    guarded(e, size, fail);
+    to_memory(e, size, of_context!(stack_bytes), fail);
+    failing(e, fail);
 }
 
 fn store(e: &mut Emitter, size: usize, is_private: bool) {
@@ -449,7 +403,8 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
         e.jump(plain);
         return failing(e, fail);
     }
-    frame(e, size, fail, size >= DOUBLE);
+    let pages = (of_context!(store_pages), of_context!(store_page_count));
+    frame(e, size, pages, fail, size >= DOUBLE);
     match size {
         REGISTER => {
             // All of it in one line.
