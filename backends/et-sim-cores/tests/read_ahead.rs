@@ -11,7 +11,7 @@ mod common;
 
 use std::num::NonZeroUsize;
 
-use common::{A0, A1, Asm, Board, DATA, HARTID, T0, ZERO};
+use common::{A0, A1, Asm, Board, DATA, HARTID, STACKS_TOP, T0, ZERO};
 use et_sim_cores::{Execution, MachineConfig, MemoryModel, Timing};
 use proptest::prelude::*;
 
@@ -20,6 +20,8 @@ const SHARED: u64 = 1 << 14;
 /// Where harts leave what they have computed, behind pages that fill the cache.
 const RESULTS: u64 = 16 << 20;
 const RESULT_BYTES: u64 = 64;
+/// Where there are stacks, which are not cached, from the shared memory on.
+const STACKS: u64 = STACKS_TOP.wrapping_sub(0x8000).wrapping_sub(DATA);
 /// The harts of two shires.
 const HARTS: u64 = 128;
 
@@ -116,7 +118,15 @@ fn place() -> impl Strategy<Value = Place> {
         shift: 12,
         from: SHARED,
     });
-    prop_oneof![6 => near, 1 => far]
+    let on_stacks = (0..9_u64, 0..9_u64, 0..6_u32, 3..5_i32);
+    let on_stacks = on_stacks.prop_map(|(by_turn, by_hart, bits, shift)| Place {
+        by_turn,
+        by_hart,
+        bits,
+        shift,
+        from: STACKS,
+    });
+    prop_oneof![6 => near, 1 => far, 1 => on_stacks]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -231,5 +241,25 @@ proptest! {
         let difference = found.iter().zip(&expected).position(|(found, expected)| found != expected);
         prop_assert_eq!(difference, None);
         prop_assert_eq!((same_instructions, same_cycles), (instructions, cycles));
+    }
+}
+
+/// What harts load on and on, and rarely change: in the cache, whose pages are watched, and on
+/// stacks, which are not cached.
+#[test]
+fn what_others_change_is_read_when_its_turn_comes() {
+    // The words of one page, 64 pages, and words of stacks.
+    for (bits, shift, from) in [(3, 3, 0), (6, 12, SHARED), (3, 3, STACKS)] {
+        let place = |by_turn| Place { by_turn, by_hart: 1, bits, shift, from };
+        let steps = [
+            Step::Access("ld x6, 0(x28)", place(u64::from(shift == 3))),
+            Step::Compute("add x22, x22, x6"),
+            Step::Rarely("sd x22, 0(x28)", place(3), 5),
+        ];
+        let code = kernel(&steps, 2000);
+        for shires in [1, 0b11] {
+            let expected = run(&code, Execution::Interpreted, shires);
+            assert_eq!(run(&code, Execution::Translated, shires), expected, "from {from:#x}");
+        }
     }
 }

@@ -17,6 +17,8 @@ use et_sim_cores::{Dram, Launch, LaunchReport, Machine, MachineConfig, Stack};
 
 /// Where the tests put code.
 pub(crate) const CODE: u64 = 0x80_0600_0000;
+/// Where stacks end.
+pub(crate) const STACKS_TOP: u64 = 0x80_0580_0000;
 /// Where the tests put data.
 pub(crate) const DATA: u64 = 0x80_0700_0000;
 /// Longer than any test takes unless it hangs.
@@ -247,7 +249,7 @@ impl Board {
     }
 
     pub(crate) fn launch(&self, shire_mask: u64) -> &Self {
-        let stack = Stack { top: 0x80_0580_0000, bytes_per_hart: 4160, guard_bytes: 0 };
+        let stack = Stack { top: STACKS_TOP, bytes_per_hart: 4160, guard_bytes: 0 };
         self.launch_with(shire_mask, stack)
     }
 
