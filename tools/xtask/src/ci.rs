@@ -11,7 +11,8 @@ use crate::requirements::{self, Evidence, Summary, Verdict, test_results};
 use crate::shell::{capture, cargo, execute, root, write_json};
 use crate::tools::{self, Done};
 use crate::{
-    blocks, book, dist, fresh, interface, layers, llama, loom, python, readme, sdk, vm, wording,
+    blocks, book, conformance, dist, fresh, interface, layers, llama, loom, python, readme, sdk,
+    vm, wording,
 };
 
 /// The checks of many parts, as they are named where some are asked for.
@@ -144,6 +145,7 @@ pub(crate) fn run(only: &[String], json: Option<&Path>) -> anyhow::Result<()> {
         let is_known = counts.evidence.of(&format!("ci:{only}")).is_some();
         ensure!(is_known, "there is no check {only}");
     }
+    conformance(&mut counts);
     if only.is_empty() {
         // They are judged by all that ran.
         match requirements::judge(&counts.evidence) {
@@ -189,6 +191,16 @@ fn beside<R>(
 
 fn run_cargo(args: &[&str]) -> anyhow::Result<()> {
     execute(&mut cargo(args))
+}
+
+/// The results that the book shows are those of the tests and machines.
+fn conformance(counts: &mut Counts) {
+    let mut absent = Vec::new();
+    let compared = conformance::check(&counts.evidence);
+    counts.check("conformance", || compared.map(|boards| absent = boards));
+    if counts.wants("conformance") && !absent.is_empty() {
+        counts.skip(&format!("conformance on {}", absent.join(", ")), "nothing ran on them");
+    }
 }
 
 /// What users install, and programs that use all of it.

@@ -1,7 +1,8 @@
 //! `cargo xtask generate`: what is written down elsewhere and must say the same in other places.
 //!
 //! The layout of a cell is that of `et_devapi::handshake`; the mutants are those of
-//! `testing/et-loom` and `testing/et-shuttle`; the C header is that of the functions of `et-capi`.
+//! `testing/et-loom` and `testing/et-shuttle`; the results of the conformance kit are those of
+//! `testing/conformance.json`; the C header is that of the functions of `et-capi`.
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use et_devapi::handshake::{
 };
 use serde::Deserialize;
 
+use crate::conformance;
 use crate::shell::root;
 
 /// A file, and what belongs into it.
@@ -29,6 +31,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
 fn all() -> anyhow::Result<Vec<Generated>> {
     let cell = spliced("docs/src/handshake.md", "cell", "", &cell_table())?;
     let words = spliced("et-devapi/src/handshake/mod.rs", "cell", "//! ", &cell_table())?;
+    let conformance =
+        spliced("docs/src/conformance.md", "conformance", "", &conformance::table()?)?;
     let mutants = spliced("docs/src/concurrency.md", "mutants", "", &mutants()?)?;
     let header = root().join("bindings/device/include/et/cell.h");
     Ok(vec![
@@ -37,6 +41,7 @@ fn all() -> anyhow::Result<Vec<Generated>> {
         Generated { text: states(&cell.text)?, ..cell },
         words,
         mutants,
+        conformance,
     ])
 }
 

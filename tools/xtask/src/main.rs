@@ -6,6 +6,7 @@
 mod blocks;
 mod book;
 mod ci;
+mod conformance;
 mod copy;
 mod dist;
 mod fresh;
@@ -87,6 +88,8 @@ enum Command {
     Requirements(requirements::Options),
     /// Compares the public interface of the published crates with their changelogs.
     Interface(interface::Options),
+    /// Notes which cases of the conformance kit pass on which boards; after `cargo xtask vm`.
+    Conformance,
     /// Writes what the book and the kernels say about cells and mutants.
     Generate,
     /// Installs libraries, headers, packages and the compiler wrapper for programs and kernels.
@@ -127,6 +130,7 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Command::Book => book::check(),
+        Command::Conformance => conformance::run(),
         // A program of its own: the checks do not need the simulator to be compiled first.
         Command::Bench { args } => {
             let call = ["run", "--quiet", "--release", "--package", "et-bench", "--"];

@@ -22,6 +22,15 @@ impl Evidence {
         self.0.extend(other.0);
     }
 
+    /// What became of the tests below a module or a suite, by their names in there.
+    pub(crate) fn below(&self, suite: &str) -> Vec<(String, Verdict)> {
+        let below = |(name, verdict): &(String, Verdict)| {
+            let name = name.strip_prefix(suite)?.strip_prefix("::")?;
+            Some((name.to_owned(), verdict.clone()))
+        };
+        self.0.iter().filter_map(below).collect()
+    }
+
     /// What became of a test, which is named as a whole or by its last parts; `None` if it did not
     /// run. Of several that bear the name all must have passed that ran.
     pub(crate) fn of(&self, test: &str) -> Option<&Verdict> {

@@ -58,6 +58,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where logs go, if nothing else is said.
+pub(crate) fn work_folder() -> PathBuf {
+    root().join("target-vm/work")
+}
+
 /// Runs the layers and prints what they came to.
 pub(crate) fn measure(options: &Options) -> anyhow::Result<(Report, PathBuf)> {
     let chosen: Vec<&Layer> = LAYERS
@@ -67,7 +72,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<(Report, PathBuf)> {
     let names: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
     ensure!(!chosen.is_empty(), "no such layer; there are {}", names.join(", "));
 
-    let work = options.work.clone().unwrap_or_else(|| root().join("target-vm/work"));
+    let work = options.work.clone().unwrap_or_else(work_folder);
     fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
     let work = work.canonicalize()?;
     let mut bench = Bench {
