@@ -15,18 +15,17 @@ use crate::vm::work_folder;
 /// Where the results are kept.
 const RESULTS: &str = "testing/conformance.json";
 
-/// A board, and where a run leaves its results.
+/// A board. Its results are those of the suite of the kit's own tests that bears its name, or what
+/// the kit has printed in a layer of the virtual machines.
 struct Board {
     name: &'static str,
     what: &'static str,
-    source: Source,
+    printed: Option<Log>,
 }
 
-enum Source {
-    /// A suite of the kit's own tests.
-    Suite,
-    /// What the kit has printed in a layer of the virtual machines.
-    Log(&'static str),
+struct Log {
+    layer: &'static str,
+    file: &'static str,
 }
 
 const BOARDS: [Board; 10] = [
@@ -36,28 +35,33 @@ const BOARDS: [Board; 10] = [
     suite("non-coherent", "a bus on which the host must hand memory over"),
     suite("asleep", "aborts do not reach harts that wait for a credit"),
     suite("checked", "accesses of kernels are compared with buffers"),
-    log("vfio-user", "another process, over a socket", "selftest/command0.log"),
-    log("vfio-group", "a guest's kernel: VFIO by groups", "group/conformance.log"),
-    log(
-        "vfio-cdev",
-        "a guest's kernel: VFIO by character devices, iommufd",
-        "cdev/conformance.log",
-    ),
-    log("vfio-noiommu", "a guest's kernel without an IOMMU", "noiommu/conformance.log"),
+    guest("vfio-user", "another process, over a socket", "selftest", "command0.log"),
+    guest("vfio-group", "a guest's kernel: VFIO by groups", "group", "conformance.log"),
+    guest("vfio-cdev", "a guest's kernel: VFIO by iommufd", "cdev", "conformance.log"),
+    guest("vfio-noiommu", "a guest's kernel without an IOMMU", "noiommu", "conformance.log"),
 ];
 
 const fn suite(name: &'static str, what: &'static str) -> Board {
-    Board { name, what, source: Source::Suite }
+    Board { name, what, printed: None }
 }
 
-const fn log(name: &'static str, what: &'static str, file: &'static str) -> Board {
-    Board { name, what, source: Source::Log(file) }
+const fn guest(
+    name: &'static str,
+    what: &'static str,
+    layer: &'static str,
+    file: &'static str,
+) -> Board {
+    Board { name, what, printed: Some(Log { layer, file }) }
 }
 
-/// By board and case: nothing if it passes, or why it is left out or expected to fail.
+/// Which cases there are, and by board those that are left out or expected to fail, and why.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-struct Results(BTreeMap<String, Cases>);
+struct Results {
+    cases: BTreeSet<String>,
+    exceptions: BTreeMap<String, BTreeMap<String, String>>,
+}
 
+/// By case: nothing if it passes, or why it is left out or expected to fail.
 type Cases = BTreeMap<String, Option<String>>;
 
 /// Runs the kit's own tests, and takes the rest from the last run of `cargo xtask vm`.
@@ -72,10 +76,19 @@ pub(crate) fn run() -> anyhow::Result<()> {
     }
     let mut results = Results::default();
     for board in &BOARDS {
+        if let Some(Log { layer, .. }) = board.printed {
+            evidence.note(&format!("vm:{layer}"), Verdict::Passed);
+        }
         let cases = board.cases(&evidence, &work_folder())?;
-        let what = board.name;
-        let cases = cases.with_context(|| format!("{what}: run `cargo xtask vm` before"))?;
-        results.0.insert(what.to_owned(), cases);
+        let cases =
+            cases.with_context(|| format!("{}: run `cargo xtask vm` before", board.name))?;
+        for (case, outcome) in cases {
+            if let Some(why) = outcome {
+                let exceptions = results.exceptions.entry(board.name.to_owned()).or_default();
+                exceptions.insert(case.clone(), why);
+            }
+            results.cases.insert(case);
+        }
     }
     write_json(Some(&root().join(RESULTS)), &results)?;
     crate::generate::run()
@@ -84,11 +97,16 @@ pub(crate) fn run() -> anyhow::Result<()> {
 /// Compares the results that are kept with those of the tests and machines that have run; returns
 /// the boards of which there are none.
 pub(crate) fn check(evidence: &Evidence) -> anyhow::Result<Vec<&'static str>> {
-    differences(&committed()?, evidence, &work_folder())
+    differences(&kept()?, evidence, &work_folder())
+}
+
+/// Returns `true` if these are all boards, so that nothing was compared.
+pub(crate) fn are_all(absent: &[&str]) -> bool {
+    absent.len() == BOARDS.len()
 }
 
 fn differences(
-    committed: &Results,
+    kept: &Results,
     evidence: &Evidence,
     folder: &Path,
 ) -> anyhow::Result<Vec<&'static str>> {
@@ -99,7 +117,7 @@ fn differences(
             absent.push(board.name);
             continue;
         };
-        let kept = committed.0.get(board.name).with_context(|| format!("no {}", board.name))?;
+        let kept = kept.of(board.name);
         let cases: BTreeSet<_> = kept.keys().chain(found.keys()).collect();
         for case in cases.into_iter().filter(|&case| kept.get(case) != found.get(case)) {
             let (is, was) = (end(found.get(case)), end(kept.get(case)));
@@ -121,11 +139,13 @@ fn end(outcome: Option<&Option<String>>) -> &str {
 impl Board {
     /// What became of the cases; none if they did not run.
     fn cases(&self, evidence: &Evidence, folder: &Path) -> anyhow::Result<Option<Cases>> {
-        let tests = match self.source {
-            Source::Suite => evidence.below(self.name),
-            Source::Log(file) => {
-                let path = folder.join(file);
-                if !path.exists() {
+        let tests = match self.printed {
+            None => evidence.below(self.name),
+            Some(Log { layer, file }) => {
+                let path = folder.join(layer).join(file);
+                let ran = evidence.of(&format!("vm:{layer}"));
+                // A log of another run says nothing of this one.
+                if matches!(ran, None | Some(Verdict::Skipped(_))) || !path.exists() {
                     return Ok(None);
                 }
                 let text = std::fs::read(&path)?;
@@ -148,38 +168,46 @@ impl Board {
     }
 }
 
-fn committed() -> anyhow::Result<Results> {
+fn kept() -> anyhow::Result<Results> {
     let text = std::fs::read_to_string(root().join(RESULTS))?;
     serde_json::from_str(&text).with_context(|| format!("reading {RESULTS}"))
 }
 
-/// The page of the book.
+/// What the book shows.
 pub(crate) fn table() -> anyhow::Result<String> {
-    Ok(committed()?.table())
+    Ok(kept()?.table())
 }
 
 impl Results {
+    /// What is expected of a board.
+    fn of(&self, board: &str) -> Cases {
+        let exceptions = self.exceptions.get(board);
+        let why = |case| exceptions.and_then(|exceptions| exceptions.get(case)).cloned();
+        self.cases.iter().map(|case| (case.clone(), why(case))).collect()
+    }
+
     fn table(&self) -> String {
-        let boards = || BOARDS.iter().filter_map(|board| Some((board, self.0.get(board.name)?)));
+        let boards: Vec<_> = BOARDS.iter().map(|board| (board, self.of(board.name))).collect();
         let mut text =
             String::from("| Board | What it is | Passed | Left out |\n|---|---|---:|---:|\n");
-        for (board, cases) in boards() {
+        for (Board { name, what, .. }, cases) in &boards {
             let passed = cases.values().filter(|outcome| outcome.is_none()).count();
-            let Board { name, what, .. } = board;
             let _ = writeln!(text, "| {name} | {what} | {passed} | {} |", cases.len() - passed);
         }
-        let names = || boards().map(|(board, _)| board.name);
-        let _ = writeln!(text, "\n| Case | {} |", names().collect::<Vec<_>>().join(" | "));
-        let _ = writeln!(text, "|---|{}", names().map(|_| ":-:|").collect::<String>());
+        let names = BOARDS.map(|board| board.name);
+        let _ = writeln!(
+            text,
+            "\n| Case | {} |\n|---|{}",
+            names.join(" | "),
+            ":-:|".repeat(BOARDS.len())
+        );
         let mut reasons: Vec<&str> = Vec::new();
-        let all: BTreeSet<&String> = self.0.values().flat_map(Cases::keys).collect();
-        for case in all {
+        for case in &self.cases {
             let _ = write!(text, "| `{case}` |");
-            for (_, cases) in boards() {
-                let cell = match cases.get(case) {
-                    Some(None) => "✓".to_owned(),
-                    None => String::new(),
-                    Some(Some(why)) => {
+            for (_, cases) in &boards {
+                let cell = match &cases[case] {
+                    None => "✓".to_owned(),
+                    Some(why) => {
                         let known = reasons.iter().position(|known| known == why);
                         let at = known.unwrap_or_else(|| {
                             reasons.push(why);
@@ -192,11 +220,8 @@ impl Results {
             }
             text.push('\n');
         }
-        if !reasons.is_empty() {
-            text.push('\n');
-        }
         for (at, why) in reasons.iter().enumerate() {
-            let _ = writeln!(text, "{}. {why}", at + 1);
+            let _ = write!(text, "\n{}. {why}", at + 1);
         }
         text
     }
@@ -214,43 +239,61 @@ mod tests {
         evidence
     }
 
-    fn results(text: &str) -> Results {
-        serde_json::from_str(text).unwrap()
+    const RESULTS: &str = r#"{
+        "cases": ["hal::a", "hal::b"],
+        "exceptions": {"small": {"hal::b": "no"}, "card": {"hal::b": "no"}}
+    }"#;
+
+    fn results() -> Results {
+        serde_json::from_str(RESULTS).unwrap()
     }
 
     #[test]
     fn what_changes_on_a_board_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("group/conformance.log");
-        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
-        std::fs::write(log, "GUEST-RUN x\r\ntest hal::a ... ignored, too slow\r\n").unwrap();
-        let kept = results(
-            r#"{"small": {"hal::a": null, "hal::b": "no"}, "vfio-group": {"hal::a": "too slow"}}"#,
-        );
-        let same = "test small::hal::a ... ok\ntest small::hal::b ... ignored, no
-                    \ntest small::tests::c ... ok";
-        let same = evidence(same);
-        let absent = differences(&kept, &same, folder.path()).unwrap();
-        assert_eq!(absent.len(), BOARDS.len() - 2);
+        let same = ["test small::hal::a ... ok", "test small::hal::b ... ignored, no"].join("\n");
+        let others = "\ntest card::tests::c ... ok";
+        let found = differences(&results(), &evidence(&(same + others)), folder.path()).unwrap();
+        assert_eq!(found.len(), BOARDS.len() - 1, "only the small one has run: {found:?}");
 
         for (lines, what) in [
-            ("test small::hal::a ... ok", "hal::b: there is no such case"),
-            ("test small::hal::a ... ignored, busy\ntest small::hal::b ... ignored, no", "busy"),
-            ("test small::hal::a ... ok\ntest small::hal::b ... ok", "hal::b: it passes"),
-            ("test small::hal::a ... FAILED", "hal::a fails on small"),
+            (["a ... ok", "c ... ok"], "hal::b: there is no such case"),
+            (["a ... ok", "c ... ok"], "hal::c: it passes"),
+            (["a ... ignored, busy", "b ... ignored, no"], "hal::a: busy"),
+            (["a ... ok", "b ... ok"], "hal::b: it passes"),
+            (["a ... FAILED", "b ... ignored, no"], "hal::a fails on small"),
         ] {
-            let error = differences(&kept, &evidence(lines), folder.path()).unwrap_err();
+            let lines = lines.map(|line| format!("test small::hal::{line}")).join("\n");
+            let error = differences(&results(), &evidence(&lines), folder.path()).unwrap_err();
             assert!(error.to_string().contains(what), "{error}");
         }
     }
 
     #[test]
+    fn what_a_guest_has_printed_counts_if_its_layer_has_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("group/conformance.log");
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        std::fs::write(log, "GUEST-RUN x\r\ntest hal::a ... ok\r\n").unwrap();
+        let mut evidence = Evidence::default();
+        let absent = differences(&results(), &evidence, folder.path()).unwrap();
+        assert!(are_all(&absent), "{absent:?}");
+        evidence.note("vm:group", Verdict::Skipped("no emulator".into()));
+        assert!(are_all(&differences(&results(), &evidence, folder.path()).unwrap()));
+        evidence.note("vm:group", Verdict::Passed);
+        let error = differences(&results(), &evidence, folder.path()).unwrap_err().to_string();
+        assert!(error.contains("vfio-group hal::b: there is no such case"), "{error}");
+        assert!(!error.contains("hal::a"), "{error}");
+    }
+
+    #[test]
     fn each_reason_is_said_once() {
-        let text = r#"{"small": {"hal::a": null, "hal::b": "no"}, "card": {"hal::b": "no"}}"#;
-        let table = results(text).table();
+        let table = results().table();
         let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| `")).collect();
-        assert_eq!(rows, ["| `hal::a` | ✓ |  |", "| `hal::b` | 1 | 1 |"]);
-        assert!(table.ends_with("\n\n1. no\n"), "{table}");
+        let (all, some) =
+            ("✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓", "1 | ✓ | 1 | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓");
+        assert_eq!(rows, [format!("| `hal::a` | {all} |"), format!("| `hal::b` | {some} |")]);
+        assert!(table.ends_with("|\n\n1. no"), "{table}");
         assert!(table.contains("device memory that the host may use | 1 | 1 |"), "{table}");
     }
 }
