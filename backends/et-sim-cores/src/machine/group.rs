@@ -177,7 +177,7 @@ impl Worker<'_> {
                 if let After::Disturbs(turn) = after {
                     state.bring_back(&core, &mut readers, &mut hart.cache);
                     may_read = false;
-                    after = self.resume(run, &core, &mut hart, turn);
+                    after = self.go_on_disturbed(run, &core, &mut hart, turn);
                 }
                 core.chip.clock.add_retired(hart.retired - before);
                 if matches!(after, After::Again)

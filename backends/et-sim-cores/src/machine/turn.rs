@@ -304,7 +304,7 @@ impl<'a> Worker<'a> {
     /// Goes on with the turn of a hart after a disturbance.
     #[cold]
     #[inline(never)]
-    pub(crate) fn resume<'c>(
+    pub(crate) fn go_on_disturbed<'c>(
         &self,
         run: &Run,
         core: &'c Core<'c>,
@@ -314,6 +314,7 @@ impl<'a> Worker<'a> {
         self.go_on(run, core, hart, turn)
     }
 
+    /// Goes on with the turn of a hart.
     #[inline(always)]
     fn go_on<'c>(&self, run: &Run, core: &'c Core<'c>, hart: &mut Hart, turn: Turn) -> After {
         let Turn(end) = turn;

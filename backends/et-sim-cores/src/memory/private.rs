@@ -71,7 +71,7 @@ pub(crate) struct Private {
     /// The same for pages that harts have read ahead of their turns, and for all others.
     watched: Box<[u16]>,
     unwatched: Box<[u16]>,
-    /// Frames of which the first is so.
+    /// The frames of the former.
     watches: Vec<u16>,
     frames: Vec<Frame>,
     /// Frames that were changed while harts had read them ahead: it is not tried again.
