@@ -38,8 +38,8 @@ impl Readers {
         Self { ahead: 0, before, turns: [0; HARTS_PER_SHIRE as usize] }
     }
 
-    /// Has a hart read ahead, at most so many turns of the shire; returns how many whole turns it is
-    /// ahead, or 0 if it was brought back because they are too few to be worth watching for.
+    /// Has a hart read ahead, at most so many turns of the shire; returns how many whole turns it
+    /// is ahead, or 0 if it was brought back because they are too few to be worth watching for.
     #[inline(never)]
     pub(crate) fn read<'c>(
         &mut self,
