@@ -60,13 +60,7 @@ impl MemoryFault {
             Violation::ReadOnly => 2,
             Violation::Unwritten => 3,
         };
-        let access = match self.access {
-            Access::Load => 0,
-            Access::Store => 1,
-            Access::Atomic => 2,
-            Access::Line => 3,
-        };
-        let bytes = self.bytes as u64;
+        let (access, bytes) = (number_of(self.access), self.bytes as u64);
         CODE | violation << VIOLATION_SHIFT | access << ACCESS_SHIFT | bytes << BYTES_SHIFT
     }
 
@@ -80,17 +74,31 @@ impl MemoryFault {
             3 => Violation::Unwritten,
             _ => return None,
         };
-        let access = match cause >> ACCESS_SHIFT & 15 {
-            0 => Access::Load,
-            1 => Access::Store,
-            2 => Access::Atomic,
-            3 => Access::Line,
-            _ => return None,
-        };
+        let access = access_of(cause >> ACCESS_SHIFT & 3);
         let bytes = cause.to_le_bytes()[2];
         let fault = Self { violation, access, bytes };
         // Also the bits that no field has.
         if bytes != 0 && fault.cause() == cause { Some(fault) } else { None }
+    }
+}
+
+/// Returns the two bits that stand for an access.
+pub(crate) const fn number_of(access: Access) -> u64 {
+    match access {
+        Access::Load => 0,
+        Access::Store => 1,
+        Access::Atomic => 2,
+        Access::Line => 3,
+    }
+}
+
+/// Returns the access that the two low bits of `number` stand for.
+pub(crate) const fn access_of(number: u64) -> Access {
+    match number & 3 {
+        0 => Access::Load,
+        1 => Access::Store,
+        2 => Access::Atomic,
+        _ => Access::Line,
     }
 }
 

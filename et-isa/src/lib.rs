@@ -12,6 +12,7 @@ mod decode;
 mod fault;
 mod names;
 pub mod operand;
+mod race;
 mod table;
 mod text;
 
@@ -20,6 +21,7 @@ pub use decode::{Decoded, decode, words};
 pub use fault::{Access, MemoryFault, Violation};
 pub use names::{float_register, integer_register};
 pub use operand::{Class, Operand, ValueError};
+pub use race::{Race, RaceKind};
 pub use table::{INSTRUCTIONS, Id};
 pub use text::Text;
 

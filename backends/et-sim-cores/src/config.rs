@@ -141,6 +141,11 @@ pub struct MachineConfig {
     pub counts_instructions: bool,
     /// How code is executed.
     pub execution: Execution,
+    /// Whether weak memory looks for accesses of several harts to the same bytes that nothing
+    /// orders, and for data that has not arrived when it is used. The first that each hart shows is
+    /// reported as if it had trapped there, with the cause of an [`et_isa::Race`]; the hart goes on
+    /// all the same. Without effect on other memory.
+    pub finds_races: bool,
 }
 
 impl Default for MachineConfig {
@@ -156,6 +161,7 @@ impl Default for MachineConfig {
             credit_abort: CreditAbort::Ends,
             counts_instructions: false,
             execution: Execution::Translated,
+            finds_races: false,
         }
     }
 }

@@ -470,7 +470,7 @@ impl Board {
     /// memory is not watched checks nothing.
     #[must_use]
     pub fn watch_memory(&self, base: DeviceAddr, len_bytes: u64) -> Option<Arc<Buffers>> {
-        if self.slot.config.check != Check::Memory {
+        if self.slot.config.check == Check::None {
             return None;
         }
         let base = base.as_u64();

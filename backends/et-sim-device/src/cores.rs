@@ -8,7 +8,7 @@ use et_sim_cores::{
 
 use crate::compute::{Compute, Report, Reports, Start, Started};
 use crate::firmware::Dump;
-use crate::{BoardConfig, BoardError, Count, MemoryKind};
+use crate::{BoardConfig, BoardError, Check, Count, MemoryKind};
 
 /// [`Compute`] by the machine of `et-sim-cores`.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Cores {
             frequency_mhz: config.frequency_mhz,
             float: config.float,
             timing: config.timing,
-            memory: match config.memory {
+            memory: match config.effective_memory() {
                 MemoryKind::Flat => MemoryModel::Flat,
                 MemoryKind::Private => MemoryModel::Private,
                 MemoryKind::Weak => MemoryModel::Weak { seed: config.seed },
@@ -33,6 +33,7 @@ impl Cores {
             credit_abort: config.credit_abort,
             counts_instructions: config.count == Count::Instructions,
             execution: config.execution,
+            finds_races: config.check == Check::Races,
             ..MachineConfig::default()
         };
         let machine = Machine::new(config, Arc::clone(dram));

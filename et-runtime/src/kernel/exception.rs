@@ -7,7 +7,7 @@ use et_devapi::abi::{
     shire_of_hart,
 };
 use et_hal::{DeviceAddr, WatchedBuffer};
-use et_isa::MemoryFault;
+use et_isa::{MemoryFault, Race};
 use zerocopy::FromBytes;
 
 use crate::memory::DeviceMemory;
@@ -114,6 +114,9 @@ pub enum Cause {
     /// A checker of memory has found the access to be wrong. The device that has one is simulated:
     /// see [`Hal::watch_memory`](et_hal::Hal::watch_memory).
     Memory(MemoryFault),
+    /// A checker has found that another hart uses the same memory, and something is missing between
+    /// the two. The device that has one is simulated.
+    Race(Race),
     /// Another number.
     Other(u64),
 }
@@ -137,9 +140,10 @@ impl Cause {
             27 => Self::LoadSplitPageFault,
             28 => Self::StoreSplitPageFault,
             30 => Self::Microcode,
-            other => match MemoryFault::from_cause(other) {
-                Some(fault) => Self::Memory(fault),
-                None => Self::Other(other),
+            other => match (MemoryFault::from_cause(other), Race::from_cause(other)) {
+                (Some(fault), _) => Self::Memory(fault),
+                (None, Some(race)) => Self::Race(race),
+                (None, None) => Self::Other(other),
             },
         }
     }
@@ -163,6 +167,7 @@ impl Cause {
             Self::StoreSplitPageFault => 28,
             Self::Microcode => 30,
             Self::Memory(fault) => fault.cause(),
+            Self::Race(race) => race.cause(),
             Self::Other(value) => value,
         }
     }
@@ -201,6 +206,7 @@ impl fmt::Display for Cause {
             Self::StoreSplitPageFault => "page fault of a store across two pages",
             Self::Microcode => "instruction that the hardware does not execute",
             Self::Memory(fault) => return fault.fmt(f),
+            Self::Race(race) => return race.fmt(f),
             Self::Other(value) => return write!(f, "trap with cause {value}"),
         })
     }
@@ -233,6 +239,7 @@ impl fmt::Display for ExceptionKind {
                     let decoded = u32::try_from(*tval).ok().and_then(et_isa::decode);
                     decoded.map_or(Ok(()), |decoded| write!(f, " ({})", decoded.text()))
                 }
+                Cause::Race(_) => write!(f, "{cause}, at {tval:#x}"),
                 Cause::Other(_) => write!(f, "{cause}, value {tval:#x}"),
             },
             Self::SystemAbort => f.write_str("aborted by the host"),
@@ -336,13 +343,36 @@ impl HartContext {
         }
     }
 
+    /// Returns what is missing between two harts that use the same memory, as a checker has found,
+    /// and the address; `None` if it failed for another reason.
+    #[must_use]
+    pub const fn race(&self) -> Option<(Race, u64)> {
+        match self.kind {
+            ExceptionKind::Trap { cause: Cause::Race(race), tval } => Some((race, tval)),
+            _ => None,
+        }
+    }
+
+    /// Returns the program counter of the other hart of a [race](Self::race).
+    #[must_use]
+    pub fn other_pc(&self) -> Option<u64> {
+        let (race, _) = self.race()?;
+        Some(self.pc?.wrapping_add_signed(race.distance.into()))
+    }
+
+    /// Returns the address and the size of the access that a checker has found to be wrong.
+    fn checked_access(&self) -> Option<(u64, u8)> {
+        let fault = self.memory_fault().map(|(fault, address)| (address, fault.bytes));
+        fault.or_else(|| self.race().map(|(race, address)| (address, race.bytes)))
+    }
+
     /// Writes where the address of a fault is, as seen from the nearest buffer.
     fn write_nearest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some((fault, address)), Some(buffer)) = (self.memory_fault(), self.nearest) else {
+        let (Some((address, bytes)), Some(buffer)) = (self.checked_access(), self.nearest) else {
             return Ok(());
         };
         let count = |bytes: u64| format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" });
-        let (start, behind) = (buffer.addr.as_u64(), address + u64::from(fault.bytes));
+        let (start, behind) = (buffer.addr.as_u64(), address + u64::from(bytes));
         let end = start + buffer.len_bytes;
         if address < start {
             write!(f, ", {} before {buffer}", count(start - address))
@@ -415,7 +445,7 @@ impl fmt::Display for Registers<'_> {
 /// the buffers near the faults that a checker has found.
 pub(crate) fn decode_near(buffer: &[u8], memory: &DeviceMemory) -> Vec<HartContext> {
     let near = |mut context: HartContext| {
-        let address = context.memory_fault().map(|(_, address)| DeviceAddr::new(address));
+        let address = context.checked_access().map(|(address, _)| DeviceAddr::new(address));
         context.nearest = address.and_then(|address| memory.nearest(address));
         context
     };

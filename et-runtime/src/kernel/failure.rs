@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use et_devapi::msg::ops::{LaunchError, LaunchStatus};
+use et_isa::Race;
 
-use super::exception::{ExceptionKind, decode_near};
+use super::exception::{Cause, ExceptionKind, decode_near};
 use super::{CodeLine, HartContext, Location, Program};
 use crate::core_dump::{CoreSummary, Scene};
 use crate::memory::DeviceMemory;
@@ -116,8 +117,12 @@ impl LaunchFailure {
         let mut groups: Vec<HartGroup<'_>> = Vec::new();
         let mut places = HashMap::new();
         for context in &self.contexts {
-            // The same instruction may touch another address on each hart.
+            // The same instruction may touch another address on each hart, that another one uses.
             let kind = match context.kind {
+                ExceptionKind::Trap { cause: Cause::Race(race), .. } => {
+                    let race = Race { other_hart: 0, ..race };
+                    ExceptionKind::Trap { cause: Cause::Race(race), tval: 0 }
+                }
                 ExceptionKind::Trap { cause, .. } => ExceptionKind::Trap { cause, tval: 0 },
                 kind => kind,
             };
@@ -137,6 +142,13 @@ impl LaunchFailure {
         self.program.locate(context.pc?)
     }
 
+    /// Finds where the other hart of a [race](HartContext::race) was; `None` if that is not in the
+    /// kernel, or it is no race.
+    #[must_use]
+    pub fn other_location(&self, context: &HartContext) -> Option<Location> {
+        self.program.locate(context.other_pc()?)
+    }
+
     /// Returns the instruction that a hart was at and its neighbours, as the kernel's file has
     /// them; none if that is not in the kernel.
     #[must_use]
@@ -147,14 +159,10 @@ impl LaunchFailure {
     /// Writes one hart: what happened, and where in the source.
     fn write_hart(&self, f: &mut fmt::Formatter<'_>, context: &HartContext) -> fmt::Result {
         write!(f, "{context}")?;
-        let Some(location) = self.location(context) else {
-            return Ok(());
-        };
-        if let Some((symbol, offset)) = &location.symbol {
-            write!(f, " in {symbol}+{offset:#x}")?;
-        }
-        if let Some((file, line)) = &location.source {
-            write!(f, " at {file}:{line}")?;
+        write_location(f, self.location(context))?;
+        if let (Some((race, _)), Some(pc)) = (context.race(), context.other_pc()) {
+            write!(f, "; the {} at pc {pc:#x}", race.other)?;
+            write_location(f, self.other_location(context))?;
         }
         Ok(())
     }
@@ -175,6 +183,17 @@ impl LaunchFailure {
         }
         Ok(())
     }
+}
+
+fn write_location(f: &mut fmt::Formatter<'_>, location: Option<Location>) -> fmt::Result {
+    let Location { symbol, source, .. } = location.unwrap_or_default();
+    if let Some((symbol, offset)) = symbol {
+        write!(f, " in {symbol}+{offset:#x}")?;
+    }
+    if let Some((file, line)) = source {
+        write!(f, " at {file}:{line}")?;
+    }
+    Ok(())
 }
 
 /// Groups of harts, and messages of firmware, that the long form of a report has at most.

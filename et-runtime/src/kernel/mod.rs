@@ -21,7 +21,7 @@ pub use builtins::{Builtin, Builtins};
 pub use code::CodeLine;
 pub use elf::{ElfError, KernelImage};
 pub use et_hal::WatchedBuffer;
-pub use et_isa::{Access, MemoryFault, Violation};
+pub use et_isa::{Access, MemoryFault, Race, RaceKind, Violation};
 pub use exception::{Cause, ExceptionKind, HartContext};
 pub use failure::{HartGroup, LaunchFailure};
 pub use launch::{Launch, MAX_ARGS, UserTrace};

@@ -236,7 +236,7 @@ fn launch_failure(failure: &LaunchFailure) -> Value {
         json!({
             "what": context.kind.to_string(), "cause": cause, "value": value,
             "hart": context.hart_id, "harts": group.harts, "count": group.harts.len(),
-            "memory": memory_fault(context),
+            "memory": memory_fault(context), "race": race(failure, context),
             "pc": context.pc, "function": function, "offset": offset, "file": file, "line": line,
             "code": code.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "registers": context.gpr.as_deref().map(|registers| registers.to_vec()),
@@ -263,15 +263,34 @@ fn launch_failure(failure: &LaunchFailure) -> Value {
 /// What a checker of memory has found, for machines; null if it was something else.
 fn memory_fault(context: &HartContext) -> Value {
     let Some((fault, address)) = context.memory_fault() else { return Value::Null };
-    let buffer = context.nearest.map(|buffer| {
-        json!({
-            "address": buffer.addr.as_u64(), "bytes": buffer.len_bytes, "freed": buffer.is_freed,
-            "offset": address.wrapping_sub(buffer.addr.as_u64()).cast_signed(),
-        })
-    });
     json!({
         "violation": fault.violation.to_string(), "access": fault.access.to_string(),
-        "address": address, "bytes": fault.bytes, "buffer": buffer,
+        "address": address, "bytes": fault.bytes, "buffer": nearest(context, address),
+    })
+}
+
+/// The buffer near an address that a checker has found something at.
+fn nearest(context: &HartContext, address: u64) -> Option<Value> {
+    let buffer = context.nearest?;
+    Some(json!({
+        "address": buffer.addr.as_u64(), "bytes": buffer.len_bytes, "freed": buffer.is_freed,
+        "offset": address.wrapping_sub(buffer.addr.as_u64()).cast_signed(),
+    }))
+}
+
+/// What is missing between two harts, for machines; null if it was something else.
+fn race(failure: &LaunchFailure, context: &HartContext) -> Value {
+    let Some((race, address)) = context.race() else { return Value::Null };
+    let location = failure.other_location(context).unwrap_or_default();
+    let (function, offset) = location.symbol.unzip();
+    let (file, line) = location.source.unzip();
+    json!({
+        "kind": race.kind.to_string(), "access": race.access.to_string(),
+        "address": address, "bytes": race.bytes, "buffer": nearest(context, address),
+        "other": {
+            "access": race.other.to_string(), "hart": race.other_hart, "pc": context.other_pc(),
+            "function": function, "offset": offset, "file": file, "line": line,
+        },
     })
 }
 

@@ -17,7 +17,7 @@ use crate::exec::event::Event;
 use crate::exec::tensor;
 use crate::machine::chip::Core;
 use crate::machine::hart::Hart;
-use crate::memory::weak::WriteBack;
+use crate::memory::weak::{Sync, WriteBack};
 
 /// Writable bits of `fcsr`; above the rounding mode only the vendor flag.
 const FCSR_MASK: u64 = 0x8000_00FF;
@@ -152,6 +152,7 @@ fn write(
         // The console has no reader.
         VALIDATION1 => {}
         FLB => {
+            core.chip.note(|races| races.joins(Sync::barrier(hart.shire(), value)));
             let last = core.chip.shire(hart.shire()).join_barrier(value);
             return Ok(Written::Result(last.into()));
         }
@@ -160,6 +161,7 @@ fn write(
             if !port.take_credit(counter) {
                 return Err(Event::WaitCredit(counter));
             }
+            core.chip.note(|races| races.takes(Sync::credit(hart.id, counter)));
         }
         STALL => return Err(Event::Stall),
         PREFETCH_VA => cache::execute(hart, core, value, cache::Operation::Prefetch)?,

@@ -19,7 +19,7 @@ use crate::memory::check::Check;
 use crate::memory::guards::Guards;
 use crate::memory::map::{DRAM_BASE, HART_SLOTS, HARTS_PER_SHIRE, SHIRES};
 use crate::memory::private::Private;
-use crate::memory::weak::Weak;
+use crate::memory::weak::{Races, Sync, Weak};
 use crate::memory::{Dram, Scratchpads};
 use crate::native::Context;
 
@@ -241,7 +241,7 @@ impl Chip {
             float: config.float,
             clock: Clock::new(config),
             weak: match config.memory {
-                MemoryModel::Weak { seed } => Some(Mutex::new(Weak::new(seed))),
+                MemoryModel::Weak { seed } => Some(Mutex::new(Weak::new(seed, config.finds_races))),
                 _ => None,
             },
             private: (config.memory == MemoryModel::Private)
@@ -270,6 +270,15 @@ impl Chip {
     /// Returns the state of weak memory, if memory is weak.
     pub(crate) fn weak(&self) -> Option<MutexGuard<'_, Weak>> {
         self.weak.as_ref().map(|weak| weak.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells what looks for races, if something does.
+    pub(crate) fn note(&self, note: impl FnOnce(&mut Races)) {
+        if let Some(mut weak) = self.weak()
+            && let Some(races) = weak.races()
+        {
+            note(races);
+        }
     }
 
     pub(crate) fn port(&self, hart: u32) -> &Port {
@@ -363,6 +372,7 @@ impl Core<'_> {
     pub(crate) fn deliver(&self, to: u32, message: Message) {
         let from = message.from;
         let port = self.chip.port(to);
+        self.chip.note(|races| races.gives(Sync::Message(from, to)));
         // As with credits: it is there before the lock of the wait is taken.
         port.put(message);
         if port.unpark(|wait| wait == Wait::Message(from)) {
@@ -376,6 +386,7 @@ impl Core<'_> {
         let at = inbox.iter().position(|message| message.from == from)?;
         let message = inbox.remove(at);
         drop(inbox);
+        self.chip.note(|races| races.takes(Sync::Message(from, to)));
         let sender = self.chip.port(from);
         sender.is_sending.store(false, Ordering::Release);
         if sender.unpark(|wait| wait == Wait::Sent) {
@@ -390,9 +401,9 @@ impl Core<'_> {
             return;
         }
         for minion in (0..HARTS_PER_SHIRE / 2).filter(|minion| minions >> minion & 1 != 0) {
-            if let Some(hart) = hart_of(shire, minion, thread)
-                && self.chip.port(hart).add_credit(counter)
-            {
+            let Some(hart) = hart_of(shire, minion, thread) else { continue };
+            self.chip.note(|races| races.gives(Sync::credit(hart, counter)));
+            if self.chip.port(hart).add_credit(counter) {
                 (self.wake)(hart);
             }
         }

@@ -16,7 +16,7 @@ use crate::machine::chip::{Chip, Core, Wait};
 use crate::machine::group::{Group, LONGEST_TURN};
 use crate::machine::hart::Hart;
 use crate::machine::kernel_call::{self, Outcome};
-use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
+use crate::machine::launch::{HartExit, HartFailure, HartState, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
 use crate::memory::check::{Buffers, Check};
@@ -25,6 +25,7 @@ use crate::memory::map::{
     COMPUTE_HARTS, HART_SLOTS, HARTS_PER_SHIRE, SHIRES, compute_harts, compute_index,
 };
 use crate::memory::private::Private;
+use crate::memory::weak::Found;
 use crate::native::Context;
 
 /// Room below the top of a stack that the firmware uses for the saved frame pointer and return
@@ -291,14 +292,45 @@ impl<'a> Worker<'a> {
             Some(mut weak) => {
                 let turn = weak.begin_turn(core, hart.id);
                 let completes = hart.unit.is_some() && weak.completes_operation();
+                let finds_races = weak.races().is_some();
                 drop(weak);
                 if completes && tensor::finish_oldest(hart, core).is_err() {
                     return After::Left(Some(HartExit::BusError));
+                }
+                if finds_races {
+                    return self.watched_turn(run, core, hart, turn);
                 }
                 turn
             }
         };
         self.go_on(run, core, hart, Turn(hart.retired + u64::from(fuel)))
+    }
+
+    /// Gives a hart a turn instruction by instruction, and reports the first race that it shows. It
+    /// goes on: others wait for it.
+    fn watched_turn<'c>(&self, run: &Run, core: &'c Core<'c>, hart: &mut Hart, turn: u32) -> After {
+        for _ in 0..turn {
+            let before = hart.state(0);
+            core.chip.note(|races| races.executes(hart.id, before.pc));
+            let after = self.go_on_disturbed(run, core, hart, Turn(hart.retired + 1));
+            let found = core.chip.weak().and_then(|mut weak| weak.races()?.take_found());
+            if let Some(Found { race, address }) = found {
+                let tensor_error = core.chip.port(hart.id).tensor_error.load(Ordering::Relaxed);
+                let exit = HartExit::Exception { cause: race.cause(), tval: address };
+                let state = HartState { tensor_error, ..before };
+                self.fail(run, HartFailure { hart_id: hart.id, exit, state });
+            }
+            if !matches!(after, After::Again) {
+                return after;
+            }
+        }
+        After::Again
+    }
+
+    /// Takes note of a hart that has failed.
+    fn fail(&self, run: &Run, failure: HartFailure) {
+        (run.watch)(&failure, self.inner.chip.clock.cycles());
+        lock(&run.failures).push(failure);
     }
 
     /// Goes on with the turn of a hart after a disturbance.
@@ -396,11 +428,14 @@ impl<'a> Worker<'a> {
         if let Some(hart) = hart {
             let port = self.inner.chip.port(hart.id);
             let tensor_error = port.tensor_error.load(Ordering::Relaxed);
-            if let Some(exit) = exit {
+            let mut weak = self.inner.chip.weak();
+            let races = weak.as_mut().and_then(|weak| weak.races());
+            let has_failed = races.is_some_and(|races| races.has_reported(hart.id));
+            drop(weak);
+            // A hart has one failure. What follows a race may well be its fault.
+            if let Some(exit) = exit.filter(|_| !has_failed) {
                 let state = hart.state(tensor_error);
-                let failure = HartFailure { hart_id: hart.id, exit, state };
-                (run.watch)(&failure, self.inner.chip.clock.cycles());
-                lock(&run.failures).push(failure);
+                self.fail(run, HartFailure { hart_id: hart.id, exit, state });
             }
             run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
             // Harts go from thread to thread: not every one needs to keep enough for all.

@@ -180,7 +180,7 @@ pub(crate) fn load_line(
     if let Some(mut weak) = core.chip.weak() {
         for (at, word) in (offset..).step_by(8).zip(words) {
             let target = Target { scope: Scope::Local, bank, offset: at, size: 8 };
-            *word = weak.load_coherent(core, hart.id, target).to_le_bytes();
+            *word = weak.load_coherent(core, hart.id, target, Access::Line).to_le_bytes();
         }
         return Ok(line);
     }
@@ -219,8 +219,8 @@ pub(crate) fn store_public(
         for (at, value) in words {
             let target = Target { scope: Scope::Global, bank, offset: at, size: 8 };
             match effect {
-                Effect::Now => drop(weak.change(core, hart.id, target, Change::Store(value))),
-                Effect::Later => weak.post(core, hart.id, target, Change::Store(value)),
+                Effect::Now => drop(weak.change(core, hart.id, target, Change::Data(value))),
+                Effect::Later => weak.post(core, hart.id, target, Change::Data(value)),
             }
         }
         return Ok(());
@@ -267,7 +267,7 @@ pub(crate) fn load_scoped(
         return load(core, hart, effective, size);
     };
     if let Some(mut weak) = core.chip.weak() {
-        return Ok(weak.load_coherent(core, hart.id, target));
+        return Ok(weak.load_coherent(core, hart.id, target, Access::Load));
     }
     if target.scope == Scope::Local {
         return load(core, hart, effective, size);
@@ -287,7 +287,7 @@ pub(crate) fn store_scoped(
 ) -> Result<(), Event> {
     match scoped_target(core, hart, effective, size, scope, Access::Store) {
         Some(target) => {
-            post(core, hart, target, Change::Store(value));
+            post(core, hart, target, Change::Data(value));
             Ok(())
         }
         None => store(core, hart, effective, size, value),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::machine::chip::Core;
 use crate::memory::map::SHIRES;
+use crate::memory::weak::Sync;
 
 const OWN_SHIRE: u64 = 0xFF;
 const BROADCAST_DATA: u64 = 0x35_FFF0;
@@ -80,7 +81,10 @@ pub(crate) fn read(core: &Core<'_>, own_shire: u32, offset: u64) -> Result<u64, 
     let state = core.chip.shire(shire);
     Ok(match register {
         Register::Credit { .. } | Register::Broadcast => 0,
-        Register::Barrier(number) => state.barriers[number].load(Ordering::Acquire).into(),
+        Register::Barrier(number) => {
+            core.chip.note(|races| races.takes(Sync::barrier(shire, number as u64)));
+            state.barriers[number].load(Ordering::Acquire).into()
+        }
         Register::Constant(value) => value,
         Register::Dummy(number) => state.dummy[number].load(Ordering::Relaxed),
         Register::RedirectPc(number) => state.redirect_pc[number].load(Ordering::Relaxed),
@@ -100,7 +104,10 @@ pub(crate) fn write(
     let state = core.chip.shire(shire);
     match register {
         Register::Credit { thread, counter } => core.give_credits(shire, thread, counter, value),
-        Register::Barrier(number) => state.barriers[number].store(value as u8, Ordering::Release),
+        Register::Barrier(number) => {
+            core.chip.note(|races| races.gives(Sync::barrier(shire, number as u64)));
+            state.barriers[number].store(value as u8, Ordering::Release);
+        }
         Register::Constant(_) => {}
         Register::Dummy(number) => {
             state.dummy[number].store(value & 0xFFFF_FFFF, Ordering::Relaxed);

@@ -107,6 +107,12 @@ fn scratchpad_offset(physical: u64, own_shire: u32) -> Option<u64> {
         .then_some(shire * SCRATCHPAD_BYTES + offset)
 }
 
+/// Returns an address of a byte of the array of all scratchpads.
+pub(crate) fn scratchpad_address(offset: u64) -> u64 {
+    let (shire, offset) = (offset / SCRATCHPAD_BYTES, offset % SCRATCHPAD_BYTES);
+    SCRATCHPAD_BASE + (shire << 23) + offset
+}
+
 /// Hart numbers of a shire that run kernels.
 pub(crate) fn compute_harts(shire: u32) -> Range<u32> {
     let first = shire * HARTS_PER_SHIRE;
@@ -122,6 +128,13 @@ pub(crate) fn compute_index(hart_id: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scratchpads_have_addresses() {
+        for offset in [0, SCRATCHPAD_BYTES - 1, SCRATCHPAD_BYTES, 33 * SCRATCHPAD_BYTES - 8] {
+            assert_eq!(place(scratchpad_address(offset), 0), Place::Scratchpad(offset));
+        }
+    }
 
     #[test]
     fn both_scratchpad_formats_name_the_same_bytes() {

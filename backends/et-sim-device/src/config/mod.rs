@@ -73,6 +73,10 @@ pub enum Check {
     /// has announced, in one that is freed, writes code, or reads what nothing has written; see
     /// [`Board::watch_memory`](crate::Board::watch_memory). Kernels are slower by far.
     Memory,
+    /// The same, and whether accesses of several harts to the same bytes are ordered, and see what
+    /// the ones before have written: [`et_isa::Race`]. The memory is weak then, whatever
+    /// [`BoardConfig::memory`] says. Kernels are slower still.
+    Races,
 }
 
 /// What is counted while kernels run.
@@ -220,6 +224,12 @@ impl BoardConfig {
     pub const MIN_DRAM_BYTES: u64 = 128 << 20;
     /// DRAM sizes are multiples of this.
     pub const DRAM_STEP_BYTES: u64 = 2 << 20;
+
+    /// Returns the memory that kernels get.
+    #[must_use]
+    pub fn effective_memory(&self) -> MemoryKind {
+        if self.check == Check::Races { MemoryKind::Weak } else { self.memory }
+    }
 
     /// Checks the configuration.
     ///

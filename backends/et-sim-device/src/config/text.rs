@@ -84,8 +84,8 @@ const KEYS: &[Key] = &[
         "yes" => CpuAccess::Granted, "no" => CpuAccess::Denied),
     words!("stack-guards", "default or none", stack_guards:
         "default" => StackGuards::Default, "none" => StackGuards::None),
-    words!("check", "none or memory", check:
-        "none" => Check::None, "memory" => Check::Memory),
+    words!("check", "none, memory or races", check:
+        "none" => Check::None, "memory" => Check::Memory, "races" => Check::Races),
     words!("count", "none or instructions", count:
         "none" => Count::None, "instructions" => Count::Instructions),
     words!("execution", "translated or interpreted", execution:

@@ -1,10 +1,13 @@
 //! Lines of memory: their numbers, the parts of accesses in them, and the way to and from memory.
 
+use std::ops::Range;
+
 use super::cache::{LINE_BYTES, Line};
 use super::posted::Bank;
 use crate::machine::chip::Core;
 use crate::memory::Region;
 use crate::memory::bus;
+use crate::memory::map::{self, DRAM_BASE};
 
 /// Set in the number of a line of the scratchpads.
 const SCRATCHPAD_LINE: u64 = 1 << 62;
@@ -19,6 +22,13 @@ pub(super) struct Part {
     pub(super) shift: usize,
 }
 
+impl Part {
+    /// Its bytes in the line.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.at..self.at + self.bytes
+    }
+}
+
 /// Returns the number of the line with byte `offset` of a bank.
 pub(super) fn line_of(bank: Bank, offset: u64) -> u64 {
     let line = offset / LINE_BYTES as u64;
@@ -30,6 +40,12 @@ pub(super) fn line_of(bank: Bank, offset: u64) -> u64 {
 
 pub(super) fn is_scratchpad(line: u64) -> bool {
     line & SCRATCHPAD_LINE != 0
+}
+
+/// Returns the address of the first byte of a line.
+pub(super) fn line_address(line: u64) -> u64 {
+    let offset = (line & !SCRATCHPAD_LINE) * LINE_BYTES as u64;
+    if is_scratchpad(line) { map::scratchpad_address(offset) } else { DRAM_BASE + offset }
 }
 
 /// Splits an access of at most 8 bytes at the end of a line.

@@ -20,10 +20,14 @@
 mod cache;
 mod calls;
 mod lines;
+mod noted;
 mod posted;
+mod races;
 mod random;
 
 use std::fmt;
+
+use et_isa::Access;
 
 use crate::machine::chip::Core;
 use crate::memory::bus::{self, Scope};
@@ -35,6 +39,8 @@ pub(in crate::memory) use lines::write_down;
 use lines::{fetch, is_scratchpad, line_of, parts};
 pub(crate) use posted::{Bank, Change, Target, WriteBack};
 use posted::{Effect, Path, Posted, Queue};
+use races::Level;
+pub(crate) use races::{Found, Races, Sync};
 use random::{Noted, Random, Trace};
 
 /// Sets and ways of an L1: 4 KiB.
@@ -46,6 +52,9 @@ const LONGEST_TURN: usize = 50;
 /// Every launch draws how rare events are: from one per turn to one in 2^6 turns. So some seeds
 /// have eager caches and others very lazy ones.
 const RATES: usize = 7;
+/// Where races are looked for, events are rarer than that: what is missing shows best if nothing
+/// happens by itself.
+const RATE_FOR_RACES: u32 = 10;
 
 /// The caches of all minions and shires, and what harts have posted.
 pub(crate) struct Weak {
@@ -66,6 +75,8 @@ pub(crate) struct Weak {
     /// Minions and shires of the launch.
     minions: Vec<u32>,
     shires: Vec<u32>,
+    /// What looks for races, if something does.
+    races: Option<Box<Races>>,
 }
 
 fn shire_of(hart: u32) -> u32 {
@@ -81,7 +92,7 @@ fn shire_of_minion(minion: u32) -> u32 {
 }
 
 impl Weak {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, finds_races: bool) -> Self {
         Self {
             seed,
             random: Random::new(seed, 0),
@@ -94,7 +105,13 @@ impl Weak {
             posting: Vec::new(),
             minions: Vec::new(),
             shires: Vec::new(),
+            races: finds_races.then(Box::default),
         }
+    }
+
+    /// Returns what looks for races, if something does.
+    pub(crate) fn races(&mut self) -> Option<&mut Races> {
+        self.races.as_deref_mut()
     }
 
     /// Starts launch `number` of `harts`, in ascending order, with empty caches.
@@ -105,6 +122,11 @@ impl Weak {
         // Lossless: the rates are few.
         self.line_rate = u32::try_from(self.random.below(RATES)).unwrap_or(0);
         self.posted_rate = u32::try_from(self.random.below(RATES)).unwrap_or(0);
+        if let Some(races) = &mut self.races {
+            races.start(harts);
+            self.line_rate += RATE_FOR_RACES;
+            self.posted_rate += RATE_FOR_RACES;
+        }
         self.minions = harts.iter().map(|&hart| minion_of(hart)).collect();
         self.minions.dedup();
         self.shires = harts.iter().map(|&hart| shire_of(hart)).collect();
@@ -194,6 +216,7 @@ impl Weak {
         parts(bank, offset, size).fold(0, |value, part| {
             self.complete_before(core, hart, part.line, Path::L1);
             let slot = self.l1_slot(core, minion_of(hart), part.line);
+            self.note_plain_load(hart, part.line, part.range());
             let line = self.l1(minion_of(hart)).line(slot);
             value | line.load(part.at, part.bytes) << part.shift
         })
@@ -212,18 +235,32 @@ impl Weak {
         for part in parts(bank, offset, size) {
             self.complete_before(core, hart, part.line, Path::L1);
             let slot = self.l1_slot(core, minion_of(hart), part.line);
+            self.note_plain_store(hart, part.line, part.range());
             let line = self.l1_mut(minion_of(hart)).line_mut(slot);
             line.store(part.at, part.bytes, value >> part.shift);
         }
     }
 
-    /// Loads where the scope says, past the L1.
-    pub(crate) fn load_coherent(&mut self, core: &Core<'_>, hart: u32, target: Target) -> u64 {
+    /// Loads data where the scope says, past the L1.
+    pub(crate) fn load_coherent(
+        &mut self,
+        core: &Core<'_>,
+        hart: u32,
+        target: Target,
+        access: Access,
+    ) -> u64 {
         let line = line_of(target.bank, target.offset);
         self.complete_before(core, hart, line, target.scope.into());
-        let (at, size) = within_line(target);
+        let value = self.peek(core, hart, target);
+        self.note_data_load(hart, target, access);
+        value
+    }
+
+    /// Returns what an access past the L1 finds.
+    fn peek(&mut self, core: &Core<'_>, hart: u32, target: Target) -> u64 {
         if acts_at_l2(target) {
-            let slot = self.l2_slot(core, shire_of(hart), line);
+            let (at, size) = within_line(target);
+            let slot = self.l2_slot(core, shire_of(hart), line_of(target.bank, target.offset));
             return self.l2(shire_of(hart)).line(slot).load(at, size);
         }
         bus::read(target.bank.region(core.chip), target.offset, target.size).unwrap_or(0)
@@ -239,13 +276,17 @@ impl Weak {
     ) -> u64 {
         let line = line_of(target.bank, target.offset);
         self.complete_before(core, hart, line, target.scope.into());
-        self.apply_change(core, hart, target, change)
+        if self.races.is_none() {
+            return self.apply_change(core, hart, target, change, 0);
+        }
+        self.change_noted(core, hart, target, change)
     }
 
     /// Makes a change later.
     pub(crate) fn post(&mut self, core: &Core<'_>, hart: u32, target: Target, change: Change) {
         let line = line_of(target.bank, target.offset);
-        self.enqueue(core, hart, Posted { line, effect: Effect::Change(target, change) });
+        let number = self.note_posted(hart, target, change);
+        self.enqueue(core, hart, Posted { line, effect: Effect::Change(target, change, number) });
     }
 
     /// Writes a line back to `level`, later. Spec: ISA §3.7
@@ -331,6 +372,7 @@ impl Weak {
             let below = self.l2_slot(core, shire, line);
             Line::clean(self.l2(shire).line(below).bytes)
         };
+        self.note_load(self.below_l1(minion, line), Level::L1(minion), line);
         let slot = match self.l1(minion).free(line) {
             Ok(slot) => slot,
             Err(first) => {
@@ -356,6 +398,7 @@ impl Weak {
                 slot
             }
         };
+        self.note_load(Level::Memory, Level::L2(shire), line);
         self.l2_mut(shire).insert(slot, line, fetch(core, line));
         slot
     }
@@ -373,11 +416,13 @@ impl Weak {
             let slot = self.l2_slot(core, shire, number);
             self.l2_mut(shire).line_mut(slot).merge(line);
         }
+        self.note_write_down(Level::L1(minion), self.below_l1(minion, number), number, line.dirty);
     }
 
     fn drop_l1(&mut self, core: &Core<'_>, minion: u32, slot: usize) {
         if let Some((number, line)) = self.l1_mut(minion).take(slot) {
             self.push_down(core, minion, number, &line);
+            self.note_gone(Level::L1(minion), number);
         }
     }
 
@@ -385,6 +430,8 @@ impl Weak {
         if let Some((number, line)) = self.l2_mut(shire).take(slot) {
             self.trace.note(Noted::L2, shire, number);
             write_down(core, number, &line);
+            self.note_write_down(Level::L2(shire), Level::Memory, number, line.dirty);
+            self.note_gone(Level::L2(shire), number);
         }
     }
 
@@ -425,6 +472,7 @@ impl Weak {
                 self.l2_mut(shire).line_mut(slot).dirty = 0;
                 self.trace.note(Noted::L2, shire, line);
                 write_down(core, line, &content);
+                self.note_write_down(Level::L2(shire), Level::Memory, line, content.dirty);
             }
         }
     }
@@ -483,8 +531,8 @@ impl Weak {
 
     fn apply(&mut self, core: &Core<'_>, hart: u32, posted: Posted) {
         match posted.effect {
-            Effect::Change(target, change) => {
-                self.apply_change(core, hart, target, change);
+            Effect::Change(target, change, number) => {
+                self.apply_change(core, hart, target, change, number);
             }
             Effect::WriteBack(kind, level) => {
                 self.write_back(core, hart, posted.line, kind, level);
@@ -492,13 +540,21 @@ impl Weak {
         }
     }
 
-    /// Makes a change; returns what was there before.
-    fn apply_change(&mut self, core: &Core<'_>, hart: u32, target: Target, change: Change) -> u64 {
+    /// Makes a change, which is the store of a number; returns what was there before.
+    fn apply_change(
+        &mut self,
+        core: &Core<'_>,
+        hart: u32,
+        target: Target,
+        change: Change,
+        number: u32,
+    ) -> u64 {
         let line = line_of(target.bank, target.offset);
         self.trace.note(Noted::Change, hart, line);
         if acts_at_l2(target) {
             let shire = shire_of(hart);
             let slot = self.l2_slot(core, shire, line);
+            self.note_effect(hart, target, change, number);
             let line = self.l2_mut(shire).line_mut(slot);
             let (at, size) = within_line(target);
             let old = line.load(at, size);
@@ -507,6 +563,7 @@ impl Weak {
             }
             return old;
         }
+        self.note_effect(hart, target, change, number);
         let Target { bank, offset, size, .. } = target;
         let region = bank.region(core.chip);
         let old = change.in_region(region, offset, size);

@@ -16,8 +16,10 @@ pub(crate) enum Change {
     Atomic { operation: Atomic, operand: u64, expected: u64 },
     /// A packed atomic that compares floats.
     Float { pick: Pick, operand: u32 },
-    /// A store of this value.
+    /// A store of this value, for which others may wait.
     Store(u64),
+    /// A store of this value, which is data.
+    Data(u64),
 }
 
 impl Change {
@@ -34,7 +36,7 @@ impl Change {
                 let old = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, new);
                 Some(old.unwrap_or_else(|old| old).into())
             }
-            Self::Store(value) => {
+            Self::Store(value) | Self::Data(value) => {
                 // What the hart stored before is visible to who sees this.
                 fence(Ordering::Release);
                 bus::write(region, offset, size, value).map(|()| 0)
@@ -50,7 +52,7 @@ impl Change {
                 amo::changed(old, size, operation, operand, expected)
             }
             Self::Float { pick, operand } => Some(pick_raw(old as u32, operand, pick).into()),
-            Self::Store(value) => Some(value),
+            Self::Store(value) | Self::Data(value) => Some(value),
         }
     }
 }
@@ -123,7 +125,8 @@ impl From<Scope> for Path {
 /// What will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    Change(Target, Change),
+    /// A change, and its number among all stores if races are looked for.
+    Change(Target, Change, u32),
     /// A line is written back to a level: 1 L2, 2 and 3 memory. Spec: ISA §3.7
     WriteBack(WriteBack, u64),
 }
@@ -139,7 +142,7 @@ pub(super) struct Posted {
 impl Posted {
     pub(super) fn path(&self) -> Path {
         match self.effect {
-            Effect::Change(target, _) => target.scope.into(),
+            Effect::Change(target, ..) => target.scope.into(),
             Effect::WriteBack(..) => Path::L1,
         }
     }
@@ -191,7 +194,7 @@ mod tests {
 
     fn store(scope: Scope, line: u64, value: u64) -> Posted {
         let target = Target { scope, bank: Bank::Dram, offset: 64 * line, size: 1 };
-        Posted { line, effect: Effect::Change(target, Change::Store(value)) }
+        Posted { line, effect: Effect::Change(target, Change::Store(value), 0) }
     }
 
     #[test]

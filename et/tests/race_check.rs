@@ -1,0 +1,130 @@
+//! The simulator looks for races: kernels whose harts use the same memory without order, or before
+//! the data is there, fail, and say who and where. Kernels that are right do not.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{LONG, load, open};
+use et::kernel::{Access, HartContext, Race, RaceKind};
+use et::{Device, Error, Launch, LaunchFailure};
+
+const HARTS: usize = 128;
+const LINE: usize = 64;
+
+fn device(seed: u64) -> Device {
+    open(&format!("check=races,shires=2,dram=1GiB,seed={seed}"))
+}
+
+/// Runs one of the cases of the kernel `races`; returns how that failed.
+fn run(device: &Device, which: u64) -> Option<std::sync::Arc<LaunchFailure>> {
+    let kernel = load(device, "races");
+    let buffers = [24 << 16, HARTS * LINE].map(|bytes| device.alloc(bytes as u64).unwrap());
+    for buffer in &buffers {
+        device.default_stream().fill(buffer, 0).unwrap().wait(LONG).unwrap();
+    }
+    let [cells, sums] = &buffers;
+    let launch = Launch::new(&kernel).u64(which).buffer(cells).buffer(sums);
+    match device.default_stream().launch(&launch).unwrap().wait(LONG) {
+        Ok(_) => None,
+        Err(Error::Launch(failure)) => Some(failure),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// The races of a run, each with its hart.
+fn found(failure: &LaunchFailure) -> Vec<(&HartContext, Race)> {
+    let contexts = failure.contexts.iter();
+    contexts.map(|context| (context, context.race().expect("a race").0)).collect()
+}
+
+/// Runs a case with several seeds: each time it shows races, all of them `expected`.
+fn shows(which: u64, expected: &[(RaceKind, Access, Access)]) {
+    for seed in 0..3 {
+        let failure = run(&device(seed), which).expect("the case is wrong");
+        for (_, race) in found(&failure) {
+            let Race { kind, access, other, .. } = race;
+            assert!(expected.contains(&(kind, access, other)), "case {which}: {failure}");
+        }
+    }
+}
+
+#[test]
+fn kernels_that_hand_over_rightly_show_nothing() {
+    for seed in 0..5 {
+        let device = device(seed);
+        for which in [0, 4, 6, 8, 12, 13, 15] {
+            let failure = run(&device, which);
+            assert!(failure.is_none(), "case {which}, seed {seed}: {}", failure.unwrap());
+        }
+    }
+}
+
+#[test]
+fn accesses_without_order_are_races() {
+    use Access::{Atomic, Load, Store};
+    let unordered = RaceKind::Unordered;
+    shows(1, &[(unordered, Load, Store), (unordered, Store, Load)]);
+    shows(7, &[(unordered, Atomic, Atomic)]);
+    shows(9, &[(unordered, Store, Store)]);
+    shows(10, &[(unordered, Load, Store), (unordered, Store, Load)]);
+}
+
+#[test]
+fn what_was_not_written_back_is_not_there() {
+    use Access::{Atomic, Load, Store};
+    let missing = RaceKind::NotWrittenBack;
+    shows(2, &[(missing, Load, Store)]);
+    shows(5, &[(missing, Atomic, Atomic)]);
+    shows(11, &[(missing, Store, Store)]);
+    shows(14, &[(missing, Atomic, Store)]);
+}
+
+#[test]
+fn what_a_cache_has_kept_is_old() {
+    shows(3, &[(RaceKind::OldCopy, Access::Load, Access::Store)]);
+}
+
+#[test]
+fn a_race_names_both_harts_and_both_places() {
+    let device = device(0);
+    let failure = run(&device, 2).expect("the case is wrong");
+    let all = found(&failure);
+    // Every hart reads what none has written back, and goes on: others wait for it. A line or two
+    // may have been written back all the same, as on the card.
+    assert!((HARTS - 8..=HARTS).contains(&all.len()), "{}", all.len());
+    for (context, race) in all {
+        assert_eq!(u32::from(race.other_hart), (context.hart_id + 66) % 128);
+        let (_, address) = context.race().unwrap();
+        let cells = context.nearest.unwrap();
+        let at = address - cells.addr.as_u64();
+        assert_eq!((at, race.bytes), (LINE as u64 * u64::from(race.other_hart), 8));
+        let line = |location: Option<et::kernel::Location>| location.unwrap().source.unwrap();
+        let (file, reader) = line(failure.location(context));
+        let (_, writer) = line(failure.other_location(context));
+        assert!(file.ends_with("races.c") && (reader, writer) == (36, 31), "{reader} {writer}");
+    }
+    assert_eq!(failure.groups().len(), 1, "one place, whoever the other hart is");
+    let text = failure.to_string();
+    assert!(text.contains("data not written back: load of 8 bytes after store by hart"), "{text}");
+    assert!(text.contains("races.c:36; the store at pc") && text.contains("races.c:31"), "{text}");
+}
+
+#[test]
+fn a_launch_knows_nothing_of_the_one_before() {
+    let device = device(0);
+    assert!(run(&device, 2).is_some());
+    assert!(run(&device, 0).is_none());
+    assert!(run(&device, 1).is_some());
+}
+
+#[test]
+fn memory_is_checked_as_well() {
+    let device = device(0);
+    let kernel = load(&device, "memset");
+    let buffer = device.alloc(64).unwrap();
+    let launch = Launch::new(&kernel).buffer(&buffer).u64(1).u64(65);
+    let launched = device.default_stream().launch(&launch).unwrap();
+    let Err(Error::Launch(failure)) = launched.wait(LONG) else { panic!("it left its buffer") };
+    assert!(failure.contexts.iter().any(|context| context.memory_fault().is_some()), "{failure}");
+}

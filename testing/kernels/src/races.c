@@ -1,0 +1,199 @@
+/*
+ * races: harts that hand something to one another, right or wrong.
+ *
+ *   uint64_t which;  uint64_t *cells;  uint64_t *sums;
+ *
+ * `cells` has a line of 64 bytes for each hart of the launch, and 24 times 64 KiB for case 15;
+ * `sums` has a line for each hart. The harts of the launch are at least 66, of two shires. What `which` means stands at its function.
+ */
+#include <et/device.h>
+
+struct args {
+    uint64_t which;
+    volatile uint64_t *cells;
+    volatile uint64_t *sums;
+};
+
+/* One line each. */
+#define CELL(index) (8 * (index))
+
+struct self {
+    volatile uint64_t *cells;
+    volatile uint64_t *sums;
+    const struct kernel_environment *env;
+    uint64_t index;
+    /* The hart whose cell this one reads: of another minion and of another shire. */
+    uint64_t partner;
+};
+
+static void write(const struct self *self)
+{
+    self->cells[CELL(self->index)] = self->index + 1;
+}
+
+static void read(const struct self *self)
+{
+    self->sums[CELL(self->index)] += self->cells[CELL(self->partner)];
+}
+
+static void evict(const struct self *self, uint64_t index)
+{
+    et_evict((const void *)&self->cells[CELL(index)], 64, ET_TO_MEMORY);
+}
+
+/* 0: right: evicted by who writes, and by who reads. */
+static void handed_over(const struct self *self)
+{
+    read(self);
+    evict(self, self->partner);
+    et_launch_barrier(self->env, 0);
+    write(self);
+    evict(self, self->index);
+    et_launch_barrier(self->env, 1);
+    read(self);
+}
+
+/* 1: no barrier between. */
+static void unordered(const struct self *self)
+{
+    write(self);
+    evict(self, self->index);
+    read(self);
+}
+
+/* 2: the writer evicts nothing. */
+static void kept(const struct self *self)
+{
+    write(self);
+    et_launch_barrier(self->env, 0);
+    read(self);
+}
+
+/* 3: the reader has a copy, and does not evict it. */
+static void copied(const struct self *self)
+{
+    read(self);
+    et_launch_barrier(self->env, 0);
+    write(self);
+    evict(self, self->index);
+    et_launch_barrier(self->env, 1);
+    read(self);
+}
+
+/* 4: right: a word counts, and the last to come reads what it has come to. */
+static void counted(const struct self *self)
+{
+    et_amoadd_g64(&self->cells[0], 1);
+    if (et_flb_join(0, et_shire_harts(et_shire())))
+        self->sums[CELL(self->index)] = et_load_g64(&self->cells[0]);
+}
+
+/* 5: the same, and nothing waits for the posted addition. */
+static void posted(const struct self *self)
+{
+    __asm__ volatile("amoaddg.d x0, %0, (%1)" : : "r"(1UL), "r"(&self->cells[0]) : "memory");
+    if (et_flb_join(0, et_shire_harts(et_shire())))
+        self->sums[CELL(self->index)] = et_load_g64(&self->cells[0]);
+}
+
+/* 6: right: rank 0 writes, and sets a flag that all others poll. */
+static void flagged(const struct self *self)
+{
+    if (self->index == 0) {
+        write(self);
+        evict(self, 0);
+        et_store_g64(&self->sums[0], 1);
+        return;
+    }
+    while (et_load_g64(&self->sums[0]) == 0) {
+    }
+    self->sums[CELL(self->index)] = self->cells[0];
+}
+
+/* 7: the shires count by atomics that act in the L2 of each. */
+static void local(const struct self *self)
+{
+    et_amoadd_l64(&self->cells[0], 1);
+}
+
+/* 8: right: harts write neighbouring words of a line. */
+static void neighbours(const struct self *self)
+{
+    self->cells[self->index] = 1;
+}
+
+/* 9: all write the same word. */
+static void together(const struct self *self)
+{
+    self->cells[0] = self->index;
+}
+
+/* 10: a word is read by all and then written by rank 0, with nothing between. */
+static void overtaken(const struct self *self)
+{
+    if (self->index == 0)
+        self->cells[0] = 1;
+    else
+        self->sums[CELL(self->index)] = self->cells[0];
+}
+
+/* 11: a cell is replaced, after a barrier, that its first writer still has in its cache. */
+static void replaced(const struct self *self)
+{
+    write(self);
+    et_launch_barrier(self->env, 0);
+    self->cells[CELL(self->partner)] = 7;
+}
+
+/* 12: right: the two harts of a minion have one L1. */
+static void minion(const struct self *self)
+{
+    write(self);
+    et_minion_barrier(0);
+    self->sums[CELL(self->index)] = self->cells[CELL(self->index ^ 1)];
+}
+
+/* 13: right: a word is written under a lock, past the caches. */
+static void locked(const struct self *self)
+{
+    while (et_cmpswap_g64(&self->cells[0], 0, 1) != 0) {
+    }
+    self->sums[CELL(0)] += self->index;
+    et_evict((const void *)&self->sums[0], 64, ET_TO_MEMORY);
+    et_store_g64(&self->cells[0], 0);
+}
+
+/* 14: a hart stores a word by the L1, and looks for it in memory. */
+static void own(const struct self *self)
+{
+    write(self);
+    self->sums[CELL(self->index)] = et_load_g64(&self->cells[CELL(self->index)]);
+}
+
+/* 15: right: own words, in so many lines of one set that both caches write some back. */
+static void crowded(const struct self *self)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < 24; i++)
+        self->cells[8192 * i + CELL(self->index)] = i;
+    for (uint64_t i = 0; i < 24; i++)
+        sum += self->cells[8192 * i + CELL(self->index)];
+    self->sums[CELL(self->index)] = sum;
+}
+
+int64_t entry_point(const struct args *args, const struct kernel_environment *env)
+{
+    static void (*const cases[])(const struct self *) = {
+        handed_over, unordered, kept,     copied,    counted,  posted, flagged, local,
+        neighbours,  together,  overtaken, replaced, minion,  locked, own,     crowded,
+    };
+    uint64_t harts = 0;
+    for (uint64_t mask = env->shire_mask; mask != 0; mask &= mask - 1)
+        harts += 64;
+    uint64_t index = et_index(env);
+    struct self self = { args->cells, args->sums, env, index, (index + 66) % harts };
+    if (args->which >= sizeof cases / sizeof cases[0])
+        return -1;
+    cases[args->which](&self);
+    return 0;
+}
