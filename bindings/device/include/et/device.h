@@ -1,7 +1,7 @@
 /*
  * What a compute kernel needs from an ET-SoC-1 minion and a stock RISC-V compiler does not know:
- * all headers of the folder but et/cell.h and et/profile.h, for C11, C++17 and preprocessed
- * assembly.
+ * all headers of the folder but et/cell.h, et/math.h and et/profile.h, for C11, C++17 and
+ * preprocessed assembly.
  *
  * Vendor instructions are written by their mnemonics, which et-as translates.
  */

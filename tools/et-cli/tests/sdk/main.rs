@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests: a panic is a failure")]
 
 mod headers;
+mod math;
 mod packed;
 mod print;
 mod synchronisation;
