@@ -53,7 +53,7 @@ fn shows(which: u64, expected: &[(RaceKind, Access, Access)]) {
 fn kernels_that_hand_over_rightly_show_nothing() {
     for seed in 0..5 {
         let device = device(seed);
-        for which in [0, 4, 6, 8, 12, 13, 15] {
+        for which in [0, 4, 6, 8, 12, 13, 15, 16, 18] {
             let failure = run(&device, which);
             assert!(failure.is_none(), "case {which}, seed {seed}: {}", failure.unwrap());
         }
@@ -62,12 +62,13 @@ fn kernels_that_hand_over_rightly_show_nothing() {
 
 #[test]
 fn accesses_without_order_are_races() {
-    use Access::{Atomic, Load, Store};
+    use Access::{Atomic, Line, Load, Store};
     let unordered = RaceKind::Unordered;
     shows(1, &[(unordered, Load, Store), (unordered, Store, Load)]);
     shows(7, &[(unordered, Atomic, Atomic)]);
     shows(9, &[(unordered, Store, Store)]);
     shows(10, &[(unordered, Load, Store), (unordered, Store, Load)]);
+    shows(17, &[(unordered, Line, Store)]);
 }
 
 #[test]

@@ -181,11 +181,55 @@ static void crowded(const struct self *self)
     self->sums[CELL(self->index)] = sum;
 }
 
+static void load_line(const struct self *self)
+{
+    et_tensor_load((struct et_tensor_load_args){
+        .from = (const void *)self->cells, .stride = 64, .rows = 1});
+    et_tensor_wait(ET_WAIT_LOAD_0);
+}
+
+/* 16: right: two harts of two shires write a half of a line each, and load all of it. */
+static void halves(const struct self *self)
+{
+    uint64_t half = self->index / 64;
+    if (self->index % 64 != 0 || half > 1)
+        return;
+    for (uint64_t i = 0; i < 4; i++)
+        self->cells[4 * half + i] = i;
+    evict(self, 0);
+    load_line(self);
+}
+
+/* 17: one writes the whole line, which the other loads. */
+static void whole(const struct self *self)
+{
+    if (self->index == 0) {
+        for (uint64_t i = 0; i < 8; i++)
+            self->cells[i] = i;
+        evict(self, 0);
+    }
+    /* At most one of the shires has so much time. */
+    for (uint64_t turn = 0; self->index == 64 && turn < 2000; turn++)
+        __asm__ volatile("" : "+r"(turn));
+    if (self->index == 64)
+        load_line(self);
+}
+
+/* 18: right: minions of a shire hand over by its L2. */
+static void by_l2(const struct self *self)
+{
+    write(self);
+    et_evict((const void *)&self->cells[CELL(self->index)], 64, ET_TO_L2);
+    et_shire_barrier(0);
+    self->sums[CELL(self->index)] = self->cells[CELL(self->index ^ 2)];
+}
+
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
     static void (*const cases[])(const struct self *) = {
         handed_over, unordered, kept,     copied,    counted,  posted, flagged, local,
         neighbours,  together,  overtaken, replaced, minion,  locked, own,     crowded,
+        halves,      whole,    by_l2,
     };
     uint64_t harts = 0;
     for (uint64_t mask = env->shire_mask; mask != 0; mask &= mask - 1)

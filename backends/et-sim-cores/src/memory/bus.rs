@@ -175,14 +175,8 @@ pub(crate) fn load_line(
         return Ok(line);
     }
     let (bank, offset) = in_line(core, hart, address, 64, Access::Line)?;
-    let mut line = [0; 64];
-    let (words, _) = line.as_chunks_mut::<8>();
     if let Some(mut weak) = core.chip.weak() {
-        for (at, word) in (offset..).step_by(8).zip(words) {
-            let target = Target { scope: Scope::Local, bank, offset: at, size: 8 };
-            *word = weak.load_coherent(core, hart.id, target, Access::Line).to_le_bytes();
-        }
-        return Ok(line);
+        return Ok(weak.load_line(core, hart.id, (bank, offset)));
     }
     if bank == Bank::Dram
         && is_cached(core, hart, DRAM_BASE + offset)
@@ -191,7 +185,8 @@ pub(crate) fn load_line(
         return Ok(cache.load_line(core, offset));
     }
     let doubles = bank.region(core.chip).doubles::<8>(offset).ok_or(Missing::Fault)?;
-    for (word, double) in words.iter_mut().zip(doubles) {
+    let mut line = [0; 64];
+    for (word, double) in line.as_chunks_mut::<8>().0.iter_mut().zip(doubles) {
         *word = double.load(Ordering::Relaxed).to_le_bytes();
     }
     Ok(line)
@@ -267,7 +262,7 @@ pub(crate) fn load_scoped(
         return load(core, hart, effective, size);
     };
     if let Some(mut weak) = core.chip.weak() {
-        return Ok(weak.load_coherent(core, hart.id, target, Access::Load));
+        return Ok(weak.load_coherent(core, hart.id, target));
     }
     if target.scope == Scope::Local {
         return load(core, hart, effective, size);

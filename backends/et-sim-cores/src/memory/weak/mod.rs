@@ -242,18 +242,30 @@ impl Weak {
     }
 
     /// Loads data where the scope says, past the L1.
-    pub(crate) fn load_coherent(
-        &mut self,
-        core: &Core<'_>,
-        hart: u32,
-        target: Target,
-        access: Access,
-    ) -> u64 {
+    pub(crate) fn load_coherent(&mut self, core: &Core<'_>, hart: u32, target: Target) -> u64 {
         let line = line_of(target.bank, target.offset);
         self.complete_before(core, hart, line, target.scope.into());
         let value = self.peek(core, hart, target);
-        self.note_data_load(hart, target, access);
+        self.note_data_load(hart, target, Access::Load);
         value
+    }
+
+    /// Loads a line for the tensor unit, by the L2.
+    pub(crate) fn load_line(
+        &mut self,
+        core: &Core<'_>,
+        hart: u32,
+        (bank, offset): (Bank, u64),
+    ) -> [u8; LINE_BYTES] {
+        self.complete_before(core, hart, line_of(bank, offset), Path::L2);
+        let whole = Target { scope: Scope::Local, bank, offset, size: LINE_BYTES as u64 };
+        let mut bytes = [0; LINE_BYTES];
+        for (at, word) in (offset..).step_by(8).zip(bytes.as_chunks_mut::<8>().0) {
+            let target = Target { offset: at, size: 8, ..whole };
+            *word = self.peek(core, hart, target).to_le_bytes();
+        }
+        self.note_data_load(hart, whole, Access::Line);
+        bytes
     }
 
     /// Returns what an access past the L1 finds.

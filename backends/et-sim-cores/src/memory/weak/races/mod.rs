@@ -168,17 +168,13 @@ impl Races {
         }
         let late = pending_before(&self.pending, clocks, hart, line, &bytes, usage);
         found = found.or(late.map(|write| (RaceKind::NotWrittenBack, write, bytes.start)));
-        shadow.note_read(
-            Read {
-                hart: hart_number(hart),
-                time: clocks.now(hart),
-                pc: self.pc,
-                mask: mask(&bytes),
-                usage,
-            },
-            |read| clocks.is_before(read.hart, read.time, hart),
-        );
-        // The rest of a line may be of no use to who loads it as a whole.
+        // Of a line that is loaded as a whole, the rest may be of no use, and what is stored there
+        // later no matter.
+        if usage.access != Access::Line {
+            let (time, mask) = (clocks.now(hart), mask(&bytes));
+            let read = Read { hart: hart_number(hart), time, pc: self.pc, mask, usage };
+            shadow.note_read(read, |read| clocks.is_before(read.hart, read.time, hart));
+        }
         if let Some((kind, write, at)) = found
             && (usage.access != Access::Line || fine == 0)
         {
