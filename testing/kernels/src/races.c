@@ -116,10 +116,15 @@ static void local(const struct self *self)
     et_amoadd_l64(&self->cells[0], 1);
 }
 
-/* 8: right: harts write neighbouring words of a line. */
+/* 8: right: harts write neighbouring words of a line, and read those of others. */
 static void neighbours(const struct self *self)
 {
+    volatile uint64_t *line = &self->cells[self->index & ~7ul];
     self->cells[self->index] = 1;
+    et_evict((const void *)line, 64, ET_TO_MEMORY);
+    et_launch_barrier(self->env, 0);
+    for (uint64_t i = 0; i < 8; i++)
+        self->sums[CELL(self->index)] += line[i];
 }
 
 /* 9: all write the same word. */
@@ -215,13 +220,27 @@ static void whole(const struct self *self)
         load_line(self);
 }
 
-/* 18: right: minions of a shire hand over by its L2. */
+/* 18: right: minions of a shire hand over by its L2, and replace what they were given. */
 static void by_l2(const struct self *self)
 {
+    volatile uint64_t *given = &self->cells[CELL(self->index ^ 2)];
     write(self);
     et_evict((const void *)&self->cells[CELL(self->index)], 64, ET_TO_L2);
     et_shire_barrier(0);
-    self->sums[CELL(self->index)] = self->cells[CELL(self->index ^ 2)];
+    self->sums[CELL(self->index)] = *given;
+    *given = 0;
+}
+
+/* 19: rank 0 writes what all others have read long before, with nothing between. */
+static void late(const struct self *self)
+{
+    if (self->index != 0) {
+        self->sums[CELL(self->index)] = self->cells[0];
+        return;
+    }
+    for (uint64_t turn = 0; turn < 20000; turn++)
+        __asm__ volatile("" : "+r"(turn));
+    self->cells[0] = 1;
 }
 
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
@@ -229,7 +248,7 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
     static void (*const cases[])(const struct self *) = {
         handed_over, unordered, kept,     copied,    counted,  posted, flagged, local,
         neighbours,  together,  overtaken, replaced, minion,  locked, own,     crowded,
-        halves,      whole,    by_l2,
+        halves,      whole,    by_l2,  late,
     };
     uint64_t harts = 0;
     for (uint64_t mask = env->shire_mask; mask != 0; mask &= mask - 1)
