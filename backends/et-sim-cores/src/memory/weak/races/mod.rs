@@ -22,7 +22,7 @@ use et_isa::{Access, Race, RaceKind};
 use self::clocks::Clocks;
 pub(crate) use self::clocks::Sync;
 pub(super) use self::shadow::Way;
-use self::shadow::{Read, Shadow, Write};
+use self::shadow::{Past, Read, Shadow, Write};
 pub(super) use self::versions::Level;
 use self::versions::Versions;
 use super::lines::{is_scratchpad, line_address};
@@ -148,37 +148,34 @@ impl Races {
         let mut fine = 0;
         let seen = versions.of(seen_at, line);
         for at in bytes.clone() {
-            let write = shadow.writes[at];
-            let seen = seen[at];
-            let kind = match write.number {
-                0 => None,
-                _ if conflicts(clocks, hart, usage, &write) => Some(RaceKind::Unordered),
-                number if seen != number && !is_concurrent(clocks, hart, &write) => {
-                    let meet = below(meeting(hart, usage.way, &write, line));
-                    let arrived = versions.of(meet, line)[at] == number && meet != seen_at;
-                    Some(if arrived { RaceKind::OldCopy } else { RaceKind::NotWrittenBack })
+            let kind = shadow.write(at).and_then(|write| {
+                if is_concurrent(clocks, hart, &write.by) {
+                    return (!are_atomic(hart, usage, &write.by)).then_some(RaceKind::Unordered);
                 }
-                _ => None,
-            };
-            match kind {
-                Some(kind) if found.is_none() => found = Some((kind, write, at)),
-                Some(_) => {}
-                None => fine += 1,
+                if seen[at] == write.number {
+                    return None;
+                }
+                let meet = below(meeting(hart, usage.way, &write.by, line));
+                let arrived = versions.of(meet, line)[at] == write.number && meet != seen_at;
+                Some(if arrived { RaceKind::OldCopy } else { RaceKind::NotWrittenBack })
+            });
+            match (kind, shadow.write(at)) {
+                (Some(kind), Some(write)) => found = found.or(Some((kind, write.by, at))),
+                _ => fine += 1,
             }
         }
         let late = pending_before(&self.pending, clocks, hart, line, &bytes, usage);
-        found = found.or(late.map(|write| (RaceKind::NotWrittenBack, write, bytes.start)));
+        found = found.or(late.map(|by| (RaceKind::NotWrittenBack, by, bytes.start)));
         // Of a line that is loaded as a whole, the rest may be of no use, and what is stored there
         // later no matter.
         if usage.access != Access::Line {
-            let (time, mask) = (clocks.now(hart), mask(&bytes));
-            let read = Read { hart: hart_number(hart), time, pc: self.pc, mask, usage };
-            shadow.note_read(read, |read| clocks.is_before(read.hart, read.time, hart));
+            let read = Read { mask: mask(&bytes), by: past(clocks, hart, self.pc, usage) };
+            shadow.note_read(read, |by| clocks.is_before(by.hart, by.time, hart));
         }
-        if let Some((kind, write, at)) = found
+        if let Some((kind, by, at)) = found
             && (usage.access != Access::Line || fine == 0)
         {
-            self.find(kind, usage.access, line, at, bytes.len(), &write.origin());
+            self.find(kind, usage.access, line, at, bytes.len(), &by);
         }
     }
 
@@ -198,41 +195,37 @@ impl Races {
         let shadow = self.shadow.entry(line).or_default();
         let mut found = None;
         for at in bytes.clone() {
-            let old = shadow.writes[at];
-            let is_same = u32::from(old.hart) == hart && old.usage.way == usage.way;
-            let kind = match old.number {
-                0 => None,
-                _ if conflicts(clocks, hart, usage, &old) => Some(RaceKind::Unordered),
+            let Some(old) = shadow.write(at) else { continue };
+            let is_same = u32::from(old.by.hart) == hart && old.by.usage.way == usage.way;
+            let kind = if is_concurrent(clocks, hart, &old.by) {
+                (!are_atomic(hart, usage, &old.by)).then_some(RaceKind::Unordered)
+            } else if is_same || usage.is_atomic {
                 // An atomic has been looked at as one that reads.
-                _ if is_same || usage.is_atomic || is_concurrent(clocks, hart, &old) => None,
-                number => {
-                    let meet = below(meeting(hart, usage.way, &old, line));
-                    (versions.of(meet, line)[at] != number).then_some(RaceKind::NotWrittenBack)
-                }
+                None
+            } else {
+                let meet = below(meeting(hart, usage.way, &old.by, line));
+                let arrived = versions.of(meet, line)[at] == old.number;
+                (!arrived).then_some(RaceKind::NotWrittenBack)
             };
             if let Some(kind) = kind {
-                found = found.or(Some((kind, old.origin(), at)));
+                found = found.or(Some((kind, old.by, at)));
             }
         }
         if !usage.is_atomic && found.is_none() {
             let late = pending_before(&self.pending, clocks, hart, line, &bytes, usage);
-            found = late.map(|write| (RaceKind::NotWrittenBack, write.origin(), bytes.start));
+            found = late.map(|by| (RaceKind::NotWrittenBack, by, bytes.start));
         }
         let written = mask(&bytes);
         for read in shadow.reads.iter().filter(|read| read.mask & written != 0) {
-            if u32::from(read.hart) != hart
-                && !clocks.is_before(read.hart, read.time, hart)
-                && !are_atomic(hart, usage, read.hart, read.usage)
-            {
+            if is_concurrent(clocks, hart, &read.by) && !are_atomic(hart, usage, &read.by) {
                 let at = (read.mask & written).trailing_zeros() as usize;
-                found = found.or(Some((RaceKind::Unordered, read.origin(), at)));
+                found = found.or(Some((RaceKind::Unordered, read.by, at)));
             }
         }
-        let time = clocks.now(hart);
-        let write = Write { number, hart: hart_number(hart), time, pc: self.pc, usage };
+        let write = Write { number, by: past(clocks, hart, self.pc, usage) };
         shadow.note_write(write, bytes.clone());
-        if let Some((kind, origin, at)) = found {
-            self.find(kind, usage.access, line, at, bytes.len(), &origin);
+        if let Some((kind, by, at)) = found {
+            self.find(kind, usage.access, line, at, bytes.len(), &by);
         }
         number
     }
@@ -270,8 +263,7 @@ impl Races {
     ) -> u32 {
         let mask = mask(&bytes);
         let number = self.writes(hart, line, bytes, usage, below);
-        let time = self.clocks.now(hart);
-        let write = Write { number, hart: hart_number(hart), time, pc: self.pc, usage };
+        let write = Write { number, by: past(&self.clocks, hart, self.pc, usage) };
         // Its time is what others will know of.
         let known = usage.is_atomic.then(|| self.clocks.snapshot(hart));
         self.pending.entry(line).or_default().push(Pending { write, mask, known });
@@ -298,23 +290,24 @@ impl Races {
         line: u64,
         at: usize,
         bytes: usize,
-        origin: &shadow::Origin,
+        other: &Past,
     ) {
-        let distance = origin.pc.wrapping_sub(self.pc).cast_signed();
+        let distance = other.pc.wrapping_sub(self.pc).cast_signed();
         let race = Race {
             kind,
             access,
             bytes: u8::try_from(bytes).unwrap_or(u8::MAX),
-            other: origin.access,
-            other_hart: origin.hart,
+            other: other.usage.access,
+            other_hart: other.hart,
             distance: i32::try_from(distance).unwrap_or(0),
         };
         self.found = self.found.or(Some(Found { race, address: line_address(line) + at as u64 }));
     }
 }
 
-fn hart_number(hart: u32) -> u16 {
-    u16::try_from(hart).unwrap_or(u16::MAX)
+/// What a hart does now, as later accesses will see it.
+fn past(clocks: &Clocks, hart: u32, pc: u64, usage: Use) -> Past {
+    Past { hart: u16::try_from(hart).unwrap_or(u16::MAX), time: clocks.now(hart), pc, usage }
 }
 
 fn mask(bytes: &Range<usize>) -> u64 {
@@ -327,11 +320,11 @@ fn word(hart: u32, line: u64, at: usize, way: Way) -> Sync {
 }
 
 /// Both are atomics at the same level.
-fn are_atomic(hart: u32, usage: Use, other: u16, others: Use) -> bool {
+fn are_atomic(hart: u32, usage: Use, other: &Past) -> bool {
     usage.is_atomic
-        && others.is_atomic
-        && usage.way == others.way
-        && (usage.way == Way::Global || shire_of(hart) == shire_of(other.into()))
+        && other.usage.is_atomic
+        && usage.way == other.usage.way
+        && (usage.way == Way::Global || shire_of(hart) == shire_of(other.hart.into()))
 }
 
 /// Finds a store to bytes that is ordered before what a hart does now, and has not taken effect.
@@ -342,28 +335,23 @@ fn pending_before(
     line: u64,
     bytes: &Range<usize>,
     usage: Use,
-) -> Option<Write> {
-    let mut of_line = pending.get(&line)?.iter().filter(|one| one.mask & mask(bytes) != 0);
-    let is_late = |write: &Write| match u32::from(write.hart) == hart {
+) -> Option<Past> {
+    let of_line = pending.get(&line)?.iter().filter(|one| one.mask & mask(bytes) != 0);
+    let is_late = |by: &Past| match u32::from(by.hart) == hart {
         // Those of one hart by one way are in order.
-        true => write.usage.way != usage.way,
-        false => clocks.is_before(write.hart, write.time, hart),
+        true => by.usage.way != usage.way,
+        false => clocks.is_before(by.hart, by.time, hart),
     };
-    of_line.find(|one| is_late(&one.write)).map(|one| one.write)
+    of_line.map(|one| one.write.by).find(is_late)
 }
 
-/// Nothing orders a write before what a hart does now.
-fn is_concurrent(clocks: &Clocks, hart: u32, write: &Write) -> bool {
-    u32::from(write.hart) != hart && !clocks.is_before(write.hart, write.time, hart)
-}
-
-/// Nothing orders a write before what a hart does now, and something should.
-fn conflicts(clocks: &Clocks, hart: u32, usage: Use, write: &Write) -> bool {
-    is_concurrent(clocks, hart, write) && !are_atomic(hart, usage, write.hart, write.usage)
+/// Nothing orders an access before what a hart does now.
+fn is_concurrent(clocks: &Clocks, hart: u32, other: &Past) -> bool {
+    u32::from(other.hart) != hart && !clocks.is_before(other.hart, other.time, hart)
 }
 
 /// The highest level that is below both a write and what a hart does now.
-fn meeting(hart: u32, way: Way, write: &Write, line: u64) -> Level {
+fn meeting(hart: u32, way: Way, write: &Past, line: u64) -> Level {
     let other = u32::from(write.hart);
     let is_within = |deepest: Way| way <= deepest && write.usage.way <= deepest;
     if is_within(Way::Plain) && minion_of(hart) == minion_of(other) {

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use et_isa::Access;
-
 use super::super::cache::LINE_BYTES;
 use super::Use;
 
@@ -22,69 +20,49 @@ pub(crate) enum Way {
     Global,
 }
 
-/// The last write of a byte.
+/// An access that later ones are compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Write {
-    /// 0 if there was none.
-    pub(super) number: u32,
+pub(super) struct Past {
     pub(super) hart: u16,
     pub(super) time: u32,
     pub(super) pc: u64,
     pub(super) usage: Use,
+}
+
+/// The last write of a byte.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Write {
+    /// Of all stores; from 1 on.
+    pub(super) number: u32,
+    pub(super) by: Past,
 }
 
 /// A read of bytes of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
-    pub(super) hart: u16,
-    pub(super) time: u32,
-    pub(super) pc: u64,
     pub(super) mask: u64,
-    pub(super) usage: Use,
+    pub(super) by: Past,
 }
 
-/// Where an access came from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
-    pub(super) access: Access,
-    pub(super) hart: u16,
-    pub(super) pc: u64,
-}
-
-impl Write {
-    pub(super) fn origin(&self) -> Origin {
-        Origin { access: self.usage.access, hart: self.hart, pc: self.pc }
-    }
-}
-
-impl Read {
-    pub(super) fn origin(&self) -> Origin {
-        Origin { access: self.usage.access, hart: self.hart, pc: self.pc }
-    }
-}
-
-/// The accesses to a line that matter to later ones.
-#[derive(Debug)]
+/// The accesses to a line that matter to later ones. Most lines are only read.
+#[derive(Debug, Default)]
 pub(super) struct Shadow {
-    pub(super) writes: [Write; LINE_BYTES],
+    writes: Option<Box<[Option<Write>; LINE_BYTES]>>,
     /// Since the last write of their bytes.
     pub(super) reads: Vec<Read>,
 }
 
-impl Default for Shadow {
-    fn default() -> Self {
-        let usage = Use { access: Access::Store, way: Way::Plain, is_atomic: false };
-        let none = Write { number: 0, hart: 0, time: 0, pc: 0, usage };
-        Self { writes: [none; LINE_BYTES], reads: Vec::new() }
-    }
-}
-
 impl Shadow {
+    /// The last write of a byte, if there was one.
+    pub(super) fn write(&self, at: usize) -> Option<&Write> {
+        self.writes.as_ref()?[at].as_ref()
+    }
+
     /// Takes note of a read. What is after it is after those as well that are `before` it.
-    pub(super) fn note_read(&mut self, new: Read, before: impl Fn(&Read) -> bool) {
+    pub(super) fn note_read(&mut self, new: Read, before: impl Fn(&Past) -> bool) {
         for read in &mut self.reads {
             // An atomic does not stand for a read that races with atomics.
-            if before(read) && (read.usage.is_atomic || !new.usage.is_atomic) {
+            if before(&read.by) && (read.by.usage.is_atomic || !new.by.usage.is_atomic) {
                 read.mask &= !new.mask;
             }
         }
@@ -101,6 +79,7 @@ impl Shadow {
             read.mask &= bytes.clone().fold(!0, |mask, at| mask & !(1 << at));
         }
         self.reads.retain(|read| read.mask != 0);
-        self.writes[bytes].fill(write);
+        let writes = self.writes.get_or_insert_with(|| Box::new([None; LINE_BYTES]));
+        writes[bytes].fill(Some(write));
     }
 }
