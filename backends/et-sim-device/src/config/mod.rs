@@ -74,7 +74,7 @@ pub enum Check {
     /// [`Board::watch_memory`](crate::Board::watch_memory). Kernels are slower by far.
     Memory,
     /// The same, and whether accesses of several harts to the same bytes are ordered, and see what
-    /// the ones before have written: [`et_isa::Race`]. The memory is weak then, whatever
+    /// the ones before have written: `et_isa::Race`. The memory is weak then, whatever
     /// [`BoardConfig::memory`] says. Kernels are slower still.
     Races,
 }
