@@ -51,6 +51,6 @@ fn main() -> ExitCode {
         bus,
         asleep,
         card,
-        suite("checked", "cpu-access=yes,shires=4,dram=1GiB,check=races"),
+        suite("checked", "cpu-access=yes,shires=4,dram=1GiB,check=memory"),
     ])
 }

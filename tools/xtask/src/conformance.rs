@@ -34,10 +34,7 @@ const BOARDS: [Board; 10] = [
     suite("card", "as a card: the host may not use device memory, shires have caches of their own"),
     suite("non-coherent", "a bus on which the host must hand memory over"),
     suite("asleep", "aborts do not reach harts that wait for a credit"),
-    suite(
-        "checked",
-        "accesses of kernels are compared with buffers, and with those of other harts",
-    ),
+    suite("checked", "accesses of kernels are compared with buffers"),
     guest("vfio-user", "another process, over a socket", "selftest", "command0.log"),
     guest("vfio-group", "a guest's kernel: VFIO by groups", "group", "conformance.log"),
     guest("vfio-cdev", "a guest's kernel: VFIO by iommufd", "cdev", "conformance.log"),

@@ -14,7 +14,7 @@
  *   tanh                      4
  *
  * Subnormal arguments and results count as zero. Infinities, NaN, zeros and what is out of range
- * give what C's functions give, but for the sign of zero of sqrt(-0).
+ * give what C's functions give, but that sqrt(-0) is 0 and rsqrt(-0) positive infinity.
  */
 #ifndef ET_MATH_H
 #define ET_MATH_H

@@ -22,7 +22,8 @@ struct Function {
 
 const FUNCTIONS: [Function; 9] = [
     function("sqrt", |x, _| x.sqrt(), 0.51),
-    function("rsqrt", |x, _| 1.0 / x.sqrt(), 1.0),
+    // Of -0 it is positive.
+    function("rsqrt", |x, _| 1.0 / x.sqrt().abs(), 1.0),
     function("exp", |x, _| x.exp(), 1.0),
     function("log", |x, _| x.ln(), 1.5),
     Function { most: 1e5, ..function("sin", |x, _| x.sin(), 1.5) },
