@@ -6,6 +6,8 @@
 mod common;
 
 use common::{LONG, load, open};
+use et::executor::{ExecutorConfig, Place};
+use et::graph::{GraphBuilder, Task};
 use et::kernel::{Access, HartContext, Race, RaceKind};
 use et::{Device, DeviceBuffer, Error, Launch, LaunchFailure};
 
@@ -64,7 +66,7 @@ fn shows(which: u64, expected: &[(RaceKind, Access, Access)]) {
 fn kernels_that_hand_over_rightly_show_nothing() {
     for seed in 0..5 {
         let device = device(seed);
-        for which in [0, 4, 6, 8, 12, 13, 15, 16, 18] {
+        for which in [0, 4, 6, 8, 12, 13, 15, 16, 18, 20, 22] {
             let failure = run(&device, which);
             assert!(failure.is_none(), "case {which}, seed {seed}: {}", failure.unwrap());
         }
@@ -80,6 +82,7 @@ fn accesses_without_order_are_races() {
     shows(9, &[(unordered, Store, Store)]);
     shows(10, &[(unordered, Load, Store), (unordered, Store, Load)]);
     shows(19, &[(unordered, Store, Load)]);
+    shows(23, &[(unordered, Load, Store), (unordered, Store, Load)]);
     shows(17, &[(unordered, Line, Store)]);
 }
 
@@ -91,6 +94,7 @@ fn what_was_not_written_back_is_not_there() {
     shows(5, &[(missing, Atomic, Atomic)]);
     shows(11, &[(missing, Store, Store)]);
     shows(14, &[(missing, Atomic, Store)]);
+    shows(21, &[(missing, Load, Store)]);
 }
 
 #[test]
@@ -129,6 +133,32 @@ fn a_launch_knows_nothing_of_the_one_before() {
     let buffers = buffers(&device);
     let mut fails = |which| run_on(&device, &buffers, which).is_some();
     assert_eq!([2, 0, 0, 1, 8].map(&mut fails), [true, false, false, true, false]);
+}
+
+#[test]
+fn tasks_that_the_host_orders_do_not_race() {
+    const N: u64 = 256;
+    let device = open("check=races,cpu-access=yes,shires=1,dram=1GiB");
+    let kernel = load(&device, "add_scalar");
+    let buffers = [(); 2].map(|()| device.alloc(4 * N).unwrap());
+    for place in [Place::Cores, Place::Resident] {
+        let executor = device.executor(&ExecutorConfig::new().place(place).cores(8)).unwrap();
+        // Each task reads what another core has written.
+        let mut builder = GraphBuilder::new();
+        let add = builder.kernel(&kernel);
+        for step in 0..24 {
+            let [from, to] = [0, 1].map(|next| buffers[(step + next) % 2].whole());
+            builder.add(Task::new(add).input(from).output(to).f32(1.0).u64(N)).unwrap();
+        }
+        let graph = builder.build().unwrap();
+        let stream = device.default_stream();
+        stream.fill(&buffers[0], 0).unwrap().wait(LONG).unwrap();
+        let outcome = executor.launch(&graph).unwrap().wait(LONG).unwrap();
+        outcome.check().unwrap_or_else(|error| panic!("{place}: {error}"));
+        let mut sums = vec![0.0_f32; 256];
+        stream.read(&buffers[0], &mut sums, LONG).unwrap();
+        assert_eq!(sums, [24.0; 256], "{place}");
+    }
 }
 
 #[test]

@@ -13,9 +13,10 @@ mod window;
 pub use dma::{SimBuffer, SimDma};
 pub use error::SimError;
 pub use et_sim_device::{
-    Answered, Board, BoardConfig, ComputeKind, ConfigError, Count, Counted, Counters, CreditAbort,
-    DmaCoherence, ErrorSource, Executed, FAULT_FORMS, Fault, FirmwareImage, FloatProfile,
-    Histogram, ImageError, MemoryKind, ParseFaultError, StackGuards, StuckUntil, Timing,
+    Answered, Board, BoardConfig, Check, ComputeKind, ConfigError, Count, Counted, Counters,
+    CreditAbort, DmaCoherence, ErrorSource, Executed, FAULT_FORMS, Fault, FirmwareImage,
+    FloatProfile, Histogram, ImageError, MemoryKind, ParseFaultError, StackGuards, StuckUntil,
+    Timing,
 };
 pub use hal::{SimHal, SimMailbox};
 pub use reset::SimReset;

@@ -243,12 +243,71 @@ static void late(const struct self *self)
     self->cells[0] = 1;
 }
 
+/* The first hart of the second shire takes what the first of all has put into its scratchpad. */
+static void scratchpad(const struct self *self, int is_evicted)
+{
+    volatile uint64_t *cell = et_l2_scratchpad(0, 0);
+    if (self->index == 0) {
+        *cell = 7;
+        if (is_evicted)
+            et_evict((const void *)cell, 8, ET_TO_L2);
+    }
+    et_launch_barrier(self->env, 0);
+    if (self->index == 64)
+        self->sums[CELL(64)] = *cell;
+}
+
+/* 20: right. */
+static void scratchpad_evicted(const struct self *self)
+{
+    scratchpad(self, 1);
+}
+
+/* 21: it is still in the L1 of who wrote it. */
+static void scratchpad_kept(const struct self *self)
+{
+    scratchpad(self, 0);
+}
+
+/* The same by memory and a message. */
+static void message(const struct self *self, int is_awaited)
+{
+    if (self->index == 0) {
+        write(self);
+        evict(self, 0);
+        et_tensor_reduce((struct et_tensor_reduce_args){
+            .role = ET_SEND, .partner = 32, .function = ET_REDUCE_MOVE, .count = 1});
+    }
+    if (self->index == 64) {
+        if (!is_awaited)
+            self->sums[CELL(64)] = self->cells[0];
+        et_tensor_reduce((struct et_tensor_reduce_args){
+            .role = ET_RECEIVE, .partner = 0, .function = ET_REDUCE_MOVE, .count = 1});
+        if (is_awaited)
+            self->sums[CELL(64)] = self->cells[0];
+        ET_TENSOR_CLOBBER();
+    }
+}
+
+/* 22: right: read after the message. */
+static void message_awaited(const struct self *self)
+{
+    message(self, 1);
+}
+
+/* 23: read before it. */
+static void message_ignored(const struct self *self)
+{
+    message(self, 0);
+}
+
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
     static void (*const cases[])(const struct self *) = {
         handed_over, unordered, kept,     copied,    counted,  posted, flagged, local,
         neighbours,  together,  overtaken, replaced, minion,  locked, own,     crowded,
         halves,      whole,    by_l2,  late,
+        scratchpad_evicted, scratchpad_kept, message_awaited, message_ignored,
     };
     uint64_t harts = 0;
     for (uint64_t mask = env->shire_mask; mask != 0; mask &= mask - 1)

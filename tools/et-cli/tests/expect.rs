@@ -142,6 +142,25 @@ fn a_kernel_without_its_fences_is_wrong_with_some_and_they_are_named() {
 }
 
 #[test]
+fn every_seed_may_be_looked_at_for_races() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |which: &str| {
+        let mut et = Command::cargo_bin("et").unwrap();
+        let device = "sim:shires=2,dram=1GiB,check=races";
+        let args = ["--arg", which, "--arg", "out:c.npy:u64[1024]", "--arg", "out:s.npy:u64[1024]"];
+        et.current_dir(folder.path()).args(["--device", device, "run", &*kernel("races")]);
+        et.args(args).args(["--seeds", "3", "--json"]).output().unwrap()
+    };
+    assert_eq!(document(&run("u64:0"))["right"], 3);
+    // What all write, one after the other, on flat memory is expected.
+    let output = run("u64:9");
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let report = document(&output);
+    let error = report["wrong"][0]["error"].as_str().unwrap();
+    assert!(report["right"] == 0 && error.contains("data race: store of 8 bytes"), "{report}");
+}
+
+#[test]
 fn a_kernel_that_fails_is_wrong_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| et(folder.path(), args);

@@ -79,6 +79,8 @@ pub(crate) struct Chip {
     /// Caches and posted operations, if memory is weak. Only the one host thread that runs harts
     /// takes the lock while a kernel runs.
     pub(crate) weak: Option<Mutex<Weak>>,
+    /// Weak memory looks for races.
+    pub(crate) finds_races: bool,
     /// By shire its cache, if caches are private; absent while the shire has its turn.
     pub(crate) private: Option<Caches>,
     /// Shires that exist.
@@ -240,6 +242,7 @@ impl Chip {
             scratchpads: Scratchpads::new()?,
             float: config.float,
             clock: Clock::new(config),
+            finds_races: config.finds_races && matches!(config.memory, MemoryModel::Weak { .. }),
             weak: match config.memory {
                 MemoryModel::Weak { seed } => Some(Mutex::new(Weak::new(seed, config.finds_races))),
                 _ => None,
@@ -274,7 +277,8 @@ impl Chip {
 
     /// Tells what looks for races, if something does.
     pub(crate) fn note(&self, note: impl FnOnce(&mut Races)) {
-        if let Some(mut weak) = self.weak()
+        if self.finds_races
+            && let Some(mut weak) = self.weak()
             && let Some(races) = weak.races()
         {
             note(races);

@@ -292,12 +292,11 @@ impl<'a> Worker<'a> {
             Some(mut weak) => {
                 let turn = weak.begin_turn(core, hart.id);
                 let completes = hart.unit.is_some() && weak.completes_operation();
-                let finds_races = weak.races().is_some();
                 drop(weak);
                 if completes && tensor::finish_oldest(hart, core).is_err() {
                     return After::Left(Some(HartExit::BusError));
                 }
-                if finds_races {
+                if core.chip.finds_races {
                     return self.watched_turn(run, core, hart, turn);
                 }
                 turn
@@ -313,7 +312,8 @@ impl<'a> Worker<'a> {
             let before = hart.state(0);
             core.chip.note(|races| races.executes(hart.id, before.pc));
             let after = self.go_on_disturbed(run, core, hart, Turn(hart.retired + 1));
-            let found = core.chip.weak().and_then(|mut weak| weak.races()?.take_found());
+            let mut found = None;
+            core.chip.note(|races| found = races.take_found());
             if let Some(Found { race, address }) = found {
                 let tensor_error = core.chip.port(hart.id).tensor_error.load(Ordering::Relaxed);
                 let exit = HartExit::Exception { cause: race.cause(), tval: address };
@@ -428,10 +428,8 @@ impl<'a> Worker<'a> {
         if let Some(hart) = hart {
             let port = self.inner.chip.port(hart.id);
             let tensor_error = port.tensor_error.load(Ordering::Relaxed);
-            let mut weak = self.inner.chip.weak();
-            let races = weak.as_mut().and_then(|weak| weak.races());
-            let has_failed = races.is_some_and(|races| races.has_reported(hart.id));
-            drop(weak);
+            let mut has_failed = false;
+            self.inner.chip.note(|races| has_failed = races.has_reported(hart.id));
             // A hart has one failure. What follows a race may well be its fault.
             if let Some(exit) = exit.filter(|_| !has_failed) {
                 let state = hart.state(tensor_error);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use et::Locator;
-use et::sim::{BoardConfig, MemoryKind};
+use et::sim::{BoardConfig, Check, MemoryKind};
 use serde_json::{Value, json};
 
 use super::{Args, Failed, Input, execute, fetch, load_kernel, name, place};
@@ -75,10 +75,13 @@ pub(super) fn run(
     report(&name(args), seeds, &wrong, &again, format)
 }
 
-/// The same board with another memory.
+/// The same board with another memory. What looks for races has its own.
 fn with(board: &BoardConfig, memory: MemoryKind, seed: u64) -> BoardConfig {
     let mut board = board.clone();
     (board.memory, board.seed) = (memory, seed);
+    if memory == MemoryKind::Flat && board.check == Check::Races {
+        board.check = Check::Memory;
+    }
     board
 }
 

@@ -183,7 +183,8 @@ pub(crate) fn start(
         _ => {}
     }
     // What is checked is executed at once, so that a fault is that of this instruction.
-    if core.chip.weak.is_none() || register == TENSOR_STORE || core.check.is_some() {
+    let is_checked = core.check.is_some() || core.chip.finds_races;
+    if core.chip.weak.is_none() || register == TENSOR_STORE || is_checked {
         return execute(hart, core, &operation);
     }
     if operation.is_arithmetic() {

@@ -544,7 +544,8 @@ impl Weak {
     fn apply(&mut self, core: &Core<'_>, hart: u32, posted: Posted) {
         match posted.effect {
             Effect::Change(target, change, number) => {
-                self.apply_change(core, hart, target, change, number);
+                let old = self.apply_change(core, hart, target, change, number);
+                self.note_left(target, change, old, false);
             }
             Effect::WriteBack(kind, level) => {
                 self.write_back(core, hart, posted.line, kind, level);

@@ -12,8 +12,8 @@ use super::{Weak, acts_at_l2, line_of, shire_of, shire_of_minion, within_line};
 use crate::exec::amo::Atomic;
 use crate::machine::chip::Core;
 
-pub(super) const PLAIN_LOAD: Use = Use { access: Access::Load, way: Way::Plain, is_atomic: false };
-pub(super) const PLAIN_STORE: Use = Use { access: Access::Store, ..PLAIN_LOAD };
+const PLAIN_LOAD: Use = Use { access: Access::Load, way: Way::Plain, is_atomic: false };
+const PLAIN_STORE: Use = Use { access: Access::Store, ..PLAIN_LOAD };
 
 /// Returns the highest level, from one down, that has a line.
 fn with_line(l1: &[Option<Cache>], l2: &[Option<Cache>], level: Level, line: u64) -> Level {
@@ -30,7 +30,7 @@ fn with_line(l1: &[Option<Cache>], l2: &[Option<Cache>], level: Level, line: u64
 }
 
 /// Where an access past the L1 stops.
-pub(super) fn way(target: Target) -> Way {
+fn way(target: Target) -> Way {
     if acts_at_l2(target) { Way::Local } else { Way::Global }
 }
 
@@ -133,7 +133,7 @@ impl Weak {
         let old = self.peek(core, hart, target);
         let number = self.noting(line, |races, below| {
             if usage.is_atomic {
-                races.acquires(hart, line, bytes.start, usage.way);
+                races.acquires(hart, line, bytes.start, usage.way, old);
                 races.reads(hart, line, bytes.clone(), usage, level(hart, target), below);
             }
             if is_load(change) || has_failed(change, old, target.size) {
@@ -145,7 +145,9 @@ impl Weak {
             }
             number
         });
-        self.apply_change(core, hart, target, change, number)
+        let old = self.apply_change(core, hart, target, change, number);
+        self.note_left(target, change, old, true);
+        old
     }
 
     /// Takes note of a change that will be made; returns its number.
@@ -168,6 +170,20 @@ impl Weak {
         if let Some(races) = &mut self.races {
             races.completes(hart, line, bytes.start, number, usage.way);
             races.arrives(level(hart, target), line, bytes, number, usage);
+        }
+    }
+
+    /// Takes note of what a change leaves in memory, where it has found `old`.
+    pub(super) fn note_left(&mut self, target: Target, change: Change, old: u64, is_seen: bool) {
+        if let Some(races) = &mut self.races
+            && way(target) == Way::Global
+            && usage(target, change).is_atomic
+        {
+            let (line, bytes) = line_and_bytes(target);
+            // A store finds nothing.
+            let unseen = (!is_seen && !matches!(change, Change::Store(_))).then_some(old);
+            let value = change.of_value(old, target.size).unwrap_or(old);
+            races.leaves(line, bytes.start, unseen, value);
         }
     }
 }

@@ -4,7 +4,6 @@
 //! before what hart *b* does if *b* knows of *a*'s time *t*.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::memory::map::HART_SLOTS;
 
@@ -13,7 +12,7 @@ use crate::memory::map::HART_SLOTS;
 const MOST_WORDS: usize = 4096;
 
 /// The times of all harts that one knows of.
-type Times = Box<[u32]>;
+pub(super) type Times = Box<[u32]>;
 
 /// What harts release and acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +27,8 @@ pub(crate) enum Sync {
     Credit(u32, bool),
     /// A message of a tensor unit, from one hart to another.
     Message(u32, u32),
+    /// The host, which sees what is in memory, and may tell others.
+    Host,
 }
 
 impl Sync {
@@ -78,8 +79,8 @@ impl Clocks {
     }
 
     /// Returns what a hart knows, for a release that takes effect later; its time goes on.
-    pub(super) fn snapshot(&mut self, hart: u32) -> Arc<[u32]> {
-        let snapshot = Arc::from(&*self.harts[hart as usize]);
+    pub(super) fn snapshot(&mut self, hart: u32) -> Times {
+        let snapshot = self.harts[hart as usize].clone();
         self.advance(hart);
         snapshot
     }

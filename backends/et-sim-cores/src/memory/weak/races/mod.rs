@@ -15,12 +15,11 @@ mod versions;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 
 use et_isa::{Access, Race, RaceKind};
 
-use self::clocks::Clocks;
 pub(crate) use self::clocks::Sync;
+use self::clocks::{Clocks, Times};
 pub(super) use self::shadow::Way;
 use self::shadow::{Past, Read, Shadow, Write};
 pub(super) use self::versions::Level;
@@ -47,6 +46,8 @@ pub(crate) struct Races {
     stores: u32,
     /// By line the stores that have not taken effect.
     pending: HashMap<u64, Vec<Pending>>,
+    /// What atomics have left in memory, by line and place there.
+    left: HashMap<(u64, usize), u64>,
     /// Where the hart is whose instruction is executed.
     hart: u32,
     pc: u64,
@@ -60,7 +61,7 @@ struct Pending {
     write: Write,
     mask: u64,
     /// What its hart knew, if it is one by which others get to know that.
-    known: Option<Arc<[u32]>>,
+    known: Option<Times>,
 }
 
 /// A finding, and its address.
@@ -77,6 +78,7 @@ impl Races {
         self.shadow.clear();
         self.versions.clear();
         self.pending.clear();
+        self.left.clear();
         self.reported.clear();
         (self.stores, self.found) = (0, None);
     }
@@ -242,14 +244,32 @@ impl Races {
         self.versions.set(level, line, bytes, number, usage.is_atomic);
     }
 
-    /// An atomic sees what others have done to a word.
-    pub(super) fn acquires(&mut self, hart: u32, line: u64, at: usize, way: Way) {
+    /// An atomic finds a value, and so sees what others have done to a word. In memory that may be
+    /// the host, if it is not what an atomic has left there; and the host may have seen all that
+    /// was there before.
+    pub(super) fn acquires(&mut self, hart: u32, line: u64, at: usize, way: Way, found: u64) {
         self.clocks.acquire(hart, word(hart, line, at, way));
+        if way == Way::Global && self.left.get(&(line, at)) != Some(&found) {
+            self.clocks.acquire(hart, Sync::Host);
+        }
     }
 
     /// An atomic changes a word, now.
     pub(super) fn releases(&mut self, hart: u32, line: u64, at: usize, way: Way) {
+        if way == Way::Global {
+            self.clocks.release(hart, Sync::Host);
+        }
         self.clocks.release(hart, word(hart, line, at, way));
+    }
+
+    /// Takes note of what an atomic leaves in memory. One that was posted does not see what the host
+    /// has written before; who comes next shall.
+    pub(super) fn leaves(&mut self, line: u64, at: usize, unseen: Option<u64>, value: u64) {
+        let place = (line, at);
+        match unseen.is_none_or(|found| self.left.get(&place) == Some(&found)) {
+            true => drop(self.left.insert(place, value)),
+            false => drop(self.left.remove(&place)),
+        }
     }
 
     /// A hart posts a store; returns its number.
@@ -280,6 +300,9 @@ impl Races {
         }
         if let Some(known) = known {
             self.clocks.release_snapshot(&known, word(hart, line, at, way));
+            if way == Way::Global {
+                self.clocks.release_snapshot(&known, Sync::Host);
+            }
         }
     }
 
