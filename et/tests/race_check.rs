@@ -66,7 +66,7 @@ fn shows(which: u64, expected: &[(RaceKind, Access, Access)]) {
 fn kernels_that_hand_over_rightly_show_nothing() {
     for seed in 0..5 {
         let device = device(seed);
-        for which in [0, 4, 6, 8, 12, 13, 15, 16, 18, 20, 22] {
+        for which in [0, 4, 6, 8, 12, 13, 15, 16, 18, 20, 22, 24] {
             let failure = run(&device, which);
             assert!(failure.is_none(), "case {which}, seed {seed}: {}", failure.unwrap());
         }
@@ -128,6 +128,14 @@ fn a_race_names_both_harts_and_both_places() {
 }
 
 #[test]
+fn a_hart_that_traps_after_its_race_has_shown_the_race() {
+    let failure = run(&device(0), 25).expect("the case is wrong");
+    let races = failure.contexts.iter().filter(|context| context.race().is_some());
+    // All but the first to write.
+    assert_eq!((failure.contexts.len(), races.count()), (HARTS, HARTS - 1), "{failure}");
+}
+
+#[test]
 fn a_launch_knows_nothing_of_the_one_before() {
     let device = device(0);
     let buffers = buffers(&device);
@@ -147,8 +155,15 @@ fn tasks_that_the_host_orders_do_not_race() {
         let mut builder = GraphBuilder::new();
         let add = builder.kernel(&kernel);
         for step in 0..24 {
-            let [from, to] = [0, 1].map(|next| buffers[(step + next) % 2].whole());
-            builder.add(Task::new(add).input(from).output(to).f32(1.0).u64(N)).unwrap();
+            for part in 0..8 {
+                let parts = [(step, part + 3), (step + 1, part)];
+                let [from, to] = parts.map(|(buffer, part)| {
+                    let start = part % 8 * N / 2;
+                    buffers[buffer % 2].slice(start..start + N / 2).unwrap()
+                });
+                let task = Task::new(add).input(from).output(to).f32(1.0).u64(N / 8);
+                builder.add(task).unwrap();
+            }
         }
         let graph = builder.build().unwrap();
         let stream = device.default_stream();

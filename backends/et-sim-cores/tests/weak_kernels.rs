@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use common::{Board, LONG};
+use et_isa::{Access, Race};
 use et_sim_cores::{Dram, HartExit, Launch, LaunchReport, MachineConfig, MemoryModel, Stack};
 
 const SEEDS: u64 = 20;
@@ -52,6 +53,7 @@ struct Rig {
     seed: u64,
     shires: u64,
     harts: u64,
+    finds_races: bool,
 }
 
 /// Arguments of a kernel, as bytes.
@@ -65,6 +67,13 @@ fn elf(kernel: &str) -> Vec<u8> {
 }
 
 impl Rig {
+    fn new(shires: u64, seed: u64, finds_races: bool) -> Self {
+        let memory = MemoryModel::Weak { seed };
+        let config = MachineConfig { memory, finds_races, ..MachineConfig::default() };
+        let harts = 64 * u64::from(shires.count_ones());
+        Self { board: Board::with(config), seed, shires, harts, finds_races }
+    }
+
     fn launch(&self, elf: &[u8], args: &[u8]) -> mpsc::Receiver<LaunchReport> {
         let entry = load(&self.board.dram, elf);
         self.board.dram.write(ARGS, args).unwrap();
@@ -107,14 +116,13 @@ impl Rig {
     }
 }
 
-/// Calls `test` with a new machine for every seed and mask.
+/// Calls `test` with a new machine for every seed and mask, and with one that looks for races.
 fn for_all_seeds(test: impl Fn(&Rig)) {
     for shires in MASKS {
         for seed in 0..SEEDS {
-            let memory = MemoryModel::Weak { seed };
-            let board = Board::with(MachineConfig { memory, ..MachineConfig::default() });
-            test(&Rig { board, seed, shires, harts: 64 * u64::from(shires.count_ones()) });
+            test(&Rig::new(shires, seed, false));
         }
+        test(&Rig::new(shires, 0, true));
     }
 }
 
@@ -356,13 +364,40 @@ fn a_kernel_without_its_fences_is_wrong_for_some_seed() {
         let reduces = |elf: &[u8]| {
             rig.pass("memset", &words(&[X, 1, 800]));
             let report = rig.launch(elf, &words(&[X, 100, Z])).recv_timeout(LONG).unwrap();
-            assert!(report.failures.is_empty());
-            rig.u64s(Z, 4) == [100 * 0x0101_0101_0101_0101, rig.harts, rig.harts, rig.harts]
+            let sums = [100 * 0x0101_0101_0101_0101, rig.harts, rig.harts, rig.harts];
+            (rig.u64s(Z, 4) == sums, report.failures.len())
         };
-        assert!(reduces(&fenced), "{}", rig.seed);
-        wrong.fetch_add(u64::from(!reduces(&unfenced)), Ordering::Relaxed);
+        assert_eq!(reduces(&fenced), (true, 0), "{}", rig.seed);
+        let (is_right, races) = reduces(&unfenced);
+        // With what looks for races one launch is enough.
+        assert_eq!(races != 0, rig.finds_races, "{races}");
+        wrong.fetch_add(u64::from(!is_right && !rig.finds_races), Ordering::Relaxed);
     });
     let wrong = wrong.into_inner();
     println!("{wrong} of {} launches without fences are wrong", 2 * SEEDS);
     assert!(wrong > 0);
+}
+
+#[test]
+fn a_race_of_the_tensor_unit_is_that_of_the_instruction_that_starts_it() {
+    for seed in 0..3 {
+        // No buffers are announced, as on a card behind a socket.
+        let rig = Rig::new(0b11, seed, true);
+        let report = rig.run("races", &words(&[17, X, Y]));
+        let [failure] = &report.failures[..] else { panic!("seed {seed}: {report:?}") };
+        let HartExit::Exception { cause, tval } = failure.exit else { panic!("{failure:?}") };
+        let race = Race::from_cause(cause).unwrap();
+        assert_eq!((failure.hart_id, race.other_hart, tval), (64, 0, X));
+        assert_eq!((race.access, race.other), (Access::Line, Access::Store));
+        let instruction = |pc: u64| {
+            let mut bytes = [0; 4];
+            rig.board.dram.read(pc, &mut bytes).unwrap();
+            let word = u32::from_le_bytes(bytes);
+            et_isa::decode(word).unwrap().text().to_string()
+        };
+        let (pc, other) = (failure.state.pc, i64::from(race.distance));
+        assert!(instruction(pc).contains("tensor_load"), "{}", instruction(pc));
+        let other = instruction(pc.wrapping_add_signed(other));
+        assert!(other.contains("sd "), "{other}");
+    }
 }

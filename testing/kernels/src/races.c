@@ -301,6 +301,23 @@ static void message_ignored(const struct self *self)
     message(self, 0);
 }
 
+/* 24: right: data that replaces data past the caches, one after the other. */
+static void stored_twice(const struct self *self)
+{
+    for (int times = 0; times < 2; times++)
+        __asm__ volatile("fswg.ps ft0, (%0)"
+                         :
+                         : "r"(&self->cells[CELL(self->index)])
+                         : "memory");
+}
+
+/* 25: all write the same word, and trap. */
+static void together_and_lost(const struct self *self)
+{
+    together(self);
+    __asm__ volatile("ld zero, (zero)" : : : "memory");
+}
+
 int64_t entry_point(const struct args *args, const struct kernel_environment *env)
 {
     static void (*const cases[])(const struct self *) = {
@@ -308,6 +325,7 @@ int64_t entry_point(const struct args *args, const struct kernel_environment *en
         neighbours,  together,  overtaken, replaced, minion,  locked, own,     crowded,
         halves,      whole,    by_l2,  late,
         scratchpad_evicted, scratchpad_kept, message_awaited, message_ignored,
+        stored_twice, together_and_lost,
     };
     uint64_t harts = 0;
     for (uint64_t mask = env->shire_mask; mask != 0; mask &= mask - 1)
