@@ -142,9 +142,9 @@ pub struct MachineConfig {
     /// How code is executed.
     pub execution: Execution,
     /// Whether weak memory looks for accesses of several harts to the same bytes that nothing
-    /// orders, and for data that has not arrived when it is used. The first that each hart shows is
-    /// reported as if it had trapped there, with the cause of an [`et_isa::Race`]; the hart goes on
-    /// all the same. Without effect on other memory.
+    /// orders, and for data that has not arrived when it is used. A hart traps at the first that it
+    /// shows, with the cause of an [`et_isa::Race`], after the access; if all others wait then, for
+    /// credits or messages, the kernel is aborted. Without effect on other memory.
     pub finds_races: bool,
 }
 

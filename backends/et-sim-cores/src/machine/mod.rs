@@ -180,7 +180,7 @@ impl Machine {
     /// A hart that waits for a credit goes on waiting if the machine is configured with
     /// [`CreditAbort::Waits`]; the kernel then ends with a [`reset`](Machine::reset) only.
     pub fn abort(&self) {
-        self.inner.abort(&self.inner.state(), self.inner.config.credit_abort);
+        self.inner.abort_run();
     }
 
     /// Returns the shires of the harts that are left in the running kernel, bit *s* for shire *s*,
@@ -258,6 +258,11 @@ impl Inner {
     /// Returns the launch that runs, if one does.
     pub(crate) fn current_run(&self) -> Option<Arc<Run>> {
         self.state().run.clone()
+    }
+
+    /// Stops the running kernel, as [`Machine::abort`].
+    pub(crate) fn abort_run(&self) {
+        self.abort(&self.state(), self.config.credit_abort);
     }
 
     fn abort(&self, state: &State, credits: CreditAbort) {

@@ -16,7 +16,7 @@ use crate::machine::chip::{Chip, Core, Wait};
 use crate::machine::group::{Group, LONGEST_TURN};
 use crate::machine::hart::Hart;
 use crate::machine::kernel_call::{self, Outcome};
-use crate::machine::launch::{HartExit, HartFailure, HartState, Launch, LaunchReport};
+use crate::machine::launch::{HartExit, HartFailure, Launch, LaunchReport};
 use crate::machine::{Done, Inner, Watch};
 use crate::memory::bus;
 use crate::memory::check::{Buffers, Check};
@@ -242,6 +242,12 @@ impl<'a> Worker<'a> {
         {
             let wake = |_| unreachable!("memory wakes no hart");
             weak.settle(&self.core(run, &wake));
+            drop(weak);
+            // Where races are looked for, those that wait for a hart that has shown one need not
+            // wait for the host as well.
+            if self.inner.chip.finds_races && !lock(&run.failures).is_empty() {
+                self.inner.abort_run();
+            }
         }
     }
 
@@ -305,32 +311,24 @@ impl<'a> Worker<'a> {
         self.go_on(run, core, hart, Turn(hart.retired + u64::from(fuel)))
     }
 
-    /// Gives a hart a turn instruction by instruction, and reports the first race that it shows. It
-    /// goes on: others wait for it.
+    /// Gives a hart a turn instruction by instruction. It traps at the first race that it shows.
     fn watched_turn<'c>(&self, run: &Run, core: &'c Core<'c>, hart: &mut Hart, turn: u32) -> After {
         for _ in 0..turn {
-            let before = hart.state(0);
-            core.chip.note(|races| races.executes(hart.id, before.pc));
+            let (pc, x) = (hart.pc, hart.x);
+            core.chip.note(|races| races.executes(hart.id, pc));
             let after = self.go_on_disturbed(run, core, hart, Turn(hart.retired + 1));
             let mut found = None;
             core.chip.note(|races| found = races.take_found());
             if let Some(Found { race, address }) = found {
-                let tensor_error = core.chip.port(hart.id).tensor_error.load(Ordering::Relaxed);
+                (hart.pc, hart.x) = (pc, x);
                 let exit = HartExit::Exception { cause: race.cause(), tval: address };
-                let state = HartState { tensor_error, ..before };
-                self.fail(run, HartFailure { hart_id: hart.id, exit, state });
+                return After::Left(Some(exit));
             }
             if !matches!(after, After::Again) {
                 return after;
             }
         }
         After::Again
-    }
-
-    /// Takes note of a hart that has failed.
-    fn fail(&self, run: &Run, failure: HartFailure) {
-        (run.watch)(&failure, self.inner.chip.clock.cycles());
-        lock(&run.failures).push(failure);
     }
 
     /// Goes on with the turn of a hart after a disturbance.
@@ -428,12 +426,11 @@ impl<'a> Worker<'a> {
         if let Some(hart) = hart {
             let port = self.inner.chip.port(hart.id);
             let tensor_error = port.tensor_error.load(Ordering::Relaxed);
-            let mut has_failed = false;
-            self.inner.chip.note(|races| has_failed = races.has_reported(hart.id));
-            // A hart has one failure. What follows a race may well be its fault.
-            if let Some(exit) = exit.filter(|_| !has_failed) {
+            if let Some(exit) = exit {
                 let state = hart.state(tensor_error);
-                self.fail(run, HartFailure { hart_id: hart.id, exit, state });
+                let failure = HartFailure { hart_id: hart.id, exit, state };
+                (run.watch)(&failure, self.inner.chip.clock.cycles());
+                lock(&run.failures).push(failure);
             }
             run.instructions.fetch_add(hart.retired, Ordering::Relaxed);
             // Harts go from thread to thread: not every one needs to keep enough for all.

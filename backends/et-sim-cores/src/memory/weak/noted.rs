@@ -145,9 +145,15 @@ impl Weak {
             }
             number
         });
-        let old = self.apply_change(core, hart, target, change, number);
-        self.note_left(target, change, old, true);
-        old
+        let found = self.apply_change(core, hart, target, change, number);
+        if usage.is_atomic && found != old {
+            // The host was faster.
+            self.noting(line, |races, _| {
+                races.acquires(hart, line, bytes.start, usage.way, found);
+            });
+        }
+        self.note_left(target, change, found, true);
+        found
     }
 
     /// Takes note of a change that will be made; returns its number.

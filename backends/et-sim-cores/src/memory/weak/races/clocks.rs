@@ -120,6 +120,14 @@ impl Clocks {
         self.add(sync, snapshot);
     }
 
+    /// Makes what was released to one known to those who acquire the other.
+    pub(super) fn forward(&mut self, from: Sync, to: Sync) {
+        if let Some(times) = self.syncs.remove(&from) {
+            self.add(to, &times);
+            self.syncs.insert(from, times);
+        }
+    }
+
     /// Lets a hart know of what was released to `sync`.
     pub(super) fn acquire(&mut self, hart: u32, sync: Sync) {
         let of = match sync {

@@ -52,7 +52,6 @@ pub(crate) struct Races {
     hart: u32,
     pc: u64,
     found: Option<Found>,
-    reported: Vec<u32>,
 }
 
 /// A store that was posted.
@@ -79,7 +78,6 @@ impl Races {
         self.versions.clear();
         self.pending.clear();
         self.left.clear();
-        self.reported.clear();
         (self.stores, self.found) = (0, None);
     }
 
@@ -88,19 +86,9 @@ impl Races {
         (self.hart, self.pc) = (hart, pc);
     }
 
-    /// Takes what the instruction that was just executed has shown, if that is the hart's first.
+    /// Takes what the instruction that was just executed has shown.
     pub(crate) fn take_found(&mut self) -> Option<Found> {
-        let found = self.found.take()?;
-        if self.has_reported(self.hart) {
-            return None;
-        }
-        self.reported.push(self.hart);
-        Some(found)
-    }
-
-    /// Returns `true` if a finding of the hart was taken.
-    pub(crate) fn has_reported(&self, hart: u32) -> bool {
-        self.reported.contains(&hart)
+        self.found.take()
     }
 
     /// The hart that executes gives something that others take.
@@ -248,10 +236,12 @@ impl Races {
     /// the host, if it is not what an atomic has left there; and the host may have seen all that
     /// was there before.
     pub(super) fn acquires(&mut self, hart: u32, line: u64, at: usize, way: Way, found: u64) {
-        self.clocks.acquire(hart, word(hart, line, at, way));
+        let word = word(hart, line, at, way);
         if way == Way::Global && self.left.get(&(line, at)) != Some(&found) {
-            self.clocks.acquire(hart, Sync::Host);
+            // Also for others that look at the word.
+            self.clocks.forward(Sync::Host, word);
         }
+        self.clocks.acquire(hart, word);
     }
 
     /// An atomic changes a word, now.
