@@ -61,6 +61,13 @@ impl Guards {
         [self.low, self.span, wide, self.inverse, self.guarded]
     }
 
+    /// Returns `true` if no line of a cache has bytes both of stacks and of other memory: what is
+    /// cached is never guarded then.
+    pub(crate) fn are_lines(&self) -> bool {
+        const LINE: u64 = 64;
+        *self != Self::EVERYWHERE && (self.low | self.span).is_multiple_of(LINE)
+    }
+
     /// Returns what lies at `address`.
     #[inline(always)]
     pub(crate) fn look(self, address: u64) -> Stacked {
@@ -134,6 +141,16 @@ mod tests {
             assert_eq!(Guards::EVERYWHERE.look(address), Stacked::Guarded);
             assert!(Guards::EVERYWHERE.are_near(address, 32) && Guards::EVERYWHERE.hold(address));
         }
+        assert!(!Guards::EVERYWHERE.are_lines());
+    }
+
+    #[test]
+    fn stacks_are_lines_if_they_begin_and_end_with_one() {
+        let of = |top, bytes_per_hart| {
+            Guards::new(&Stack { top, bytes_per_hart, guard_bytes: 64 }).are_lines()
+        };
+        assert!(of(TOP, 4160) && of(TOP, 4098) && Guards::default().are_lines());
+        assert!(!of(TOP + 32, 4160) && !of(TOP, 4097));
     }
 
     #[test]

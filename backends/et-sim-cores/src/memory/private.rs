@@ -32,7 +32,7 @@ const LINE_SHIFT: u32 = 6;
 const WORD_BYTES: usize = 8;
 /// How many lines ahead of the one that is got the processor is told of.
 const AHEAD: usize = 4;
-/// Lines of a [`Group`].
+/// Lines of a group.
 const GROUP_LINES: usize = 8;
 const GROUP_BYTES: usize = GROUP_LINES * LINE_BYTES;
 const GROUPS: usize = PAGE_BYTES / GROUP_BYTES;
@@ -40,22 +40,18 @@ const LINES: usize = PAGE_BYTES / LINE_BYTES;
 /// Pages that a cache holds: 4 MiB.
 const FRAMES: usize = 1024;
 
-/// What is known about 8 lines: a bit for each word of 8 bytes, so a byte for each line.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct Group {
-    /// Words that are there.
-    valid: u64,
-    /// Words that were written as a whole and not yet put into memory.
-    written: u64,
-}
+/// For each group of 8 lines a bit for each word of 8 bytes, so a byte for each line.
+type Words = [u64; GROUPS];
 
 /// A page, of which some words are there.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Frame {
     bytes: [u8; PAGE_BYTES],
-    groups: [Group; GROUPS],
+    /// Words that are there.
+    valid: Words,
+    /// Words that were written as a whole and not yet put into memory.
+    written: Words,
     /// For each line bytes that were written otherwise and not yet put into memory; their words
     /// are there.
     parts: [u64; LINES],
@@ -105,15 +101,14 @@ pub(crate) struct Tables<'a> {
 pub(crate) mod offsets {
     use std::mem::offset_of;
 
-    use super::{Frame, Group};
+    use super::Frame;
 
     pub(crate) const BYTES: i32 = offset_of!(Frame, bytes) as i32;
-    /// Of the first group, of which each has 16 bytes.
-    pub(crate) const VALID: i32 = (offset_of!(Frame, groups) + offset_of!(Group, valid)) as i32;
-    pub(crate) const WRITTEN: i32 = (offset_of!(Frame, groups) + offset_of!(Group, written)) as i32;
+    /// Of the first group, of which each has 8 bytes.
+    pub(crate) const VALID: i32 = offset_of!(Frame, valid) as i32;
+    pub(crate) const WRITTEN: i32 = offset_of!(Frame, written) as i32;
     pub(crate) const PARTS: i32 = offset_of!(Frame, parts) as i32;
     pub(crate) const HAS_PARTS: i32 = offset_of!(Frame, has_parts) as i32;
-    const _: () = assert!(size_of::<Group>() == 16);
 }
 
 /// Number of the group of a byte of a page, and of its word in there.
@@ -137,7 +132,8 @@ fn spread(bits: u64) -> u64 {
 impl Frame {
     const EMPTY: Self = Self {
         bytes: [0; PAGE_BYTES],
-        groups: [Group { valid: 0, written: 0 }; GROUPS],
+        valid: [0; GROUPS],
+        written: [0; GROUPS],
         parts: [0; LINES],
         has_parts: 0,
     };
@@ -148,9 +144,9 @@ impl Frame {
         let words = (at % WORD_BYTES + len).div_ceil(WORD_BYTES);
         let needed = (1 << words) - 1;
         let (group, word) = word_of(at);
-        let mut valid = self.groups[group % GROUPS].valid >> word;
+        let mut valid = self.valid[group % GROUPS] >> word;
         if word + words > u64::BITS as usize {
-            valid |= self.groups[(group + 1) % GROUPS].valid << (u64::BITS as usize - word);
+            valid |= self.valid[(group + 1) % GROUPS] << (u64::BITS as usize - word);
         }
         valid & needed == needed
     }
@@ -166,7 +162,7 @@ impl Frame {
     /// Returns which bytes of a line memory does not have, and forgets that.
     fn clean(&mut self, line: usize) -> u64 {
         let (group, first) = words_of(line);
-        let written = &mut self.groups[group].written;
+        let written = &mut self.written[group];
         let whole = spread(*written >> first);
         *written &= !(0xFF << first);
         self.has_parts &= !(1 << line);
@@ -184,7 +180,7 @@ macro_rules! word {
             let (number, at) = self.find(effective)?;
             let frame = self.frames.get(number)?;
             let (group, word) = word_of(at);
-            if frame.groups[group].valid >> word & 1 == 0 || !at.is_multiple_of(SIZE) {
+            if frame.valid[group] >> word & 1 == 0 || !at.is_multiple_of(SIZE) {
                 return None;
             }
             let (words, _) = frame.bytes.as_chunks::<SIZE>();
@@ -199,15 +195,14 @@ macro_rules! word {
             let (number, at) = self.find(effective)?;
             let frame = self.frames.get_mut(number)?;
             let (group, word) = word_of(at);
-            let group = &mut frame.groups[group];
             if SIZE == WORD_BYTES {
                 if number == 0 || !at.is_multiple_of(SIZE) {
                     return None;
                 }
-                group.valid |= 1 << word;
-                group.written |= 1 << word;
+                frame.valid[group] |= 1 << word;
+                frame.written[group] |= 1 << word;
             } else {
-                if group.valid >> word & 1 == 0 || !at.is_multiple_of(SIZE) {
+                if frame.valid[group] >> word & 1 == 0 || !at.is_multiple_of(SIZE) {
                     return None;
                 }
                 frame.note(at, (1 << SIZE) - 1);
@@ -342,9 +337,7 @@ impl Private {
         let frame = self.frames.get(number)?;
         let (group, word) = word_of(at);
         let is_in_group = at % GROUP_BYTES <= GROUP_BYTES - 32;
-        if !at.is_multiple_of(WORD_BYTES)
-            || !is_in_group
-            || frame.groups[group].valid >> word & 0xF != 0xF
+        if !at.is_multiple_of(WORD_BYTES) || !is_in_group || frame.valid[group] >> word & 0xF != 0xF
         {
             return None;
         }
@@ -372,9 +365,11 @@ impl Private {
         }
         if at.is_multiple_of(WORD_BYTES) {
             let (group, word) = word_of(at);
-            let group = frame.groups.get_mut(group).filter(|_| number != 0)?;
-            group.valid |= 0xF << word;
-            group.written |= 0xF << word;
+            if number == 0 {
+                return None;
+            }
+            frame.valid[group] |= 0xF << word;
+            frame.written[group] |= 0xF << word;
         } else if frame.has(at, 32) {
             frame.note(at, 0xFFFF_FFFF);
         } else {
@@ -401,7 +396,7 @@ impl Private {
         let frame = &mut self.frames[number];
         let line = offset as usize % PAGE_BYTES / LINE_BYTES;
         let (group, first) = words_of(line);
-        let valid = &mut frame.groups[group].valid;
+        let valid = &mut frame.valid[group];
         if *valid >> first & 0xFF != 0xFF {
             let (words, _) = frame.bytes.as_chunks_mut::<WORD_BYTES>();
             let words = &mut words[line * GROUP_LINES..][..GROUP_LINES];
@@ -476,12 +471,12 @@ impl Private {
         for group in 0..GROUPS {
             let frame = &self.frames[number];
             let first = group * GROUP_LINES;
-            if frame.groups[group].written != 0 || frame.has_parts >> first & 0xFF != 0 {
+            if frame.written[group] != 0 || frame.has_parts >> first & 0xFF != 0 {
                 for line in first..first + GROUP_LINES {
                     self.put(core, number, page, line);
                 }
             }
-            self.frames[number].groups[group].valid = 0;
+            self.frames[number].valid[group] = 0;
         }
         debug_assert_eq!(self.watched[page], 0, "what was read ahead changes");
         self.pages[page] = 0;
@@ -534,12 +529,11 @@ impl Private {
         for line in lines {
             let (group, first) = words_of(line);
             let frame = &mut self.frames[number];
-            if frame.groups[group].written >> first & 0xFF != 0 || frame.has_parts >> line & 1 != 0
-            {
+            if frame.written[group] >> first & 0xFF != 0 || frame.has_parts >> line & 1 != 0 {
                 self.put(core, number, page, line);
             }
             if kind == WriteBack::Evict {
-                self.frames[number].groups[group].valid &= !(0xFF << first);
+                self.frames[number].valid[group] &= !(0xFF << first);
             }
         }
     }
@@ -600,7 +594,7 @@ impl Private {
         let (line, in_line) = (at / LINE_BYTES, at % LINE_BYTES);
         let (group, first) = words_of(line);
         let put = u64::MAX >> (LINE_BYTES - bytes.len()) << in_line;
-        let there = put & spread(frame.groups[group].valid >> first);
+        let there = put & spread(frame.valid[group] >> first);
         if there == 0 {
             return;
         }
@@ -674,8 +668,8 @@ mod tests {
     #[test]
     fn bytes_are_there_if_all_their_words_are() {
         let mut frame = Frame::EMPTY;
-        frame.groups[0].valid = 1 << 62 | 1 << 63;
-        frame.groups[1].valid = 1;
+        frame.valid[0] = 1 << 62 | 1 << 63;
+        frame.valid[1] = 1;
         for (at, len, is) in [
             (496, 16, true),
             (496, 24, true),
@@ -688,7 +682,7 @@ mod tests {
         ] {
             assert_eq!(frame.has(at, len), is, "{at} {len}");
         }
-        frame.groups[GROUPS - 1].valid = u64::MAX;
+        frame.valid[GROUPS - 1] = u64::MAX;
         assert!(frame.has(PAGE_BYTES - 64, 64), "nothing is asked of the next page");
     }
 }

@@ -126,6 +126,9 @@ pub(crate) struct Context {
     /// The cache of the shire: frames by page.
     pub(super) pages: Cell<*const u16>,
     pub(super) page_count: Cell<u64>,
+    /// The same for code that looks for what it loads there before anything else.
+    pub(super) first_page_count: Cell<u64>,
+    can_look_there_first: bool,
     /// The same for loads, and for stores.
     pub(super) load_pages: Cell<*const u16>,
     pub(super) store_pages: Cell<*const u16>,
@@ -179,6 +182,8 @@ impl Context {
             constants: &raw const CONSTANTS,
             pages: Cell::new(ptr::null()),
             page_count: Cell::new(0),
+            first_page_count: Cell::new(0),
+            can_look_there_first: guards.are_lines(),
             load_pages: Cell::new(ptr::null()),
             store_pages: Cell::new(ptr::null()),
             store_page_count: Cell::new(0),
@@ -247,6 +252,7 @@ impl Context {
         let is_ahead = self.is_ahead.get() != 0;
         self.pages.set(pages.as_ptr());
         self.page_count.set(pages.len() as u64);
+        self.first_page_count.set(if self.can_look_there_first { pages.len() as u64 } else { 0 });
         self.load_pages.set(if is_ahead { watched } else { pages }.as_ptr());
         self.store_pages.set(unwatched.as_ptr());
         self.store_page_count.set(if is_ahead { 0 } else { unwatched.len() as u64 });

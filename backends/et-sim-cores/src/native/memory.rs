@@ -3,14 +3,17 @@
 use et_isa::Id;
 use et_isa::csr::{EVICT_VA, FLUSH_VA, PREFETCH_VA};
 
-use super::emit::{Alu, Cond, Lanes, RAX, RCX, Rm, Shift, Vex, Width};
+use super::context::PAGE_SHIFT;
+use super::emit::{Alu, Cond, Lanes, R8, RAX, RCX, RDX, Rm, Shift, Vex, Width};
 use super::integer::immediate;
 use super::page::Translator;
 use super::registers::float;
-use super::thunks::{ANY_EIGHT, REGISTER, of_context, of_hart};
+use super::thunks::{self, ANY_EIGHT, REGISTER, of_context, of_hart};
 use crate::decode::op::{Op, SINK, kind};
 use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
 use crate::exec::reach::{is_load, is_store};
+use crate::memory::map::DRAM_BASE;
+use crate::memory::private::{self, Frame};
 
 /// Packed indices 0 to 7, 5 bits each, moved to the top.
 const IN_ORDER: u64 = 0x39_8A41_8820 << 24;
@@ -52,13 +55,66 @@ pub(super) fn is_line_operation(op: Op) -> bool {
 
 /// Where the bytes of an access are, once it was found out.
 const FOUND: Rm = Rm::At(RAX, 0);
+/// The same for a load that has found them in a frame of the cache.
+const IN_FRAME: Rm = Rm::Indexed(R8, RAX, 0, private::offsets::BYTES);
+
+/// The register that mostly leads to the stack.
+const SP: usize = 2;
+
+/// The number of the first page of DRAM.
+#[expect(clippy::cast_possible_truncation, reason = "checked below")]
+const FIRST_PAGE: i32 = (DRAM_BASE >> PAGE_SHIFT) as i32;
+const _: () = assert!((FIRST_PAGE as u64) << PAGE_SHIFT == DRAM_BASE);
 
 impl Translator<'_> {
-    /// Finds the bytes of a load.
-    fn find(&mut self, size: usize, x: usize, distance: i32) {
-        self.effective(x, distance);
+    /// Finds the bytes of a load; returns where they are.
+    fn find(&mut self, size: usize, x: usize, distance: i32) -> Rm {
         let routine = self.thunks.loads[size];
+        if self.has_private_caches && x != SP {
+            self.find_in_frame(size, x, distance, routine);
+            return IN_FRAME;
+        }
+        self.effective(x, distance);
         self.found_by(routine);
+        FOUND
+    }
+
+    /// Looks for the bytes of a load in the cache. Others, those on stacks, and packed registers
+    /// that are not at their natural address, are left to the routine.
+    fn find_in_frame(&mut self, size: usize, x: usize, distance: i32, routine: usize) {
+        let [slow, found] = self.slow_load(routine, x, distance);
+        let bytes: i32 = if size == REGISTER { 32 } else { 1 << size };
+        self.effective(x, distance);
+        if bytes != 1 {
+            self.e.test_byte(Rm::Reg(RAX), u8::try_from(bytes - 1).unwrap_or(u8::MAX));
+            self.e.jump_if(Cond::NotEqual, slow);
+        }
+        self.e.load(RDX, Rm::Reg(RAX));
+        self.e.shift(Width::Double, Shift::Right, RDX, PAGE_SHIFT);
+        self.e.alu_constant(Width::Double, Alu::Sub, Rm::Reg(RDX), FIRST_PAGE);
+        // Pages before become large.
+        self.e.alu(Width::Double, Alu::Cmp, RDX, of_context!(first_page_count));
+        self.e.jump_if(Cond::NotBelow, slow);
+        self.e.load(R8, of_context!(load_pages));
+        self.e.load_half(R8, Rm::Indexed(R8, RDX, 1, 0));
+        self.e.multiply_constant(R8, Rm::Reg(R8), thunks::distance(size_of::<Frame>()));
+        self.e.alu(Width::Double, Alu::Add, R8, of_context!(frames));
+        self.e.alu_constant(Width::Word, Alu::And, Rm::Reg(RAX), 0xFFF);
+        self.e.load_word(RCX, Rm::Reg(RAX));
+        self.e.shift(Width::Word, Shift::Right, RCX, 9);
+        self.e.load(RDX, Rm::Indexed(R8, RCX, 3, private::offsets::VALID));
+        self.e.load_word(RCX, Rm::Reg(RAX));
+        self.e.shift(Width::Word, Shift::Right, RCX, 3);
+        if size == REGISTER {
+            self.e.shift_by(Width::Double, Shift::Right, RDX, Rm::Reg(RDX), RCX);
+            self.e.alu_constant(Width::Word, Alu::Xor, Rm::Reg(RDX), -1);
+            self.e.test_byte(Rm::Reg(RDX), 0xF);
+            self.e.jump_if(Cond::NotEqual, slow);
+        } else {
+            self.e.test_bit(RDX, RCX);
+            self.e.jump_if(Cond::NotBelow, slow);
+        }
+        self.e.bind(found);
     }
 
     /// Finds the bytes of a store.
@@ -68,7 +124,8 @@ impl Translator<'_> {
         self.found_by(routine);
     }
 
-    fn effective(&mut self, x: usize, distance: i32) {
+    /// Puts an effective address into `rax`.
+    pub(super) fn effective(&mut self, x: usize, distance: i32) {
         match self.registers.holder(x) {
             Some(holder) if distance != 0 => self.e.lea(RAX, Rm::At(holder, distance)),
             _ => {
@@ -90,8 +147,8 @@ impl Translator<'_> {
         let distance = immediate(op.imm());
         match op.kind() {
             kind::FLW | kind::PRIVATE_FLW => {
-                self.find(2, op.rs1(), distance);
-                self.e.vector_of(Lanes::Few, Vex::LOAD_BITS, 0, FOUND);
+                let from = self.find(2, op.rs1(), distance);
+                self.e.vector_of(Lanes::Few, Vex::LOAD_BITS, 0, from);
                 self.put_float(op.rd());
             }
             kind::FSW | kind::PRIVATE_FSW => {
@@ -100,8 +157,8 @@ impl Translator<'_> {
                 self.e.store_word(FOUND, RCX);
             }
             kind::PACKED_LOAD | kind::PRIVATE_PACKED_LOAD => {
-                self.find(REGISTER, rs1(raw) as usize, imm_i(raw));
-                self.e.vector_of(Lanes::Eight, Vex::LOAD, 0, FOUND);
+                let from = self.find(REGISTER, rs1(raw) as usize, imm_i(raw));
+                self.e.vector_of(Lanes::Eight, Vex::LOAD, 0, from);
                 self.put_float(rd(raw) as usize);
             }
             kind::PACKED_STORE | kind::PRIVATE_PACKED_STORE => {
@@ -110,8 +167,8 @@ impl Translator<'_> {
                 self.e.vector_of(Lanes::Eight, Vex::STORE, from, FOUND);
             }
             kind::PACKED_BROADCAST | kind::PRIVATE_PACKED_BROADCAST => {
-                self.find(2, rs1(raw) as usize, imm_i(raw));
-                self.e.vector_of(Lanes::Eight, Vex::BROADCAST_FLOAT, 0, FOUND);
+                let from = self.find(2, rs1(raw) as usize, imm_i(raw));
+                self.e.vector_of(Lanes::Eight, Vex::BROADCAST_FLOAT, 0, from);
                 self.put_float(rd(raw) as usize);
             }
             kind::PACKED_GATHER | kind::PRIVATE_PACKED_GATHER => self.gather(raw),
@@ -135,19 +192,19 @@ impl Translator<'_> {
             kind::LWU | kind::PRIVATE_LWU => (2, false),
             _ => (3, false),
         };
-        self.find(size, op.rs1(), distance);
+        let from = self.find(size, op.rs1(), distance);
         if op.rd() == SINK as usize {
             return;
         }
         let to = self.registers.holder(op.rd()).unwrap_or(RCX);
         match (size, is_signed) {
-            (0, true) => self.e.load_byte_signed(to, FOUND),
-            (0, false) => self.e.load_byte(to, FOUND),
-            (1, true) => self.e.load_half_signed(to, FOUND),
-            (1, false) => self.e.load_half(to, FOUND),
-            (2, true) => self.e.load_word_signed(to, FOUND),
-            (2, false) => self.e.load_word(to, FOUND),
-            _ => self.e.load(to, FOUND),
+            (0, true) => self.e.load_byte_signed(to, from),
+            (0, false) => self.e.load_byte(to, from),
+            (1, true) => self.e.load_half_signed(to, from),
+            (1, false) => self.e.load_half(to, from),
+            (2, true) => self.e.load_word_signed(to, from),
+            (2, false) => self.e.load_word(to, from),
+            _ => self.e.load(to, from),
         }
         self.write(op.rd(), to);
     }

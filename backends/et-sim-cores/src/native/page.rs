@@ -192,6 +192,17 @@ struct Slow {
     at: usize,
     /// Instructions of the segment from this one on.
     unexecuted: usize,
+    /// What is tried first.
+    retry: Option<Retry>,
+}
+
+/// Another way to find the bytes of a load, which goes on with them at [`IN_FRAME`](super::memory).
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    routine: usize,
+    x: usize,
+    distance: i32,
+    found: Label,
 }
 
 /// The instructions left when a turn is over: the rest may be executed ahead.
@@ -260,8 +271,9 @@ pub(super) struct Translator<'a> {
     pub(super) normal_first: u32,
     slow: Vec<Slow>,
     exits: Vec<Exit>,
-    /// Turns are short: their ends have code, too, and some segments are executed ahead.
-    has_short_turns: bool,
+    /// Turns are short: their ends have code, too, and some segments are executed ahead. Loads
+    /// look into the cache first.
+    pub(super) has_private_caches: bool,
     /// That of the instruction at hand, if it has one.
     current: Option<Slow>,
     at: usize,
@@ -301,7 +313,7 @@ pub(super) fn translate(
             normal_first: 0,
             slow: Vec::new(),
             exits: Vec::new(),
-            has_short_turns: is_private,
+            has_private_caches: is_private,
             current: None,
             at: 0,
             unexecuted: 0,
@@ -456,8 +468,8 @@ impl Translator<'_> {
         let refused = self.exit(start, length);
         self.starts[nodes[0].at] = u32::try_from(self.e.here()).ok()?;
         let first = Resume { start: self.starts[nodes[0].at], ..Resume::default() };
-        let is_own = self.has_short_turns && nodes.iter().all(|node| is_own(node.op));
-        let part = (self.has_short_turns && !is_own && length > 1).then(|| Part {
+        let is_own = self.has_private_caches && nodes.iter().all(|node| is_own(node.op));
+        let part = (self.has_private_caches && !is_own && length > 1).then(|| Part {
             begin: self.e.label(),
             nodes,
             resume: first,
@@ -470,10 +482,10 @@ impl Translator<'_> {
         let short = match part {
             Some(part) => part.begin,
             // One instruction, or none may be executed ahead any more: the turn is over.
-            None if self.has_short_turns => self.pause(start, length, first),
+            None if self.has_private_caches => self.pause(start, length, first),
             None => refused,
         };
-        if self.has_short_turns && !is_own {
+        if self.has_private_caches && !is_own {
             // What may be executed ahead can be fewer instructions than the segment has.
             self.e.alu_constant(Width::Double, Alu::Cmp, Rm::Reg(LEFT), OVER);
             self.e.jump_if(Cond::Less, short);
@@ -587,10 +599,22 @@ impl Translator<'_> {
             return slow.begin;
         }
         let (begin, end) = (self.e.label(), self.e.label());
-        let slow = Slow { begin, end, at: self.at, unexecuted: self.unexecuted };
+        let (at, unexecuted) = (self.at, self.unexecuted);
+        let slow = Slow { begin, end, at, unexecuted, retry: None };
         self.current = Some(slow);
         self.slow.push(slow);
         begin
+    }
+
+    /// The same where the code in line looks for the bytes of a load in the simplest place: tries
+    /// a routine before. Returns as well where to go on with bytes that were found.
+    pub(super) fn slow_load(&mut self, routine: usize, x: usize, distance: i32) -> [Label; 2] {
+        let begin = self.slow();
+        let found = self.e.label();
+        if let Some(slow) = self.slow.last_mut() {
+            slow.retry = Some(Retry { routine, x, distance, found });
+        }
+        [begin, found]
     }
 
     fn exit(&mut self, to: isize, unexecuted: usize) -> Label {
@@ -661,6 +685,15 @@ impl Translator<'_> {
     fn out_of_line(&mut self) {
         for slow in std::mem::take(&mut self.slow) {
             self.e.bind(slow.begin);
+            if let Some(Retry { routine, x, distance, found }) = slow.retry {
+                let none = self.e.label();
+                self.effective(x, distance);
+                self.e.call_offset(routine);
+                self.e.jump_if(Cond::NotBelow, none);
+                self.e.constant(R8, 0);
+                self.e.jump(found);
+                self.e.bind(none);
+            }
             self.e.constant(RCX, slow.at as u64);
             self.e.call(self.execute_one);
             self.e.jump_if(Cond::Equal, slow.end);

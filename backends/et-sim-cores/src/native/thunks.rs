@@ -309,8 +309,7 @@ fn failing(e: &mut Emitter, fail: Label) {
 }
 
 /// Finds the frame of the address in `rax` in a table with an entry for each of so many pages: it
-/// gets to `r8`, the byte in it to `rcx`, and what is known about its group of lines is at `rdx` +
-/// `r8`.
+/// gets to `r8`, the byte in it to `rcx`, and its group of lines to `rdx`.
 fn frame(e: &mut Emitter, size: usize, (pages, count): (Rm, Rm), fail: Label, not_frame_0: bool) {
     aligned(e, size, fail);
     e.load(RCX, Rm::Reg(RAX));
@@ -330,7 +329,6 @@ fn frame(e: &mut Emitter, size: usize, (pages, count): (Rm, Rm), fail: Label, no
     e.alu_constant(Width::Word, Alu::And, Rm::Reg(RCX), 0xFFF);
     e.load_word(RDX, Rm::Reg(RCX));
     e.shift(Width::Word, Shift::Right, RDX, 9);
-    e.shift(Width::Word, Shift::Left, RDX, 4);
 }
 
 fn load(e: &mut Emitter, size: usize, is_private: bool) {
@@ -346,7 +344,7 @@ fn load(e: &mut Emitter, size: usize, is_private: bool) {
     }
     let pages = (of_context!(load_pages), of_context!(page_count));
     frame(e, size, pages, fail, false);
-    e.load(RDX, Rm::Indexed(RDX, R8, 0, private::offsets::VALID));
+    e.load(RDX, Rm::Indexed(R8, RDX, 3, private::offsets::VALID));
     if size < ANY_EIGHT {
         e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
         e.shift(Width::Word, Shift::Right, RCX, 3);
@@ -412,7 +410,7 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
             e.alu_constant(Width::Word, Alu::And, Rm::Reg(RAX), 63);
             e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RAX), 32);
             e.jump_if(Cond::Above, fail);
-            e.alu(Width::Double, Alu::Add, RDX, Rm::Reg(R8));
+            e.lea(RDX, Rm::Indexed(R8, RDX, 3, 0));
             e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
             e.shift(Width::Word, Shift::Right, RCX, 3);
             e.constant(R8, 0xF);
@@ -421,7 +419,7 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
             e.alu_to(Width::Double, Alu::Or, Rm::At(RDX, private::offsets::WRITTEN), R8);
         }
         DOUBLE => {
-            e.alu(Width::Double, Alu::Add, RDX, Rm::Reg(R8));
+            e.lea(RDX, Rm::Indexed(R8, RDX, 3, 0));
             e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
             e.shift(Width::Word, Shift::Right, RCX, 3);
             for field in [private::offsets::VALID, private::offsets::WRITTEN] {
@@ -431,7 +429,7 @@ fn store(e: &mut Emitter, size: usize, is_private: bool) {
             }
         }
         _ => {
-            e.load(RDX, Rm::Indexed(RDX, R8, 0, private::offsets::VALID));
+            e.load(RDX, Rm::Indexed(R8, RDX, 3, private::offsets::VALID));
             e.load_word(RAX, Rm::Reg(RCX));
             e.shift(Width::Word, Shift::Right, RAX, 3);
             e.test_bit(RDX, RAX);
