@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 use common::{
     A0, A1, A2, A3, A4, A5, Asm, Board, CREDITS, DATA, FCC, FLB, HARTID, SP, T0, T1, T2, ZERO,
 };
-use et_sim_cores::{ALL_SHIRES, Execution, HartExit, MachineConfig, MemoryModel, Timing};
+use et_sim_cores::{ALL_SHIRES, Execution, HartExit, MachineConfig, MemoryModel, Stack, Timing};
 
 const TENSOR_STORE: u32 = 0x87F;
 const TENSOR_WAIT: u32 = 0x830;
@@ -122,6 +122,23 @@ fn stacks_are_not_cached() {
     let report = board.run(&code, 0b11);
     assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
     assert_eq!(board.u64(FOUND), 77);
+}
+
+/// A line may have the end of a stack, which is not cached, and other words, which are.
+#[test]
+fn stacks_may_end_within_a_line() {
+    const ROUNDS: u64 = 8000;
+    let mut code = Asm::new();
+    code.csrr(T0, HARTID).beq(T0, ZERO, "first").exit(0, 0).label("first");
+    code.li(A2, ROUNDS).li(A4, 0).ld(T0, A0, 40).addi(A1, A0, 0);
+    code.label("round").sd(A2, SP, 0).ld(T0, A1, 0).add(A4, A4, T0).ld(T0, A1, 40);
+    code.add(A4, A4, T0).addi(A2, A2, -1).bne(A2, ZERO, "round").sd(A4, A0, 48).exit(0, 0);
+    let board = board(MemoryModel::Private, 1);
+    board.dram.write(DATA + 40, &1_u64.to_le_bytes()).unwrap();
+    let stack = Stack { top: DATA + 32, bytes_per_hart: 4160, guard_bytes: 64 };
+    let report = board.load(&code).launch_with(1, stack).wait();
+    assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
+    assert_eq!(board.u64(DATA + 48), ROUNDS * (ROUNDS + 1) / 2 + ROUNDS);
 }
 
 /// A word that is written whole is not fetched; its neighbours are when they are looked at, and
@@ -240,6 +257,50 @@ fn a_shire_sees_its_own_writes_whatever_their_way() {
     let words = [0, 8, 16, 24].map(|at| board.u64(DATA + at));
     assert_eq!(words, [115, 15, 115, 0x1122_3344_5566_7788]);
     assert_eq!(board.u64(DATA + 60), 0x1122_3344_5566_7788);
+}
+
+/// One hart writes words whole, so that the rest of their lines is not there, and loads across
+/// their ends, often enough for the code to be translated.
+#[test]
+fn what_is_not_there_of_a_load_comes_from_memory() {
+    const ROUNDS: u64 = 6000;
+    const LINES: u64 = 6;
+    let isa = |text: &str| et_isa::assemble(text).unwrap();
+    let mut code = Asm::new();
+    code.csrr(T0, HARTID).beq(T0, ZERO, "first").exit(0, 0).label("first");
+    code.raw(isa("mov.m.x m0, x0, 255")).addi(A1, A0, 0).li(A2, ROUNDS).li(A3, 77).li(A4, 0);
+    code.li(A5, LINES * 64 * ROUNDS).add(A5, A5, A0);
+    code.label("round").addi(A3, A3, 1);
+    // The first word before a register, its first three, and its last three.
+    for (line, written, load) in [(0, [0, 0, 0], 0), (1, [0, 8, 16], 0), (2, [16, 24, 32], 8)] {
+        for at in written {
+            code.sd(A3, A1, 64 * line + at);
+        }
+        code.raw(isa(&format!("flw.ps f1, {}(x11)", 64 * line + load)));
+        code.raw(isa("fsw.ps f1, 0(x15)"));
+        for word in [0, 8, 16, 24] {
+            code.ld(T0, A5, word).slli(A4, A4, 1).add(A4, A4, T0);
+        }
+    }
+    for (line, load) in [(3, "ld x5, 204(x11)"), (4, "lw x5, 262(x11)"), (5, "lhu x5, 327(x11)")] {
+        code.sd(A3, A1, 64 * line + 8 * i32::from(line == 3));
+        code.raw(isa(load)).slli(A4, A4, 1).add(A4, A4, T0);
+    }
+    code.addi(A1, A1, 64 * LINES as i32).addi(A2, A2, -1).bne(A2, ZERO, "round");
+    code.sd(A4, A5, 64).exit(0, 0);
+    let sum = |memory, execution| {
+        let config = MachineConfig { memory, execution, ..MachineConfig::default() };
+        let board = Board::with(config);
+        let words: Vec<u8> = (0..LINES * 8 * ROUNDS).flat_map(|n| (n * n).to_le_bytes()).collect();
+        board.dram.write(DATA, &words).unwrap();
+        let report = board.run(&code, 1);
+        assert!(report.failures.is_empty(), "{:?}", report.failures[0]);
+        board.u64(DATA + LINES * 64 * ROUNDS + 64)
+    };
+    let right = sum(MemoryModel::Flat, Execution::Interpreted);
+    for execution in [Execution::Interpreted, Execution::Translated] {
+        assert_eq!(sum(MemoryModel::Private, execution), right, "{execution:?}");
+    }
 }
 
 #[test]

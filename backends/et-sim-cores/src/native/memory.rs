@@ -79,14 +79,15 @@ impl Translator<'_> {
         FOUND
     }
 
-    /// Looks for the bytes of a load in the cache. Others, those on stacks, and packed registers
-    /// that are not at their natural address, are left to the routine.
+    /// Looks for the bytes of a load in the cache. What is elsewhere, as stacks are, is left to the
+    /// routine.
     fn find_in_frame(&mut self, size: usize, x: usize, distance: i32, routine: usize) {
         let [slow, found] = self.slow_load(routine, x, distance);
-        let bytes: i32 = if size == REGISTER { 32 } else { 1 << size };
         self.effective(x, distance);
-        if bytes != 1 {
-            self.e.test_byte(Rm::Reg(RAX), u8::try_from(bytes - 1).unwrap_or(u8::MAX));
+        // Words of a register behind the last one of its group count as not there.
+        let beside = if size == REGISTER { 7 } else { (1 << size) - 1 };
+        if beside != 0 {
+            self.e.test_byte(Rm::Reg(RAX), beside);
             self.e.jump_if(Cond::NotEqual, slow);
         }
         self.e.load(RDX, Rm::Reg(RAX));

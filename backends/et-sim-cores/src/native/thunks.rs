@@ -352,18 +352,16 @@ fn load(e: &mut Emitter, size: usize, is_private: bool) {
         e.test_bit(RDX, RCX);
         e.ret();
     } else {
-        // All of it in one group of lines.
-        e.load_word(RAX, Rm::Reg(RCX));
-        e.alu_constant(Width::Word, Alu::And, Rm::Reg(RAX), 0x1FF);
-        e.alu_constant(
-            Width::Word,
-            Alu::Cmp,
-            Rm::Reg(RAX),
-            512 - if size == REGISTER { 32 } else { 8 },
-        );
-        e.jump_if(Cond::Above, fail);
+        if size == ANY_EIGHT {
+            // All of it in one group of lines.
+            e.load_word(RAX, Rm::Reg(RCX));
+            e.alu_constant(Width::Word, Alu::And, Rm::Reg(RAX), 0x1FF);
+            e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RAX), 512 - 8);
+            e.jump_if(Cond::Above, fail);
+        }
         e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
         if size == REGISTER {
+            // Words behind the last one of the group count as not there.
             e.shift(Width::Word, Shift::Right, RCX, 3);
             e.shift_by(Width::Double, Shift::Right, RDX, Rm::Reg(RDX), RCX);
             e.alu_constant(Width::Word, Alu::Xor, Rm::Reg(RDX), -1);
