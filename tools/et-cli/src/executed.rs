@@ -48,6 +48,17 @@ impl Executed {
         &self.0
     }
 
+    /// Adds them to a profile of Chrome trace events, as those of something.
+    pub(crate) fn added_to(&self, profile: &[u8], of: &str) -> anyhow::Result<Vec<u8>> {
+        let mut profile: Value = serde_json::from_slice(profile).context("reading the profile")?;
+        let events = profile["traceEvents"].as_array_mut().context("a profile without events")?;
+        events.push(json!({
+            "ph": "M", "pid": 1, "name": "executed",
+            "args": {"name": of, "instructions": self.counts()},
+        }));
+        Ok(serde_json::to_vec(&profile)?)
+    }
+
     fn total(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }

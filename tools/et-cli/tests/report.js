@@ -29,8 +29,27 @@
   told.push(`wheel:${length() < whole}`);
   document.querySelector('#slowest .go').click();
   told.push(`selected:${Number(root.dataset.selected) >= 0}`);
+  key('0');
+  key('+');
+  const start = () => Number(root.dataset.view.split(' ')[0]), before = start();
+  const finger = (type, pointerId, clientX) =>
+    view.dispatchEvent(new PointerEvent(type, { pointerId, pointerType: 'touch', clientX, clientY: 400, bubbles: true }));
+  finger('pointerdown', 1, 700); finger('pointermove', 1, 600); finger('pointerup', 1, 600);
+  told.push(`dragged:${start() > before}`);
+  const wide = length();
+  finger('pointerdown', 1, 600); finger('pointerdown', 2, 700); finger('pointermove', 2, 800);
+  finger('pointerup', 1, 600); finger('pointerup', 2, 800);
+  told.push(`pinched:${length() < wide}`);
+  key('0');
+  view.dispatchEvent(new MouseEvent('dblclick', { clientX: 700, clientY: 400, bubbles: true }));
+  told.push(`fitted:${length() < whole}`);
+  document.getElementById('theme').click();
+  told.push(`theme:${root.dataset.theme}`);
   const canvas = document.getElementById('canvas');
   const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
   told.push(`colourful:${new Set(pixels).size > 20}`);
+  // Nothing has failed.
+  const isRed = (pixel) => (pixel & 255) - Math.max(pixel >> 8 & 255, pixel >> 16 & 255) > 40;
+  told.push(`red:${pixels.filter(isRed).length}`);
   root.dataset.told = told.join(' ');
 }

@@ -114,6 +114,17 @@ fn executed_instructions_are_shown_by_kind_and_by_name() {
         }
         assert!(!page.contains("is not in this profile"), "{name}");
     }
+    let profile = folder.path().join("graph.json");
+    let (path, graph) = (profile.display().to_string(), folder.path().join("tasks.json"));
+    let tasks = r#"{"kernels": {"nop": "task_nop.elf"}, "buffers": {}, "tasks": [{"kernel": "nop", "args": []}], "outputs": {}}"#;
+    std::fs::copy(kernel("task_nop"), folder.path().join("task_nop.elf")).unwrap();
+    std::fs::write(&graph, tasks).unwrap();
+    let run = ["graph", &graph.display().to_string(), "--profile", &path];
+    et(&run);
+    assert!(report(&profile, &[]).contains("is not in this profile"));
+    et(&[&run[..], &["--instructions"]].concat());
+    let page = report(&profile, &[]);
+    assert!(page.contains("instructions executed") && page.contains("all tasks"));
 }
 
 #[test]
@@ -235,7 +246,7 @@ fn a_browser_draws_100_000_spans_searches_and_zooms() {
     assert_eq!(
         driven("told"),
         "asked:1000000 1100000:33333 drawn:true zoomed:2 all:true focus:true found:3707 at:2 of 3,707 detail:copy 50 near:true \
-         cleared:0 wheel:true selected:true colourful:true"
+         cleared:0 wheel:true selected:true dragged:true pinched:true fitted:true theme:dark colourful:true red:0"
     );
 
     // Nothing is wider than a telephone; the outer page has no smaller window than 500 pixels.

@@ -4,7 +4,7 @@ mod report;
 mod spec;
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,9 +165,14 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     drop(executor);
     let executed = args.instructions.then(|| Executed::take(&device));
     if let Some(path) = &args.profile {
-        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        let out = &mut BufWriter::new(file);
-        outcome.write_chrome_json_with_memory(args.detail.into(), &recorded, out)?;
+        let mut file =
+            File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        let mut profile = Vec::new();
+        outcome.write_chrome_json_with_memory(args.detail.into(), &recorded, &mut profile)?;
+        if let Some(executed) = &executed {
+            profile = executed.added_to(&profile, "all tasks")?;
+        }
+        file.write_all(&profile)?;
     }
     if let Some(folder) = &args.record {
         save_records(&outcome, folder, format)?;

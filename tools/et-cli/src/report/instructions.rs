@@ -10,8 +10,9 @@ pub(super) fn section(out: &mut String, profile: &Profile, mixes: &[Mix]) -> fmt
     out.push_str("<section id=\"mix\"><h2>Instruction mix</h2>");
     if profile.executed.is_empty() {
         out.push_str(
-            "<p class=\"note\">Which instructions were executed is not in this profile. <code>et run \
-             --instructions --profile</code> has the simulator count them; a card does not.</p>",
+            "<p class=\"note\">Which instructions were executed is not in this profile. With \
+             <code>--instructions</code>, <code>et run</code> and <code>et graph</code> have the \
+             simulator count them; a card does not.</p>",
         );
     }
     for (kernel, counts) in &profile.executed {

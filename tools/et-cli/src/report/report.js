@@ -120,7 +120,8 @@ function theme() {
   const chosen = root.dataset.theme;
   const dark = chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   names = data.names.map((_, index) => {
-    const hue = (index * 137.508 + 210) % 360;
+    // Without reds, which are for what has failed.
+    const hue = 40 + (index * 0.618034 + 0.6) % 1 * 280;
     // The label is dark on light and light on dark.
     return dark ? `hsl(${hue} 38% 36%)` : `hsl(${hue} 62% 76%)`;
   });
