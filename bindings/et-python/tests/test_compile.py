@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 
@@ -101,7 +102,7 @@ def test_mistakes_have_places(cache):
         et.compile("", language="fortran")
     with pytest.raises(et.ArgumentError):
         et.compile(SCALE, libc="glibc")
-    assert not list(cache.glob("*.elf")) and not list(cache.glob("*.tmp"))
+    assert not cache.exists() or not list(cache.iterdir())
 
 
 def test_warnings_are_kept(cache):
@@ -141,6 +142,179 @@ def test_another_device_sdk(cache, monkeypatch, tmp_path):
         et.compile(SCALE)
 
 
+HEADER = """
+#include <et/device.h>
+#include "mine.h"
+long entry_point(const struct args *args, const struct kernel_environment *env) { return MINE; }
+"""
+
+
+def is_kept(source, **how):
+    """Compiles twice; returns whether the second time was none."""
+    first = et.compile(source, **how)
+    second = et.compile(source, **how)
+    assert not first.cached and (first == second or not second.cached)
+    return second.cached
+
+
+def in_folder(tmp_path, name, **files):
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    for file, text in files.items():
+        (folder / file.replace("_h", ".h")).write_text(text)
+    return folder
+
+
+def test_the_cache_knows_what_headers_say(cache, tmp_path):
+    folder = in_folder(tmp_path, "d", mine_h='#include "other.h"\n', other_h="#define MINE 1\n")
+    options = ["-O2", f"-I{folder}"]
+    first = et.compile(HEADER, options=options)
+    assert et.compile(HEADER, options=options).cached
+    (folder / "other.h").write_text("#define MINE 2\n")
+    second = et.compile(HEADER, options=options)
+    assert not second.cached and second != first
+    assert et.compile(HEADER, options=options).cached
+    (folder / "other.h").unlink()
+    with pytest.raises(et.CompileError, match="other.h"):
+        et.compile(HEADER, options=options)
+    (folder / "other.h").write_text("#define MINE 2\n")
+    assert et.compile(HEADER, options=options) == second
+
+
+@pytest.mark.parametrize("option", ["-include", "-imacros"])
+def test_the_cache_knows_what_options_include(cache, tmp_path, option):
+    folder = in_folder(tmp_path, "d d", pre_h="#define MINE 1\n")
+    source = HEADER.replace('#include "mine.h"', "")
+    options = [option, str(folder / "pre.h")]
+    first = et.compile(source, options=options)
+    assert et.compile(source, options=options).cached
+    (folder / "pre.h").write_text("#define MINE 2\n")
+    assert et.compile(source, options=options) != first
+
+
+def test_a_header_that_is_found_earlier_now(cache, tmp_path):
+    early, late = in_folder(tmp_path, "a"), in_folder(tmp_path, "b", mine_h="#define MINE 1\n")
+    options = [f"-I{early}", "-I", str(late)]
+    first = et.compile(HEADER, options=options)
+    assert et.compile(HEADER, options=options).cached
+    (early / "mine.h").write_text("#define MINE 2\n")
+    second = et.compile(HEADER, options=options)
+    assert not second.cached and second != first
+    (early / "et").mkdir()
+    (early / "et" / "device.h").write_text("#include_next <et/device.h>\n")
+    assert not et.compile(HEADER, options=options).cached
+
+
+def test_relative_names_are_those_of_the_folder(cache, tmp_path, monkeypatch):
+    folders = [in_folder(tmp_path, f"{name}/include", mine_h=f"#define MINE {name}\n").parent
+               for name in "12"]
+    results = []
+    for folder in folders * 2:
+        monkeypatch.chdir(folder)
+        results.append(et.compile(HEADER, options=["-Iinclude"]))
+    assert [result.cached for result in results] == [False, False, True, True]
+    assert results[0] == results[2] != results[1] == results[3]
+    # Without such options it does not matter where one is.
+    et.compile(SCALE, options=["-O2", "-Wall", "-DX=1"])
+    monkeypatch.chdir(tmp_path)
+    assert et.compile(SCALE, options=["-O2", "-Wall", "-DX=1"]).cached
+
+
+@pytest.mark.parametrize("language", ["c", "asm"])
+def test_the_cache_knows_what_the_assembler_reads(cache, tmp_path, monkeypatch, language):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.bin").write_bytes(b"12345678")
+    text = '.incbin "data.bin"\n'
+    source = f"    .globl entry_point\nentry_point:\n    li a0, 0\n    ret\n{text}"
+    if language == "c":
+        source = r"""long entry_point(void)
+{
+    __asm__ volatile("j 1f\n.incbin \"data.bin\"\n1:");
+    return 0;
+}"""
+    first = et.compile(source, language=language)
+    assert et.compile(source, language=language).cached
+    (tmp_path / "data.bin").write_bytes(b"87654321")
+    second = et.compile(source, language=language)
+    assert not second.cached and second != first
+    if language == "asm":
+        (tmp_path / "mine.h").write_text("#define MINE 1\n")
+        source = '#include "mine.h"\n' + source.replace("a0, 0", "a0, MINE")
+        first = et.compile(source, language=language, options=["-I."])
+        (tmp_path / "mine.h").write_text("#define MINE 2\n")
+        assert et.compile(source, language=language, options=["-I."]) != first
+
+
+def test_the_cache_knows_what_the_linker_reads(cache, tmp_path):
+    from et import _compile
+    script = tmp_path / "kernel.ld"
+    script.write_text((_compile.sdk() / "kernel.ld").read_text())
+    options = ["-O2", "-T", str(script)]
+    assert is_kept(SCALE, options=options)
+    script.write_text(script.read_text() + "\n/* Another. */\n")
+    assert not et.compile(SCALE, options=options).cached
+
+
+def test_what_cannot_be_known_is_not_kept(cache, tmp_path):
+    more = tmp_path / "more.c"
+    more.write_text("long more(void) { return 1; }\n")
+    assert not is_kept(SCALE, options=["-O2", str(more)])
+    assert not is_kept(SCALE, options=["-O2", "-MD", "-MF", str(tmp_path / "mine.d")])
+    assert (tmp_path / "mine.d").exists()
+
+
+def test_a_header_that_changes_meanwhile_is_not_kept(cache, tmp_path, monkeypatch):
+    folder = in_folder(tmp_path, "d", mine_h="#define MINE 1\n")
+    from et import _compile
+    run = _compile._et.run_compiler
+
+    def run_and_write(*args):
+        result = run(*args)
+        (folder / "mine.h").write_text("#define MINE 2\n")
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_compile._et, "run_compiler", run_and_write)
+        first = et.compile(HEADER, options=[f"-I{folder}"])
+    second = et.compile(HEADER, options=[f"-I{folder}"])
+    assert not second.cached and second != first
+
+
+def kept(cache):
+    (path,) = cache.iterdir()
+    return path
+
+
+@pytest.mark.parametrize("damage", [
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    lambda path: path.write_bytes(path.read_bytes()[:100]),
+    lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    lambda path: path.write_bytes(os.urandom(5000)),
+    lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    lambda path: path.write_bytes(path.read_bytes().replace(b"ELF", b"elf")),
+    lambda path: path.write_bytes(re.sub(rb"[0-9a-f]", b"0", path.read_bytes(), count=100)),
+])
+def test_a_damaged_file_is_replaced(cache, damage):
+    first = et.compile(SCALE)
+    damage(kept(cache))
+    second = et.compile(SCALE)
+    assert not second.cached and second == first
+    third = et.compile(SCALE)
+    assert third.cached and third == first
+
+
+def test_what_killed_processes_left_is_removed_some_day(cache):
+    cache.mkdir()
+    old, new, other = cache / "a.tmp", cache / "b.tmp", cache / "other"
+    for path in (old, new, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (path.stat().st_mtime - 2 * 86400,) * 2)
+    et.compile(SCALE)
+    assert not old.exists() and new.exists() and other.exists()
+
+
 def compile_many(folder):
     os.environ["ET_CACHE_DIR"] = folder
     return [bytes(et.compile(SCALE, options=[f"-DX={number}"])) for number in range(4)]
@@ -151,7 +325,8 @@ def test_processes_share_the_cache(cache):
         results = pool.map(compile_many, [str(cache)] * 4)
     assert all(result == results[0] for result in results)
     assert len(list(cache.iterdir())) == 4
-    assert all(path.read_bytes() in results[0] for path in cache.iterdir())
+    assert all(any(path.read_bytes().endswith(result) for result in results[0])
+               for path in cache.iterdir())
 
 
 @et.kernel("""

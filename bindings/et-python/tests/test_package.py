@@ -13,7 +13,7 @@ import pytest
 
 import et
 from conftest import needs_compiler
-from et import _await, _compile, _errors, _html, _kernel, _types
+from et import _await, _cache, _compile, _errors, _html, _kernel, _types
 
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -65,7 +65,7 @@ def test_everything_public_is_described():
     assert not missing
 
 
-@pytest.mark.parametrize("module", [et, _await, _compile, _errors, _html, _kernel, _types])
+@pytest.mark.parametrize("module", [et, _await, _cache, _compile, _errors, _html, _kernel, _types])
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
 

@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 import typing
 
-from . import _et
+from . import _cache, _et
+from ._cache import clear_cache
 from ._errors import CompileError, Diagnostic
 
 _MESSAGE = re.compile(
@@ -48,20 +49,6 @@ def sdk() -> pathlib.Path:
     return folder
 
 
-def cache_folder() -> pathlib.Path:
-    """Where compiled kernels are kept: ET_CACHE_DIR, or `et/kernels` in the user's cache."""
-    given = os.environ.get("ET_CACHE_DIR")
-    if given:
-        return pathlib.Path(given)
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "et" / "kernels"
-
-
-def clear_cache() -> None:
-    """Forgets the kernels that were compiled before."""
-    shutil.rmtree(cache_folder(), ignore_errors=True)
-
-
 def compile(source: str, *, name: str = "kernel", language: str = "c",
             options: typing.Sequence[str] = ("-O2",), libc: typing.Optional[str] = None,
             cache: bool = True) -> Binary:
@@ -70,24 +57,21 @@ def compile(source: str, *, name: str = "kernel", language: str = "c",
 
     `options` go to the compiler, `libc` is `None` or "picolibc". What was compiled before by the
     same name, with the same options, compiler and device SDK, is taken from a cache on disk
-    (`ET_CACHE_DIR`).
+    (`ET_CACHE_DIR`), as long as the files that were read for it say the same.
     """
     if language not in _SUFFIXES:
         raise ValueError(f"language {language!r}: there are 'c' and 'asm'")
     files = sdk()
-    key = hashlib.sha256()
     # The name is that of the file in what debuggers and messages show.
-    for part in (source, name, language, repr(list(options)), str(libc), _toolchain(str(files))):
-        key.update(hashlib.sha256(part.encode()).digest())
-    kept = cache_folder() / f"{key.hexdigest()}.elf"
-    if cache:
-        try:
-            return _binary(kept.read_bytes(), name, [], True)
-        except OSError:
-            pass
-    made, warnings = _compile(source, name, language, options, libc, files)
-    if cache:
-        _keep(kept, made)
+    parts = (source, name, language, str(libc), _toolchain(str(files)))
+    entry = _cache.Entry(parts, options, files) if cache else None
+    if entry:
+        kept = entry.load()
+        if kept is not None:
+            return _binary(kept, name, [], True)
+    made, warnings = _compile(source, name, language, options, libc, files, entry)
+    if entry:
+        entry.keep(made)
     return _binary(made, name, warnings, False)
 
 
@@ -97,7 +81,7 @@ def _binary(content, name, warnings, cached):
     return binary
 
 
-def _compile(source, name, language, options, libc, files):
+def _compile(source, name, language, options, libc, files, entry):
     with tempfile.TemporaryDirectory(prefix="et-") as folder:
         # What debuggers and messages show.
         path = os.path.join(folder, (re.sub(r"\W", "_", name) or "kernel") + _SUFFIXES[language])
@@ -106,13 +90,17 @@ def _compile(source, name, language, options, libc, files):
             file.write(source)
         # The result does not depend on where this is.
         short = [f"-ffile-prefix-map={folder}/=", f"-ffile-prefix-map={os.getcwd()}=."]
-        done, output = _et.run_compiler(files, libc, [*short, *options, path, "-o", result])
+        watch = entry.watch(folder, _lists_linker_files(str(files))) if entry else []
+        done, output = _et.run_compiler(files, libc,
+                                        [*short, *options, *watch, path, "-o", result])
         output = output.replace(folder + os.sep, "")
         found = list(_diagnostics(output))
         if not done:
             first = next((one for one in found if "error" in one.severity), None)
             text = str(first) if first else output.strip() or "the compiler was stopped"
             raise CompileError(text, found, output)
+        if entry:
+            entry.look(folder)
         with open(result, "rb") as file:
             return file.read(), found
 
@@ -130,23 +118,6 @@ def _diagnostics(output):
         line, column = match["line"], match["column"]
         yield Diagnostic(match["file"], int(line) if line else None,
                          int(column) if column else None, match["severity"].lower(), match["message"])
-
-
-def _keep(path, content):
-    """Writes a file in one step: other processes see all of it, or nothing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError:
-        # A cache that cannot be written is none.
-        pass
 
 
 @functools.lru_cache(maxsize=None)
@@ -168,3 +139,12 @@ def _toolchain(files: str) -> str:
             state = os.stat(where)
             key.update(f"{where} {state.st_size} {state.st_mtime_ns}".encode())
     return key.hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def _lists_linker_files(files: str) -> bool:
+    """Whether the linker writes down what it reads, as GNU's does from 2.35 on."""
+    gcc = str(_et.compiler(pathlib.Path(files)))
+    said = subprocess.run([gcc, "-Wl,--help"], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, check=False)
+    return "--dependency-file" in said.stdout
