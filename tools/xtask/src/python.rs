@@ -144,6 +144,31 @@ impl Interpreter {
     }
 }
 
+/// Finds an interpreter of a Python 3: the one of its name, or one that pyenv has installed. What
+/// pyenv has in `PATH` works only for the versions that it was told to use.
+fn of_minor(wanted: u32) -> Option<PathBuf> {
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(std::env::home_dir()?.join(".pyenv")));
+    let installed = pyenv.map(|folder| installed(&folder, wanted)).unwrap_or_default();
+    let mut known = std::iter::once(format!("python3.{wanted}").into()).chain(installed);
+    known.find(|program| minor(program) == Some(wanted))
+}
+
+/// The interpreters of a Python 3 in the folder of pyenv, the newest first.
+fn installed(pyenv: &Path, wanted: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(pyenv.join("versions")).into_iter().flatten().flatten();
+    let mut found: Vec<(Option<u32>, PathBuf)> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let patch = name.to_str()?.strip_prefix(&format!("3.{wanted}."))?.parse().ok();
+            let program = entry.path().join(format!("bin/python3.{wanted}"));
+            program.exists().then_some((patch, program))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().rev().map(|(_, program)| program).collect()
+}
+
 /// Which Python 3 an interpreter is, if it is there.
 fn minor(interpreter: &Path) -> Option<u32> {
     let program = "import sys; print(sys.version_info[1])";
@@ -215,10 +240,8 @@ pub(crate) fn check_others() -> anyhow::Result<Done> {
     let own = minor(&Interpreter::default().program);
     let (mut tried, mut skipped) = (Vec::new(), Vec::new());
     for other in MINORS.filter(|other| Some(*other) != own) {
-        let of = Interpreter { program: format!("python3.{other}").into(), shares_packages: false };
-        if minor(&of.program) != Some(other) {
-            continue;
-        }
+        let Some(program) = of_minor(other) else { continue };
+        let of = Interpreter { program, shares_packages: false };
         let folder = tempfile::tempdir()?;
         let python = folder.path().join("python");
         match Environment::make(&of, folder.path(), &python, &["numpy"])? {
@@ -393,6 +416,25 @@ impl Environment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_pyenv_has_installed_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["3.12.9/bin/python3.12", "3.12.10/bin/python3.12", "3.13.0/bin/python3.13"];
+        let others = ["3.12-dev/bin/python3.12", "3.12.11/bin/pip", "3.1.2/bin/python3.1"];
+        for name in names.iter().chain(&others) {
+            let program = folder.path().join("versions").join(name);
+            fs::create_dir_all(program.parent().unwrap()).unwrap();
+            fs::write(program, "").unwrap();
+        }
+        let versions = folder.path().join("versions");
+        assert_eq!(
+            installed(folder.path(), 12),
+            [names[1], names[0]].map(|name| versions.join(name))
+        );
+        assert_eq!(installed(folder.path(), 13), [versions.join(names[2])]);
+        assert!(installed(folder.path(), 14).is_empty() && installed(&versions, 12).is_empty());
+    }
 
     #[test]
     fn a_run_that_has_skipped_all_is_no_success() {
