@@ -91,6 +91,23 @@ impl Device {
 
 /// Opens a device by its locator. As long as another process has it, tries again for
 /// `busy_timeout` seconds.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB", command_timeout=5) as device:
+///     ...     device.array(b"abcd")[1:3].to_bytes()
+///     b'bc'
+///
+/// `options` are:
+///
+/// - `boot_timeout`, `command_timeout`, `shutdown_timeout`: seconds that the device may take to
+///   boot (100), that a call may wait for room while nothing goes on (30), that closing may take
+///   before it gives up what is in flight (5);
+/// - `watchdog`: seconds without an answer after which the device is asked if it is there (10);
+/// - `spin`: seconds that a wait polls before it sleeps (50e-6);
+/// - `staging_bytes`: most host memory for copies (32 MiB);
+/// - `in_flight`: most commands in flight, at most 4096 (256);
+/// - `byte_copies`: copies begin and end at any byte (`True`). With `False` they must at multiples
+///   of `Device.properties.dma_align_bytes`, which is all that cards are documented to do.
 #[pyfunction]
 #[pyo3(signature = (locator = "sim:", *, busy_timeout = 0.0, **options))]
 pub(crate) fn open(
@@ -143,7 +160,8 @@ fn opened<T: Send + 'static>(
 }
 
 fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
-    let mut config = Config::new();
+    // Slices of arrays begin anywhere.
+    let mut config = Config::new().byte_copies(true);
     for (name, value) in options.into_iter().flatten() {
         let name: String = name.extract()?;
         let seconds = || -> PyResult<Duration> {

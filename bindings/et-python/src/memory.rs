@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use et::{AnyHal, DeviceSlice};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PySlice, PyTuple};
 
@@ -139,6 +140,26 @@ impl Buffer {
         let mut shape = self.shape.clone();
         shape[0] = range.slicelength;
         Ok(self.view_of(part, shape, self.dtype))
+    }
+
+    /// One row, which has not the first axis any more.
+    fn row(&self, index: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let slice = self.slice()?;
+        let rows = self.__len__()?;
+        let outside = || PyIndexError::new_err(format!("row {index} of an array of {rows}"));
+        let at: isize = index.extract().map_err(|error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(index.py()) {
+                return outside();
+            }
+            let what = index.get_type();
+            PyTypeError::new_err(format!("an array has rows by integers and slices, not by {what}"))
+        })?;
+        let at = if at < 0 { rows.checked_add_signed(at) } else { usize::try_from(at).ok() };
+        let at = at.filter(|&at| at < rows).ok_or_else(outside)?;
+        let row = (self.len_bytes() / rows) as u64;
+        let start = at as u64 * row;
+        let part = slice.slice(start..start + row).map_err(Raise::raise)?;
+        Ok(self.view_of(part, self.shape[1..].to_vec(), self.dtype))
     }
 
     /// A new NumPy array of the same shape and type.
@@ -285,7 +306,7 @@ impl Buffer {
 
     fn __len__(&self) -> PyResult<usize> {
         let first = self.shape.first().copied();
-        first.ok_or_else(|| pyo3::exceptions::PyTypeError::new_err("an array of no dimensions"))
+        first.ok_or_else(|| PyTypeError::new_err("an array of no dimensions"))
     }
 
     fn __repr__(&self) -> String {
@@ -298,9 +319,13 @@ impl Buffer {
         )
     }
 
-    /// A part along the first axis, of the same memory: `buffer[10:20]`.
-    fn __getitem__(&self, index: &Bound<'_, PySlice>) -> PyResult<Self> {
-        self.part(index)
+    /// A part along the first axis, of the same memory: rows, as `buffer[10:20]`, or one of them,
+    /// as `buffer[3]`, which has a dimension less.
+    fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match index.cast::<PySlice>() {
+            Ok(slice) => self.part(slice),
+            Err(_) => self.row(index),
+        }
     }
 
     /// The same elements in another shape; -1 stands for what is left.

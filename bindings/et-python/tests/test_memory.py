@@ -41,12 +41,62 @@ def test_any_array_comes_back(device, values):
 
 @settings(max_examples=50, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.integers(0, 50), start=st.integers(-60, 60), stop=st.integers(-60, 60))
-def test_slices_are_those_of_python(device, rows, start, stop):
-    # Copies begin at multiples of 8 bytes.
-    values = np.arange(8 * rows, dtype="u8").reshape(rows, 8)
-    part = device.array(values)[start:stop]
+@given(rows=st.integers(0, 50), row=st.sampled_from([(), (1,), (3,), (5,), (8,), (3, 2)]),
+       start=st.integers(-60, 60), stop=st.integers(-60, 60), dtype=st.sampled_from(DTYPES))
+def test_slices_are_those_of_python(device, rows, row, start, stop, dtype):
+    values = np.random.default_rng(rows).integers(0, 2, (rows, *row)).astype(dtype)
+    buffer = device.array(values)
+    part = buffer[start:stop]
     np.testing.assert_array_equal(part.to_numpy(), values[start:stop])
+    # There and back, by each way that a copy takes.
+    there = np.logical_not(values[start:stop]).astype(dtype)
+    part.copy_from(there).wait(60)
+    host = device.host_empty(there.shape, dtype)
+    part.copy_to_host(host).wait(60)
+    np.testing.assert_array_equal(np.asarray(host), there)
+    np.asarray(host)[...] = there
+    other = device.zeros(values.shape, dtype)
+    other[start:stop].copy_from(host).wait(60)
+    np.testing.assert_array_equal(other[start:stop].to_numpy(), there)
+    other[start:stop].copy_from_buffer(buffer[start:stop]).wait(60)
+    values[start:stop] = there
+    np.testing.assert_array_equal(buffer.to_numpy(), values)
+
+
+def test_copies_can_be_held_to_what_cards_are_documented_to_do():
+    with et.open(SIM, byte_copies=False) as device:
+        assert device.properties.dma_align_bytes == 8
+        buffer = device.array(np.arange(5, dtype="f4"))
+        np.testing.assert_array_equal(buffer[2:].to_numpy(), [2, 3, 4])
+        with pytest.raises(et.ArgumentError, match="aligned to 8 bytes"):
+            buffer[1:3].to_numpy()
+
+
+def test_rows_are_arrays(device):
+    values = np.arange(24, dtype="i2").reshape(4, 3, 2)
+    buffer = device.array(values)
+    for index in [0, 3, -1, -4, np.int64(2)]:
+        assert buffer[index].shape == (3, 2) and buffer[index].dtype == "int16"
+        np.testing.assert_array_equal(buffer[index].to_numpy(), values[index])
+    assert [row.to_numpy().tolist() for row in buffer] == values.tolist()
+    assert len(list(device.empty((0, 3)))) == 0
+    assert buffer.toreadonly()[1].readonly
+    buffer[1][2].copy_from(np.array([-1, -2], "i2")).wait(60)
+    assert buffer.to_numpy()[1].tolist() == [[6, 7], [8, 9], [-1, -2]]
+    one = buffer[0][0][1]
+    assert one.shape == () and one.size == 1 and one.to_numpy() == 1
+    for index in [4, -5, 1 << 80, -(1 << 80)]:
+        with pytest.raises(IndexError, match="of an array of 4"):
+            buffer[index]
+    for index in ["x", 1.0, None, (0, 1), ...]:
+        with pytest.raises(TypeError, match="integers and slices"):
+            buffer[index]
+    for wrong in (lambda: one[0], lambda: len(one), lambda: list(one)):
+        with pytest.raises(TypeError, match="no dimensions"):
+            wrong()
+    buffer.free()
+    with pytest.raises(et.FreedError):
+        buffer[0]
 
 
 def test_slices_share_memory(device):

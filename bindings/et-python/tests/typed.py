@@ -69,6 +69,8 @@ async def wait(event: et.Event) -> None:
 
 def wrong(device: et.Device) -> None:
     device.array([1, 2])  # type: ignore[arg-type]
+    et.open(byte_copy=True)  # type: ignore[call-arg]
+    device.empty(3)["x"]  # type: ignore[index]
     device.empty(3).wait()  # type: ignore[attr-defined]
     et.compile(b"source")  # type: ignore[arg-type]
     device.default_stream.synchronize("soon")  # type: ignore[arg-type]

@@ -3,9 +3,19 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from types import EllipsisType
-from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar, final
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    final,
+)
 
-from typing_extensions import Buffer as _SupportsBuffer, disjoint_base
+from typing_extensions import Buffer as _SupportsBuffer, Unpack, disjoint_base
 
 from ._errors import (
     AbortedError as AbortedError,
@@ -84,9 +94,24 @@ class InOut(Generic[_S]): ...
 
 _Signature: TypeAlias = Sequence[Any] | Callable[..., object]
 
-def open(locator: str = "sim:", *, busy_timeout: float = 0.0, **options: Any) -> Device: ...
+# Times are in seconds; `open` says what each means.
+class _Options(TypedDict, total=False):
+    boot_timeout: float
+    command_timeout: float
+    shutdown_timeout: float
+    watchdog: float
+    spin: float
+    staging_bytes: int
+    in_flight: int
+    # On by default: slices begin and end anywhere. Off, copies must at multiples of 8 bytes, which
+    # is what cards are documented to do.
+    byte_copies: bool
+
+def open(
+    locator: str = "sim:", *, busy_timeout: float = 0.0, **options: Unpack[_Options]
+) -> Device: ...
 def open_management(
-    locator: str = "sim:", *, timeout: float | None = None, **options: Any
+    locator: str = "sim:", *, timeout: float | None = None, **options: Unpack[_Options]
 ) -> Management: ...
 def devices() -> list[DeviceInfo]: ...
 def enable_logging(what: int | str = "info") -> None: ...
@@ -228,7 +253,7 @@ class Buffer:
     @property
     def device(self) -> Device: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: slice, /) -> Buffer: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Buffer: ...
     def reshape(self, *shape: Any) -> Buffer: ...
     def view(self, dtype: _DType) -> Buffer: ...
     def toreadonly(self) -> Buffer: ...
