@@ -363,6 +363,27 @@ def test_kernels_beside_their_signature(device, cache):
         shift(1, 2, 3, 4)
 
 
+def test_arguments_have_names(device, cache):
+    x, z = device.array(np.arange(64, dtype="f4")), device.empty(64)
+    stream = device.stream()
+    for launch in (lambda: shift(x, z, y=1, n=64), lambda: shift(n=64, y=1, z=z, x=x),
+                   lambda: shift[1](x, z, n=64, y=1), lambda: shift[..., stream](x, z=z, y=1, n=64),
+                   lambda: shift.launch(x, z, 1, n=64, shires=1, stream=stream)):
+        z.fill(0).wait(10)
+        launch().wait(10)
+        np.testing.assert_array_equal(z.to_numpy(), np.arange(64, dtype="f4") + 1)
+    for text, launch in [("no parameter 'a': it takes x, z, y, n", lambda: shift(x, z, 1, a=2)),
+                         ("no parameter 'shires'", lambda: shift(x, z, 1, 64, shires=1)),
+                         ("'x' twice", lambda: shift(x, z, 1, 64, x=x)),
+                         ("not given 'y', 'n'$", lambda: shift[1](x, z=z)),
+                         ("not given 'n'", lambda: shift.launch(x, z, y=1, stream=stream)),
+                         ("takes 4 arguments, not 6", lambda: shift(x, z, 1, 2, 3, y=1)),
+                         ("takes 4 arguments", lambda: shift(x, z)),
+                         ("which device", lambda: shift(x=1, z=2, y=3, n=4))]:
+        with pytest.raises(TypeError, match=text):
+            launch()
+
+
 def test_signatures_need_types():
     with pytest.raises(TypeError, match="x of wrong has no type"):
         @et.kernel("")

@@ -13,6 +13,9 @@ def right(device: et.Device) -> float:
     x = device.array(memoryview(b"1234").cast("f"))
     event: et.Event = scale[2, device.stream()](x, 2.0, x.size)
     event.wait(timeout=1)
+    scale(x, n=4, factor=x[0].size).wait()
+    with et.open("sim:", spin=1e-3, byte_copies=False) as other:
+        print(other.locator)
     stream = device.stream(priority="high")
     result = device.host_empty(4)
     staged: et.Event = stream.launch_staged(
