@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use et::executor::{DeviceExecutor, ExecutorConfig};
+use et::executor::{DeviceExecutor, ExecutorConfig, Place};
 use et::{AnyHal, Device};
 use pyo3::prelude::*;
 
@@ -235,6 +235,13 @@ impl Crew {
         });
         let closed = || error::raise("ClosedError", "the executor is closed");
         result.ok_or_else(closed)?.map_err(Raise::raise)
+    }
+
+    /// Where it runs kernels; `None` when it is closed.
+    pub(crate) fn place(&self) -> Option<Place> {
+        // Held for writing only while the executor is taken out.
+        let executor = self.executor.read().unwrap_or_else(PoisonError::into_inner);
+        executor.as_ref().map(DeviceExecutor::place)
     }
 
     /// Closes it, once another close has ended. The caller must not hold the interpreter.

@@ -76,6 +76,12 @@ impl Executor {
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let place = self.crew.get()?.place();
+        let state = place.map_or_else(|| "closed".to_owned(), |place| format!("place={place}"));
+        Ok(format!("<et.Executor on {}, {state}>", self.card.locator))
+    }
 }
 
 fn options(deadline: Option<f64>, trace: bool) -> PyResult<RunOptions> {

@@ -328,6 +328,15 @@ impl Graph {
         })
     }
 
+    fn __repr__(&self) -> PyResult<String> {
+        let tasks = self.__len__()?;
+        let state = self.lock()?;
+        let place = state.card.as_ref().map(|card| format!(" on {}", card.locator));
+        let plural = if tasks == 1 { "" } else { "s" };
+        let fixed = if state.builder.is_none() { ", fixed" } else { "" };
+        Ok(format!("<et.Graph of {tasks} task{plural}{}{fixed}>", place.unwrap_or_default()))
+    }
+
     /// Number of edges; fixes the graph.
     #[getter]
     fn edges(&self) -> PyResult<usize> {

@@ -15,6 +15,19 @@ import et
 from conftest import KERNELS, SIM
 
 
+def test_graphs_and_executors_say_what_they_are(device, add):
+    graph, a = et.Graph(), device.zeros(8)
+    assert repr(graph) == "<et.Graph of 0 tasks>"
+    graph.add(add, a, a, device.empty(8), 8)
+    assert repr(graph) == f"<et.Graph of 1 task on {SIM}>"
+    executor = device.executor("streams")
+    assert repr(executor) == f"<et.Executor on {SIM}, place=streams>"
+    graph.run(executor, timeout=20)
+    assert repr(graph) == f"<et.Graph of 1 task on {SIM}, fixed>"
+    executor.close()
+    assert repr(executor) == f"<et.Executor on {SIM}, closed>"
+
+
 @pytest.fixture
 def add(device):
     return device.load(KERNELS / "add.elf",
