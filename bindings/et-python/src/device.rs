@@ -36,6 +36,11 @@ use crate::wait;
 ///
 /// As a context manager it is closed at the end of the block; else when it is closed, or the last
 /// thing that belongs to it is gone, or the interpreter ends.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     device.properties.harts, device.array(b"abc").to_bytes()
+///     (64, b'abc')
 #[pyclass(frozen, module = "et", eq, hash)]
 #[derive(Debug)]
 pub(crate) struct Device {

@@ -17,6 +17,13 @@ use crate::wait;
 ///
 /// It can be waited for by threads (`wait`), awaited under asyncio and trio (`await event`), and
 /// told whom to call (`add_done_callback`).
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     event = device.empty(4, "u1").fill(1)
+///     ...     event.wait(timeout=60)
+///     ...     event.done, event.exception()
+///     (True, None)
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Event {

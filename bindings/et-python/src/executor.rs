@@ -18,7 +18,17 @@ use crate::memory::Buffer;
 use crate::profile::Profile;
 use crate::wait;
 
-/// Runs graphs on a device.
+/// Runs graphs on a device. Made by `Device.executor`.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     graph, seen = et.Graph(), []
+///     ...     task = graph.host(lambda: seen.append(1))
+///     ...     with device.executor("streams") as executor:
+///     ...         executor.launch(graph).wait()
+///     ...         executor.launch(graph).wait()
+///     >>> seen
+///     [1, 1]
 #[pyclass(frozen, module = "et")]
 pub(crate) struct Executor {
     card: Arc<Card>,
@@ -160,6 +170,17 @@ impl Flow {
 }
 
 /// A launched graph. Dropping it leaves the run alone.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     graph = et.Graph()
+///     ...     task = graph.host(lambda: 1 / 0, name="divide")
+///     ...     run = graph.launch(device.executor("streams"))
+///     ...     try:
+///     ...         run.wait(timeout=60)
+///     ...     except et.TaskError as error:
+///     ...         print(repr(error.__cause__), run.progress)
+///     ZeroDivisionError('division by zero') (1, 1)
 #[pyclass(frozen, module = "et")]
 pub(crate) struct Run {
     run: Here<et::executor::Run>,

@@ -27,6 +27,16 @@ pub(crate) type Raised = Arc<Mutex<HashMap<usize, PyErr>>>;
 ///
 /// `add` and its like describe tasks; the first launch fixes the graph, which can be launched again
 /// and again then.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     buffer, result = device.empty(4, "u1"), et.HostData(bytes(4))
+///     ...     graph = et.Graph()
+///     ...     source = et.HostData(b"abcd")
+///     ...     tasks = [graph.copy_in(source, buffer), graph.copy_out(buffer, result)]
+///     ...     run = graph.run()
+///     >>> result.to_bytes(), tasks, graph.edges
+///     (b'abcd', [0, 1], 1)
 #[pyclass(frozen, module = "et")]
 pub(crate) struct Graph {
     state: Here<Mutex<State>>,

@@ -21,6 +21,15 @@ use crate::trace::KernelTrace;
 ///
 /// `kernel.launch(x, y, n)` launches it on all shires; `kernel[4](x, y, n)` on the first four,
 /// `kernel[[0, 5]](x, y, n)` on these two, and `kernel[4, stream](x, y, n)` on a stream.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     source = "long entry_point(long *args) { *(long *)args[0] = args[1]; return 0; }"
+///     ...     kernel = device.load(et.compile(source), signature=[et.Out[et.i64], et.i64])
+///     ...     x = device.zeros(1, "i8")
+///     ...     kernel[1](x, 7).wait(timeout=60)
+///     ...     x.to_numpy().tolist()
+///     [7]
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Kernel {

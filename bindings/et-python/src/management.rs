@@ -23,6 +23,12 @@ use crate::wait;
 /// It shares nothing with copies and launches but the card, so it answers while kernels hang. Every
 /// call ends within the time that was given to `Device.management`; values have their unit in the
 /// name. Any thread may use it.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB,serial=A-7,temperature=55") as device:
+///     ...     management = device.management(timeout=60)
+///     ...     management.asset("serial_number"), management.temperatures().minion_average_c
+///     ('A-7', 55)
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Management {

@@ -24,6 +24,13 @@ use crate::wait;
 ///
 /// Made by `Device.alloc`, `empty`, `zeros`, `array` and `from_dlpack`. The memory is freed with
 /// the last array that uses it, once the last operation that uses it has ended.
+///
+///     >>> import et, numpy
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     buffer = device.array(numpy.arange(6, dtype="i4").reshape(3, 2))
+///     ...     buffer[1:].fill(b"\x07\0\0\0").wait()
+///     ...     buffer[0].to_numpy().tolist(), buffer.to_numpy().tolist()
+///     ([0, 1], [[0, 1], [7, 7], [7, 7]])
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Buffer {

@@ -11,6 +11,13 @@ use crate::card::Card;
 use crate::error;
 
 /// A recording of what a device does in a `with` block.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     with device.profile() as profile:
+///     ...         device.empty(4, "u1").fill(1).wait()
+///     >>> len(profile), profile.records[0].failed
+///     (1, False)
 #[pyclass(frozen, module = "et")]
 #[derive(Debug)]
 pub(crate) struct Profile {

@@ -21,6 +21,15 @@ use crate::raw::Source;
 use crate::wait;
 
 /// An in-order queue of operations on a device; those of different streams may overlap.
+///
+///     >>> import et
+///     >>> with et.open("sim:shires=1,dram=128MiB") as device:
+///     ...     stream, buffer = device.stream(priority="high"), device.zeros(4, "u1")
+///     ...     copy = buffer.copy_from(b"abcd", stream=stream)
+///     ...     fill = buffer[:2].fill(0x78, stream=stream)
+///     ...     stream.synchronize(timeout=60)
+///     ...     copy.done, fill.done, buffer.to_bytes()
+///     (True, True, b'xxcd')
 #[pyclass(frozen, module = "et")]
 pub(crate) struct Stream {
     card: Arc<Card>,

@@ -13,10 +13,14 @@ import et
 KERNELS = pathlib.Path(__file__).parents[3] / "testing/kernels/elf"
 SIM = "sim:shires=1,dram=128MiB"
 
-needs_compiler = pytest.mark.skipif(
-    not any(shutil.which(f"{prefix}gcc") for prefix in
-            ("riscv64-unknown-elf-", "riscv64-elf-", "riscv-none-elf-")),
-    reason="no compiler for bare RISC-V is installed")
+
+def has_compiler():
+    prefixes = ("riscv64-unknown-elf-", "riscv64-elf-", "riscv-none-elf-")
+    return any(shutil.which(f"{prefix}gcc") for prefix in prefixes)
+
+
+needs_compiler = pytest.mark.skipif(not has_compiler(),
+                                    reason="no compiler for bare RISC-V is installed")
 
 
 @pytest.fixture

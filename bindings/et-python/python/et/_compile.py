@@ -58,6 +58,11 @@ def compile(source: str, *, name: str = "kernel", language: str = "c",
     `options` go to the compiler, `libc` is `None` or "picolibc". What was compiled before by the
     same name, with the same options, compiler and device SDK, is taken from a cache on disk
     (`ET_CACHE_DIR`), as long as the files that were read for it say the same.
+
+    >>> import et
+    >>> binary = et.compile("long entry_point(void) { return 0; }", name="nothing")
+    >>> binary[:4], binary.name, binary.warnings
+    (b'\\x7fELF', 'nothing', [])
     """
     if language not in _SUFFIXES:
         raise ValueError(f"language {language!r}: there are 'c' and 'asm'")
