@@ -252,8 +252,8 @@ impl Races {
         self.clocks.release(hart, word(hart, line, at, way));
     }
 
-    /// Takes note of what an atomic leaves in memory. One that was posted does not see what the host
-    /// has written before; who comes next shall.
+    /// Takes note of what an atomic leaves in memory. One that was posted does not see what the
+    /// host has written before; who comes next shall.
     pub(super) fn leaves(&mut self, line: u64, at: usize, unseen: Option<u64>, value: u64) {
         let place = (line, at);
         match unseen.is_none_or(|found| self.left.get(&place) == Some(&found)) {
