@@ -4,7 +4,7 @@
 
 mod buffers;
 
-use et_devapi::trace::{Body, Buffer, BufferError, BufferType, Cursor, Entries};
+use et_devapi::trace::{Body, Buffer, BufferError, BufferType, Cursor, Entries, Header, Layout};
 use proptest::prelude::*;
 
 fn header(parts: u16, part_bytes: u32, used: u32) -> Vec<u8> {
@@ -130,6 +130,46 @@ fn buffers_are_checked_and_their_parts_are_cut_to_what_there_is() {
     let texts = buffer.parts().flat_map(|part| part.entries()).map(|entry| entry.body);
     let expected = [b"one".as_slice(), b"two", b"three"].map(Body::String);
     assert_eq!(texts.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_header_that_was_overwritten_costs_no_entries() {
+    let layout = Layout { kind: BufferType::CmUmode, part_bytes: 128, part_count: 2 };
+    let mut good = buffers::header(BufferType::CmUmode, 2, 128, 88);
+    good.extend(entry(1, 0, b"one\0\0\0\0\0"));
+    good.resize(128, 0);
+    good.extend(28u32.to_le_bytes());
+    good.extend(entry(2, 0, b"two\0\0\0\0\0"));
+    good.resize(256, 0);
+    let read = |bytes: &[u8]| {
+        let buffer = Buffer::with_layout(bytes, layout);
+        let texts = buffer.parts().flat_map(|part| part.entries()).map(|entry| entry.cycle);
+        (buffer.header(), texts.collect::<Vec<_>>())
+    };
+    assert_eq!(read(&good), (Header::Good, vec![1, 2]));
+    // The magic word, the version, bytes and number of parts; all but the size of part 0.
+    for range in [0..4, 4..6, 16..20, 20..22, 0..12] {
+        let mut bytes = good.clone();
+        bytes[range.clone()].fill(0xef);
+        assert_eq!(read(&bytes), (Header::Broken, vec![1, 2]), "{range:?}");
+        bytes[range.clone()].fill(0);
+        let expected = if range == (4..6) { Header::Good } else { Header::Broken };
+        assert_eq!(read(&bytes), (expected, vec![1, 2]), "zeros in {range:?}");
+    }
+    // With the size of the part everything in it is looked at, and nonsense counted.
+    let mut bytes = good.clone();
+    bytes[..64].fill(0xef);
+    assert_eq!(read(&bytes), (Header::Broken, vec![1, 2]));
+    let part = Buffer::with_layout(&bytes, layout).parts().next().unwrap();
+    let mut entries = part.entries();
+    assert_eq!(entries.by_ref().count(), 1);
+    assert_eq!((entries.skipped(), entries.skipped_bytes()), (2, 8));
+    // Part 0 need not be set up where others are.
+    bytes[..128].fill(0);
+    assert_eq!(read(&bytes), (Header::Blank, vec![2]));
+    assert_eq!(read(&[0; 256]), (Header::Blank, vec![]));
+    assert_eq!(read(&[]), (Header::Blank, vec![]));
+    assert_eq!(read(&[1; 20]), (Header::Broken, vec![]));
 }
 
 #[test]

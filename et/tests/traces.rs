@@ -77,6 +77,32 @@ fn commands_are_traced_when_that_is_asked_for_and_until_it_is_switched_off() {
 }
 
 #[test]
+fn a_kernel_that_overwrites_the_header_of_its_trace_loses_no_entries_unseen() {
+    let device = open(DEVICE);
+    let kernel = load(&device, "trace_header");
+    let traced = device.kernel_trace(KernelTraceConfig::new(0b11)).unwrap();
+    let read = |shires: u64, first: u64, words: u64| {
+        let launch = Launch::new(&kernel).shires(shires).u64(first).u64(words);
+        let launch = launch.trace(traced.option());
+        device.default_stream().launch(&launch).unwrap().wait(LONG).unwrap();
+        let trace = traced.read(LONG).unwrap();
+        (trace.entries().count(), trace.losses())
+    };
+    let mut broken = Losses::default();
+    broken.headers = 1;
+    assert_eq!(read(0b11, 0, 0), (128, Losses::default()));
+    // All of it, the magic word, the version, bytes and number of parts.
+    for (first, words) in [(0, 16), (0, 1), (1, 1), (4, 1), (5, 1)] {
+        assert_eq!(read(0b11, first, words), (128, broken), "{words} words from {first}");
+    }
+    // How much of the first part is used: firmware writes that once more at the end.
+    assert_eq!(read(0b11, 3, 1), (128, Losses::default()));
+    // The part with the header belongs to a shire that does not run.
+    assert_eq!(read(0b10, 0, 0), (64, Losses::default()));
+    assert_eq!(traced.read(LONG).unwrap().losses(), Losses::default(), "nothing has run");
+}
+
+#[test]
 fn what_firmware_refuses_is_said() {
     let device = open(DEVICE);
     for (config, why) in [

@@ -46,9 +46,65 @@ pub struct Buffer<'a> {
     kind: u16,
     part_bytes: usize,
     part_count: usize,
+    header: Header,
+}
+
+/// How the writer of a buffer divides it. Spec: §16.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Who writes it.
+    pub kind: BufferType,
+    /// Bytes of each part: at least those of the header of part 0.
+    pub part_bytes: u32,
+    /// Number of parts.
+    pub part_count: u16,
+}
+
+impl Layout {
+    /// That of the master minion.
+    pub const MASTER: Self = Self { kind: BufferType::Mm, part_bytes: 0x10_0000, part_count: 1 };
+    /// That of the firmware of the compute minions, by index of the hart.
+    pub const COMPUTE: Self = Self { kind: BufferType::Cm, part_bytes: 4096, part_count: 2080 };
+}
+
+/// What the header of a buffer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// It says how the buffer is divided.
+    Good,
+    /// Zeros: the buffer has not been set up, or not by the writer of part 0.
+    Blank,
+    /// Something else: it was overwritten.
+    Broken,
 }
 
 impl<'a> Buffer<'a> {
+    /// Reads a buffer whose layout is known, so that a header that was overwritten costs none of
+    /// the entries: parts are where they should be, whatever it says. [`header`](Self::header)
+    /// returns if it agrees.
+    #[must_use]
+    pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Self {
+        let Layout { kind, part_bytes, part_count } = layout;
+        let part_bytes = usize::try_from(part_bytes).unwrap_or(usize::MAX);
+        let (part_bytes, part_count) =
+            (part_bytes.max(size_of::<TraceHeader>()), usize::from(part_count));
+        let start = bytes.get(..size_of::<TraceHeader>()).unwrap_or(bytes);
+        let header = match Self::parse(bytes) {
+            Ok(said) if (said.part_bytes, said.part_count) == (part_bytes, part_count) => {
+                Header::Good
+            }
+            _ if start.iter().all(|byte| *byte == 0) => Header::Blank,
+            _ => Header::Broken,
+        };
+        Self { bytes, kind: kind as u16, part_bytes, part_count, header }
+    }
+
+    /// Returns what the header is worth; [`parse`](Self::parse) takes good ones only.
+    #[must_use]
+    pub const fn header(&self) -> Header {
+        self.header
+    }
+
     /// Reads the header. The bytes may end within the buffer; parts behind the end are left out.
     ///
     /// # Errors
@@ -69,7 +125,8 @@ impl<'a> Buffer<'a> {
             return Err(BufferError::PartSize { bytes: size });
         }
         let part_count = usize::from(header.sub_buffer_count.get());
-        Ok(Self { bytes, kind: header.r#type.get(), part_bytes, part_count })
+        let kind = header.r#type.get();
+        Ok(Self { bytes, kind, part_bytes, part_count, header: Header::Good })
     }
 
     /// Returns who writes it; `None` if that number is not known.

@@ -8,7 +8,7 @@ mod decode;
 
 pub use cursor::{Cursor, News};
 pub use custom::CustomPayload;
-pub use decode::{Body, Buffer, BufferError, Entries, Entry, Part, Parts};
+pub use decode::{Body, Buffer, BufferError, Entries, Entry, Header, Layout, Part, Parts};
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

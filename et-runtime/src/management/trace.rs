@@ -4,7 +4,7 @@ use std::fmt;
 
 use et_devapi::dir::{MgmtRegion, Region};
 use et_devapi::msg::mgmt::StatsKind;
-use et_devapi::trace::{Buffer, BufferError, Cursor, EntryHeader, Part, TraceHeader};
+use et_devapi::trace::{Buffer, BufferError, Cursor, EntryHeader, Header, Part, TraceHeader};
 use et_devapi::trace::{MAGIC, TraceSizeHeader};
 use et_hal::{Bar, BarOffset, Hal, Mmio};
 
@@ -150,9 +150,11 @@ impl<H: Hal> ManagementTrace<H> {
         let frequency = self.link.dir.header.minion_boot_freq.get();
         let most = self.link.trace_level.load(Ordering::Relaxed);
         let mut trace = Trace::of_level(Some(frequency), most);
-        let parts = match parts(&self.bytes) {
+        let header = self.bytes.get(..STANDARD).unwrap_or_default();
+        let is_blank = header.iter().all(|byte| *byte == 0);
+        let (parts, behind) = match parts(&self.bytes) {
             Ok(parts) => parts,
-            Err(BufferError::Magic { found: 0 }) => return Ok(trace),
+            Err(BufferError::Magic { found: 0 }) if is_blank => return Ok(trace),
             Err(BufferError::Magic { found: u32::MAX }) => {
                 return Err(Error::lost("the card's memory reads as all ones"));
             }
@@ -162,6 +164,9 @@ impl<H: Hal> ManagementTrace<H> {
         };
         for (part, cursor) in parts.into_iter().flatten().zip(&mut self.cursors) {
             trace.add_news(self.source, &cursor.advance(&part));
+        }
+        if behind == Header::Broken {
+            trace.add_broken_header();
         }
         if steadiness == Steadiness::Moving {
             trace.add_loss();
@@ -255,17 +260,21 @@ fn has_begun_again(before: &[u8], after: &[u8], header: usize) -> bool {
 
 /// Returns the parts of a buffer. The specification does not say whether the exceptions of the
 /// service processor are the second part of its buffer, or a buffer of their own behind it: both
-/// are read.
-fn parts(bytes: &[u8]) -> Result<[Option<Part<'_>>; PARTS], BufferError> {
+/// are read. Says what the header of a buffer behind the log is worth, too.
+fn parts(bytes: &[u8]) -> Result<([Option<Part<'_>>; PARTS], Header), BufferError> {
     let buffer = Buffer::parse(bytes)?;
     let mut parts = buffer.parts();
     let log = parts.next();
     let mut exceptions = parts.next();
+    let mut header = Header::Good;
     let behind = bytes.get(EXCEPTIONS_AT..).unwrap_or_default();
     if buffer.part_count() == 1 && behind.starts_with(&MAGIC.to_le_bytes()) {
-        exceptions = Buffer::parse(behind).ok().and_then(|buffer| buffer.parts().next());
+        match Buffer::parse(behind) {
+            Ok(buffer) => exceptions = buffer.parts().next(),
+            Err(_) => header = Header::Broken,
+        }
     }
-    Ok([log, exceptions])
+    Ok(([log, exceptions], header))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use et_devapi::msg::ops::{
     Body, Command, TraceConfigStatus, TraceControl, TraceControlStatus, TraceRtConfig,
     TraceRuntimes,
 };
-use et_devapi::trace::{Buffer, Cursor};
+use et_devapi::trace::{Cursor, Layout};
 use et_hal::Hal;
 
 use super::{Source, Trace, level};
@@ -74,9 +74,9 @@ const _: () = assert!(MASTER_BYTES as u64 == MM_TRACE_BYTES);
 const _: () = assert!(FIRMWARE_BYTES as u64 == MM_TRACE_BYTES + CM_TRACE_BYTES);
 
 /// Cuts both buffers, as they are fetched.
-pub(super) fn halves(bytes: &[u8]) -> [(Source, &[u8]); 2] {
+pub(super) fn halves(bytes: &[u8]) -> [(Source, &[u8], Layout); 2] {
     let (master, compute) = bytes.split_at(MASTER_BYTES.min(bytes.len()));
-    [(Source::MasterMinion, master), (Source::Compute, compute)]
+    [(Source::MasterMinion, master, Layout::MASTER), (Source::Compute, compute, Layout::COMPUTE)]
 }
 
 impl<H: Hal> FirmwareTrace<H> {
@@ -93,7 +93,7 @@ impl<H: Hal> FirmwareTrace<H> {
     /// Fetches both buffers, 9 MiB, and returns what is new.
     ///
     /// A part that firmware has gone through more than once since the last call has losses, which
-    /// the trace says.
+    /// the trace says, as it does of a buffer whose header was overwritten.
     ///
     /// # Errors
     /// Those of [`Stream::download`].
@@ -102,9 +102,8 @@ impl<H: Hal> FirmwareTrace<H> {
         let most = self.asked.load(Ordering::Relaxed);
         let mut trace = Trace::of_level(self.frequency_mhz, most);
         let cursors = [std::slice::from_mut(&mut self.master), &mut self.compute];
-        for ((source, bytes), cursors) in halves(&bytes).into_iter().zip(cursors) {
-            // One that was never set up has no header.
-            let Ok(buffer) = Buffer::parse(bytes) else { continue };
+        for ((source, bytes, layout), cursors) in halves(&bytes).into_iter().zip(cursors) {
+            let buffer = trace.buffer(bytes, layout);
             for (part, cursor) in buffer.parts().zip(cursors) {
                 trace.add_news(source, &cursor.advance(&part));
             }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use et_devapi::trace::Buffer;
+use et_devapi::abi::MASTER_SHIRE;
+use et_devapi::trace::{BufferType, Layout};
 use et_hal::Hal;
 
 use super::{DEBUG, Source, Trace, level};
@@ -46,6 +47,7 @@ impl KernelTraceConfig {
 pub struct KernelTrace<H: Hal> {
     buffer: DeviceBuffer,
     config: KernelTraceConfig,
+    layout: Layout,
     stream: Stream<H>,
     frequency_mhz: Option<u32>,
     /// The highest level of texts that the last launch was asked for.
@@ -61,14 +63,21 @@ impl<H: Hal> fmt::Debug for KernelTrace<H> {
 
 impl<H: Hal> KernelTrace<H> {
     fn new(device: &Device<H>, config: KernelTraceConfig, timeout: Duration) -> Result<Self> {
-        let harts = config.shire_mask.count_ones() * config.thread_mask.count_ones();
+        let harts = harts(&config).max(1);
         let part = u64::from(config.bytes_per_hart).next_multiple_of(64);
         // Firmware puts its header into the first part.
-        let buffer = device.alloc_aligned(u64::from(harts.max(1)) * part.max(128), 64)?;
+        let part = part.max(128);
+        let buffer = device.alloc_aligned(u64::from(harts) * part, 64)?;
+        let layout = Layout {
+            kind: BufferType::CmUmode,
+            part_bytes: u32::try_from(part).unwrap_or(u32::MAX),
+            part_count: u16::try_from(harts).unwrap_or(u16::MAX),
+        };
         let frequency_mhz = device.properties().boot_frequency_mhz;
         let trace = Self {
             buffer,
             config,
+            layout,
             stream: device.stream(),
             frequency_mhz,
             asked: AtomicU8::new(DEBUG),
@@ -100,7 +109,8 @@ impl<H: Hal> KernelTrace<H> {
         Ok(trace.entries().count())
     }
 
-    /// Takes what the last launch has traced.
+    /// Takes what the last launch has traced. What it has overwritten or lost is in the
+    /// [losses](Trace::losses), a header of the buffer too: the entries are read nevertheless.
     ///
     /// # Errors
     /// Those of [`Stream::read`]; what was traced is then still there.
@@ -109,12 +119,10 @@ impl<H: Hal> KernelTrace<H> {
         self.stream.read(&self.buffer, &mut bytes, timeout)?;
         let mut trace = Trace::new(self.frequency_mhz);
         trace.most = Some(self.asked.load(Ordering::Relaxed));
-        // Without a header no kernel has run.
-        if let Ok(buffer) = Buffer::parse(&bytes) {
-            for part in buffer.parts() {
-                trace.add(Source::Kernel, &part.entries());
-                trace.parts_with_losses += u64::from(part.has_wrapped());
-            }
+        // Without a header no kernel has run, or none on the first of the shires.
+        for part in trace.buffer(&bytes, self.layout).parts() {
+            trace.add(Source::Kernel, &part.entries());
+            trace.parts_with_losses += u64::from(part.has_wrapped());
         }
         self.clear(timeout)?;
         Ok(trace)
@@ -124,6 +132,15 @@ impl<H: Hal> KernelTrace<H> {
     fn clear(&self, timeout: Duration) -> Result<()> {
         self.stream.fill(&self.buffer, 0)?.wait(timeout).map(drop)
     }
+}
+
+/// Harts that a buffer has parts for: of the master shire only the upper half runs kernels.
+/// Spec: §16.1
+fn harts(config: &KernelTraceConfig) -> u32 {
+    let KernelTraceConfig { shire_mask, thread_mask, .. } = *config;
+    let of_master = if shire_mask >> MASTER_SHIRE & 1 == 0 { 0 } else { thread_mask >> 32 };
+    let compute = (shire_mask & 0xffff_ffff).count_ones();
+    compute * thread_mask.count_ones() + of_master.count_ones()
 }
 
 impl<H: Hal> Device<H> {

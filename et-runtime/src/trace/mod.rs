@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::mgmt::Extremes;
-use et_devapi::trace::{Body, Buffer, Entries, Entry, News};
+use et_devapi::trace::{Body, Buffer, Entries, Entry, Header, Layout, News};
 
 use crate::kernel::Program;
 use level::say;
@@ -64,6 +64,8 @@ pub struct Trace {
     /// Source and end of each piece.
     pieces: Vec<(Source, usize)>,
     parts_with_losses: u64,
+    /// Buffers whose header was overwritten.
+    broken_headers: u64,
     frequency_mhz: Option<u32>,
     /// The highest level of texts that was asked for, if it was not the highest there is.
     most: Option<u8>,
@@ -81,6 +83,9 @@ pub struct Losses {
     pub entries: u64,
     /// Bytes that are no entries.
     pub bytes: u64,
+    /// Buffers whose header was overwritten. Their parts are read where they should be, as far as
+    /// that makes sense.
+    pub headers: u64,
 }
 
 impl Trace {
@@ -100,6 +105,19 @@ impl Trace {
         self.parts_with_losses += u64::from(news.has_losses);
     }
 
+    /// Reads a buffer whose layout is known, and notes if its header was overwritten. One that was
+    /// never set up has nothing in it.
+    fn buffer<'a>(&mut self, bytes: &'a [u8], layout: Layout) -> Buffer<'a> {
+        let buffer = Buffer::with_layout(bytes, layout);
+        self.broken_headers += u64::from(buffer.header() == Header::Broken);
+        buffer
+    }
+
+    /// Notes that the header of a buffer was overwritten.
+    pub(crate) fn add_broken_header(&mut self) {
+        self.broken_headers += 1;
+    }
+
     /// Notes that a part was overwritten while it was read.
     pub(crate) fn add_loss(&mut self) {
         self.parts_with_losses += 1;
@@ -110,9 +128,8 @@ impl Trace {
     pub(crate) fn of_firmware(bytes: &[u8], frequency_mhz: Option<u32>, since: u64) -> Self {
         let mut trace = Self::new(frequency_mhz);
         let mut found = Vec::new();
-        for (source, bytes) in firmware::halves(bytes) {
-            // One that was never set up has no header.
-            let Ok(buffer) = Buffer::parse(bytes) else { continue };
+        for (source, bytes, layout) in firmware::halves(bytes) {
+            let buffer = trace.buffer(bytes, layout);
             let mut its = Vec::new();
             for part in buffer.parts() {
                 let mut entries = part.entries();
@@ -161,7 +178,8 @@ impl Trace {
     /// Returns what is missing.
     #[must_use]
     pub fn losses(&self) -> Losses {
-        let mut losses = Losses { harts: self.parts_with_losses, ..Losses::default() };
+        let (harts, headers) = (self.parts_with_losses, self.broken_headers);
+        let mut losses = Losses { harts, headers, ..Losses::default() };
         for (_, mut entries) in self.pieces() {
             entries.by_ref().for_each(drop);
             losses.entries += entries.skipped();
@@ -203,8 +221,9 @@ impl Trace {
         }
         let losses = self.losses();
         if losses != Losses::default() {
-            let Losses { harts, entries, bytes } = losses;
-            tracing::warn!(target: "et::trace", harts, entries, bytes, "trace entries are lost");
+            let Losses { harts, entries, bytes, headers } = losses;
+            let text = "trace entries are lost";
+            tracing::warn!(target: "et::trace", harts, entries, bytes, headers, "{text}");
         }
     }
 }

@@ -109,7 +109,7 @@ fn managed(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
 fn file(bytes: &[u8], format: Format) -> anyhow::Result<()> {
     let buffer = Buffer::parse(bytes)?;
     let mut entries = Vec::new();
-    let mut losses = json!({"harts": 0, "entries": 0, "bytes": 0});
+    let mut losses = json!({"harts": 0, "entries": 0, "bytes": 0, "headers": 0});
     for part in buffer.parts() {
         let mut part = part.entries();
         for entry in part.by_ref() {
@@ -152,10 +152,11 @@ fn lines_of(traces: &[Trace]) -> Vec<String> {
         .iter()
         .map(|(source, entry, time)| line(Some(*source), entry, *time))
         .collect();
-    let [harts, entries, bytes] = losses(traces);
-    if harts + entries + bytes != 0 {
+    let [harts, entries, bytes, headers] = losses(traces);
+    if harts + entries + bytes + headers != 0 {
         lines.push(format!(
-            "lost: older entries of {harts} harts; not decoded: {entries} entries, {bytes} bytes"
+            "lost: older entries of {harts} harts; not decoded: {entries} entries, {bytes} bytes, \
+             {headers} headers"
         ));
     }
     lines
@@ -165,17 +166,18 @@ fn lines_of(traces: &[Trace]) -> Vec<String> {
 fn document(traces: &[Trace]) -> Value {
     let entries = sorted(traces);
     let entries = entries.iter().map(|(source, entry, time)| describe(Some(*source), entry, *time));
-    let [harts, skipped, bytes] = losses(traces);
+    let [harts, skipped, bytes, headers] = losses(traces);
     json!({
         "entries": entries.collect::<Vec<_>>(),
-        "losses": {"harts": harts, "entries": skipped, "bytes": bytes},
+        "losses": {"harts": harts, "entries": skipped, "bytes": bytes, "headers": headers},
     })
 }
 
-fn losses(traces: &[Trace]) -> [u64; 3] {
-    traces.iter().fold([0; 3], |[harts, entries, bytes], trace| {
-        let Losses { harts: of_harts, entries: skipped, bytes: left, .. } = trace.losses();
-        [harts + of_harts, entries + skipped, bytes + left]
+fn losses(traces: &[Trace]) -> [u64; 4] {
+    traces.iter().fold([0; 4], |sum, trace| {
+        let Losses { harts, entries, bytes, headers, .. } = trace.losses();
+        let more = [harts, entries, bytes, headers];
+        std::array::from_fn(|i| sum[i] + more[i])
     })
 }
 

@@ -107,6 +107,14 @@ fn a_log_has_what_kernel_and_firmware_say() {
     let stderr = text(&output.stderr);
     assert!(stderr.contains("lost: older entries of 128 harts"), "{stderr}");
 
+    // A kernel that writes over the header of its trace loses that, and no entries.
+    let smash = ["--arg", "u64:0", "--arg", "u64:16", "--log"];
+    let output = et(&[&["run", &kernel("trace_header")][..], &smash].concat());
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(stderr.matches(": value 0 = ").count(), 128, "{stderr}");
+    assert!(stderr.contains("lost: ") && stderr.contains(" 1 headers"), "{stderr}");
+
     let output = et(&["run", &kernel("trap_load"), "--arg", "u64:70", "--log"]);
     let stderr = text(&output.stderr);
     for part in

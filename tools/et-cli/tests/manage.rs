@@ -218,7 +218,10 @@ fn the_log_of_the_service_processor_is_shown_with_levels() {
     // Commands, once that is asked for: the one that asks is the first.
     assert_eq!(entries[3]["level"], "debug");
     assert!(entries[3]["text"].as_str().unwrap().starts_with("SET_DM_TRACE_CONFIG took "));
-    assert_eq!(trace["losses"], serde_json::json!({"harts": 0, "entries": 0, "bytes": 0}));
+    assert_eq!(
+        trace["losses"],
+        serde_json::json!({"harts": 0, "entries": 0, "bytes": 0, "headers": 0})
+    );
     // Operations firmware that does not start has no say in it.
     let output = et_on(",fault=boot-error:ops", &["trace", "--sp"]);
     assert!(text(&output.stdout).contains("boot of release"), "{}", text(&output.stderr));
