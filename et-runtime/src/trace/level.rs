@@ -39,10 +39,10 @@ pub(crate) fn of_firmware() -> u8 {
 
 /// The masks of events and of filters that let texts up to a level through.
 ///
-/// All ones as the mask of events would make the filter all ones, whatever was asked for. The
-/// highest bit stands for nothing. Spec: §16.2
+/// All ones as the mask of events would make the filter all ones, whatever was asked for, and hide
+/// from firmware a level that there is not. The highest bit stands for nothing. Spec: §16.2
 pub(crate) fn masks(event_mask: u32, level: u8) -> (u32, u32) {
-    let events = if level < DEBUG { event_mask & !(1 << 31) } else { event_mask };
+    let events = if level == DEBUG { event_mask } else { event_mask & !(1 << 31) };
     (events, u32::from(level) | 0xffff_ff00)
 }
 
@@ -90,5 +90,6 @@ mod tests {
         assert_eq!(masks(u32::MAX, DEBUG), (u32::MAX, 0xffff_ff04));
         assert_eq!(masks(u32::MAX, 1), (0x7fff_ffff, 0xffff_ff01));
         assert_eq!(masks(1, 0), (1, 0xffff_ff00));
+        assert_eq!(masks(u32::MAX, 5), (0x7fff_ffff, 0xffff_ff05), "for firmware to refuse");
     }
 }

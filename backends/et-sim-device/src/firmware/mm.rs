@@ -6,6 +6,7 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{
     API_VERSION, Body, Command, CompatibilityStatus, Completion, DmaStatus, EchoStatus,
     FirmwareType, FirmwareVersionStatus, FwErrorType, LaunchStatus, MsgId, Times,
+    TraceConfigStatus, TraceControlStatus,
 };
 use et_devapi::pci::Vector;
 use et_devapi::trace::{BufferType, CmdProgress};
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) trace: TraceService,
     /// Commands of each submission queue that were started and not answered.
     pub(crate) outstanding: [u32; QUEUES],
+    /// What the service processor is still to be told.
+    failed: Vec<Failed>,
     /// Commands still to be executed before the firmware hangs, if it is to.
     until_hang: Option<u64>,
 }
@@ -58,6 +61,50 @@ pub(crate) struct Origin {
     pub(crate) tag: Tag,
     /// When its batch was picked up, in cycles.
     pub(crate) start: u64,
+}
+
+/// A command that has failed, as the service processor is told. Spec: §17.4
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// Kind of the command.
+    pub(crate) source: u64,
+    /// Status of the answer.
+    pub(crate) status: u32,
+}
+
+impl Failed {
+    /// What an answer says; `None` if the command has not failed, which one that the host has
+    /// aborted has not either, or if the interface has no number for its kind.
+    fn of(answer: &Body) -> Option<Self> {
+        const ABORTED: u32 = u32::MAX;
+        let (source, status, aborted): (_, u32, u32) = match *answer {
+            Body::Launch { status, .. } => (9, status.into(), LaunchStatus::HostAborted.into()),
+            Body::DmaRead { status, .. } | Body::P2pRead { status, .. } => {
+                (10, status.into(), DmaStatus::HostAborted.into())
+            }
+            Body::DmaWrite { status, .. } | Body::P2pWrite { status, .. } => {
+                (11, status.into(), DmaStatus::HostAborted.into())
+            }
+            Body::Echo { status, .. } => (12, status.into(), EchoStatus::HostAborted.into()),
+            Body::FirmwareVersion { status, .. } => {
+                (13, status.into(), FirmwareVersionStatus::HostAborted.into())
+            }
+            Body::Compatibility { status, .. } => {
+                (14, status.into(), CompatibilityStatus::HostAborted.into())
+            }
+            Body::Abort { status } => (15, status.into(), ABORTED),
+            Body::CmReset { status } => (16, status.into(), ABORTED),
+            Body::TraceConfig { status } => {
+                (17, status.into(), TraceConfigStatus::HostAborted.into())
+            }
+            Body::TraceControl { status } => {
+                (18, status.into(), TraceControlStatus::HostAborted.into())
+            }
+            _ => return None,
+        };
+        // 0 is success in all of them.
+        (status != 0 && status != aborted).then_some(Self { source, status })
+    }
 }
 
 /// What became of a command.
@@ -75,6 +122,7 @@ impl Shared {
     /// Answers the command with a tag.
     pub(crate) fn respond(&mut self, tag: Tag, body: Body) {
         self.log_answer(tag, &body);
+        self.failed.extend(Failed::of(&body));
         self.cq.respond(&self.slot, &Completion::new(tag, body));
     }
 
@@ -273,6 +321,7 @@ impl MasterMinion {
                 dma: DmaEngine::new(),
                 trace: TraceService::new(),
                 outstanding: [0; QUEUES],
+                failed: Vec::new(),
                 until_hang: None,
             },
             doorbells_seen: 0,
@@ -329,6 +378,11 @@ impl MasterMinion {
         self.shared.dma.moved()
     }
 
+    /// Takes the commands that have failed.
+    pub(crate) fn take_failed(&mut self) -> Vec<Failed> {
+        std::mem::take(&mut self.shared.failed)
+    }
+
     /// Returns `true` if it has stopped for good.
     pub(crate) fn is_hung(&self) -> bool {
         self.shared.hangs()
@@ -344,5 +398,25 @@ impl MasterMinion {
     /// Ends the firmware, and gives the cores back.
     pub(crate) fn into_compute(self) -> Box<dyn Compute> {
         self.shared.compute
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_commands_are_told_and_aborted_ones_are_not() {
+        let launch =
+            |status| Failed::of(&Body::Launch { times: Times::default(), status, error: None });
+        let read = |status| Failed::of(&Body::DmaRead { times: Times::default(), status });
+        assert_eq!(launch(LaunchStatus::KernelCompleted), None);
+        assert_eq!(launch(LaunchStatus::HostAborted), None);
+        assert_eq!(launch(LaunchStatus::Exception), Some(Failed { source: 9, status: 2 }));
+        assert_eq!(read(DmaStatus::Complete), None);
+        assert_eq!(read(DmaStatus::HostAborted), None);
+        assert_eq!(read(DmaStatus::InvalidAddress), Some(Failed { source: 10, status: 6 }));
+        let refused = Body::TraceControl { status: TraceControlStatus::BadRtType };
+        assert_eq!(Failed::of(&refused), Some(Failed { source: 18, status: 2 }));
     }
 }

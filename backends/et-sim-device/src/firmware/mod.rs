@@ -118,8 +118,10 @@ impl Firmware {
         }
         let computes = self.mm.as_ref().is_some_and(MasterMinion::computes);
         let moved = self.mm.as_ref().map_or([0; 2], MasterMinion::moved);
+        let failed = self.mm.as_mut().map_or_else(Vec::new, MasterMinion::take_failed);
         let mut order = None;
         if let Some(sp) = &mut self.sp {
+            failed.into_iter().for_each(|failed| sp.command_failed(failed));
             busy |= sp.step(computes, moved);
             order = sp.take_order();
         }

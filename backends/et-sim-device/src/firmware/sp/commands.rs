@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use et_devapi::msg::Tag;
 use et_devapi::msg::mgmt::{
     AsicVoltages, ByteArg, CacheSizes, DefaultRsp, DmStatus, EventClass, EventId, Frequencies,
-    GprDump, HartControl, HartSelection, MemRead, MemWrite, MmStats, Module, Pll, Power,
+    GprDump, HartControl, HartSelection, LinkSpeed, MemRead, MemWrite, MmStats, Module, Pll, Power,
     PublicKeys, Quad, ReadWrite, RegisterRead, RegisterWrite, Residency, SetFrequency, SetVoltage,
     SpStats, StatsRun, StatusWord, Temperatures, Text, TraceMasks, Uptime, WordArg, calls,
     command_info,
@@ -16,7 +16,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::debug::{CONTROL, read_memory, write_memory};
 use super::forward;
-use super::health::{States, whole16};
+use super::health::{States, Track, whole16};
 use super::settings::version;
 use super::trace::{Level, Sample};
 use super::{FirmwareImage, ImageError, NOTHING, Order, ServiceProcessor, event};
@@ -27,6 +27,8 @@ pub(super) const FAILED: i32 = -1;
 
 /// The scratch region, where images are put. Spec: §3.6
 const SCRATCH_BYTES: usize = 0x40_0000;
+/// Bytes that a request to the memory is for.
+const LINE_BYTES: f64 = 64.0;
 /// The largest payload of a response.
 const PAYLOAD_BYTES: usize = 256;
 
@@ -124,7 +126,10 @@ impl ServiceProcessor {
             3 => text("simulated"),
             // Dispatched, but without a body. Spec: §17.2
             4 | 5 => text(""),
-            6 => text("1 port, 8 GT/s"),
+            6 => match self.settings.link_speed {
+                LinkSpeed::Gen4 => text("1 port, 16 GT/s"),
+                _ => text("1 port, 8 GT/s"),
+            },
             7 if self.slot.parent.is_some() => {
                 let managed = self.slot.host_managed();
                 text(&((managed.end - managed.start) >> 20).to_string())
@@ -213,7 +218,7 @@ impl ServiceProcessor {
             24 => {
                 let is_known = argument < 2;
                 if is_known {
-                    self.settings.power_management = argument;
+                    health.set_managed(argument == 1);
                 }
                 default(id, if is_known { 0 } else { FAILED })
             }
@@ -256,6 +261,10 @@ impl ServiceProcessor {
             37 => {
                 let command: SetFrequency = read(payload);
                 let mhz = command.pll_freq.get();
+                // No clock stands still, and there are two ways to change one.
+                if mhz == 0 || command.use_step_clock > 1 {
+                    return Some(Answer::new(id, FAILED, &NOTHING));
+                }
                 let known = match Pll::from(u32::from(command.pll_id)) {
                     Pll::Noc => &mut self.settings.noc_mhz,
                     Pll::Minion => {
@@ -271,7 +280,7 @@ impl ServiceProcessor {
                 let hottest = u8::try_from(whole16(health.hottest())).unwrap_or(u8::MAX);
                 Answer::new(id, 0, &byte(hottest))
             }
-            39 => Answer::new(id, 0, &self.bandwidth()),
+            39 => Answer::new(id, 0, &requests(health.copies().map(Track::greatest))),
             40 => Answer::new(id, 0, &word(self.settings.most_errors())),
             _ => return None,
         })
@@ -298,13 +307,14 @@ impl ServiceProcessor {
     /// What the regulators give, in mV.
     fn asic_voltages(&self) -> AsicVoltages {
         let mv = |code: u8| (250 + 5 * u16::from(code)).into();
+        let pcie = |code: u8| (600 + 25 * u16::from(code) / 4).into();
         let v = &self.settings.voltages;
         AsicVoltages {
             ddr: mv(v.ddr),
             l2_cache: mv(v.l2_cache),
             maxion: mv(v.maxion),
             minion: mv(v.minion),
-            pshire_0p75: 750.into(),
+            pshire_0p75: pcie(v.pcie_logic),
             noc: mv(v.noc),
             ioshire_0p75: 750.into(),
             vddqlp: mv(v.vddqlp),
@@ -313,9 +323,9 @@ impl ServiceProcessor {
         }
     }
 
-    /// What the memory can do, in GB/s: it is never the limit here. Spec: §3.3
+    /// The present requests to the memory: those of copies. What kernels ask for is not counted.
     fn bandwidth(&self) -> ReadWrite {
-        ReadWrite { read: 128.into(), write: 128.into() }
+        requests(self.health.copies().map(Track::now))
     }
 
     fn link(&mut self, id: u16, payload: &[u8]) -> Option<Answer> {
@@ -335,6 +345,10 @@ impl ServiceProcessor {
             47 => Answer::new(id, 0, &self.settings.errors(ErrorSource::Dram)),
             48 => Answer::new(id, 0, &self.settings.errors(ErrorSource::Sram)),
             49 | 50 if read::<WordArg>(payload).value.get() > 1 => default(id, FAILED),
+            49 => {
+                self.settings.link_speed = read::<WordArg>(payload).value.get().into();
+                default(id, 0)
+            }
             _ => default(id, 0),
         })
     }
@@ -440,6 +454,9 @@ impl ServiceProcessor {
         let [to_host, to_device] = self.health.copies();
         stats.pcie_dma_read_bw = to_host.wide();
         stats.pcie_dma_write_bw = to_device.wide();
+        // What kernels read and write is not counted.
+        stats.ddr_read_bw = to_host.wide();
+        stats.ddr_write_bw = to_device.wide();
         stats
     }
 
@@ -503,6 +520,13 @@ impl ServiceProcessor {
             _ => return None,
         })
     }
+}
+
+/// Turns MB/s that were read and written into requests a second, one for each line.
+fn requests(rates: [f64; 2]) -> ReadWrite {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    let [read, write] = rates.map(|rate| (rate * 1e6 / LINE_BYTES).round() as u32);
+    ReadWrite { read: read.into(), write: write.into() }
 }
 
 fn residency(id: u16, of: Option<Residency>) -> Answer {

@@ -69,6 +69,16 @@ impl Track {
         self.max = self.max.max(value);
     }
 
+    /// Returns the present value.
+    pub(super) fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// Returns the greatest value.
+    pub(super) fn greatest(&self) -> f64 {
+        self.max
+    }
+
     fn average(&self) -> f64 {
         if self.seconds > 0.0 { self.sum / self.seconds } else { self.now }
     }
@@ -183,6 +193,8 @@ pub(super) mod state {
     pub(super) const THROTTLE_DOWN: usize = 2;
     /// The cores work.
     pub(super) const MAX_POWER: usize = 0;
+    /// They do, and power is managed.
+    pub(super) const MANAGED_POWER: usize = 1;
     /// They do not.
     pub(super) const LOW_POWER: usize = 3;
 }
@@ -199,8 +211,10 @@ pub(super) struct Health {
     heat: Duration,
     pub(super) tdp_mw: f64,
     pub(super) threshold_c: u8,
-    /// The threshold was set.
+    /// Something was set.
     is_news: bool,
+    /// Power is managed.
+    is_managed: bool,
     temperature: Track,
     power: Track,
     utilization: Track,
@@ -227,6 +241,7 @@ impl Health {
             tdp_mw: f64::from(config.tdp_watts) * 1000.0,
             threshold_c: THRESHOLD_C.max(config.temperature_c.saturating_add(5)),
             is_news: false,
+            is_managed: false,
             temperature: Track::new(idle_c),
             power: Track::new(idle_mw),
             utilization: Track::new(0.0),
@@ -292,6 +307,12 @@ impl Health {
 
     pub(super) fn set_threshold(&mut self, celsius: u8) {
         self.threshold_c = celsius;
+        self.is_news = true;
+    }
+
+    /// Switches power management: the state of a card that works says so.
+    pub(super) fn set_managed(&mut self, is_managed: bool) {
+        self.is_managed = is_managed;
         self.is_news = true;
     }
 
@@ -380,13 +401,14 @@ impl Health {
         let celsius = target + (self.celsius() - target) * rest;
         self.temperature.pass(seconds, celsius);
         self.at = now;
-        if load != self.load {
-            let state = match load {
-                Load::Idle => state::LOW_POWER,
-                Load::Busy => state::MAX_POWER,
-            };
+        self.load = load;
+        let state = match load {
+            Load::Idle => state::LOW_POWER,
+            Load::Busy if self.is_managed => state::MANAGED_POWER,
+            Load::Busy => state::MAX_POWER,
+        };
+        if state != self.power_states.current() {
             self.power_states.enter(state, now);
-            self.load = load;
         }
         let events = self.judge(now);
         let busy = if load == Load::Busy { 100.0 } else { 0.0 };
@@ -522,6 +544,18 @@ mod tests {
         assert_eq!(micros, [6_000_000, 3_000_000, 4_000_000, 2_000_000]);
         let idle = health.power_states.residency(3, start + 9 * SECOND).unwrap();
         assert_eq!(idle.cumulative.get(), 3_000_000, "the present stay counts");
+        // Managed, and while it works no longer.
+        health.set_managed(true);
+        assert!(health.has_news(Load::Idle));
+        health.update(start + 9 * SECOND, Load::Idle);
+        assert_eq!(health.power_states.current(), state::LOW_POWER);
+        health.update(start + 10 * SECOND, Load::Busy);
+        assert_eq!(health.power_states.current(), state::MANAGED_POWER);
+        health.set_managed(false);
+        health.update(start + 12 * SECOND, Load::Busy);
+        assert_eq!(health.power_states.current(), state::MAX_POWER);
+        let managed = health.power_states.residency(1, start + 13 * SECOND).unwrap();
+        assert_eq!(managed.cumulative.get(), 2_000_000);
     }
 
     #[test]

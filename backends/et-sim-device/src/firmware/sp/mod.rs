@@ -31,6 +31,7 @@ use self::debug::Debugger;
 use self::health::{Health, Load};
 use self::settings::Settings;
 use self::trace::{Level, Trace};
+use super::mm::Failed;
 use super::registers;
 use crate::board::Slot;
 use crate::faults::Noise;
@@ -189,6 +190,14 @@ impl ServiceProcessor {
         }
         let payload = self.minion;
         self.respond(calls::MM_RESET.id, tag, Duration::ZERO, status, payload.as_bytes());
+    }
+
+    /// The master minion reports a command that has failed. Spec: §10.4, §17.4
+    pub(crate) fn command_failed(&mut self, failed: Failed) {
+        self.minion.exception_count += 1;
+        let count = self.minion.exception_count.get();
+        let syndromes = [failed.source, failed.status.into()];
+        self.send(&event(EventId::MinionExceptions, EventClass::Warning, count, syndromes));
     }
 
     fn observe(&mut self, load: Load, moved: [u64; 2]) {

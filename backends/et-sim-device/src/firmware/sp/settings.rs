@@ -1,7 +1,8 @@
 //! What commands set, what survives a reset, and what is counted.
 
 use et_devapi::msg::mgmt::{
-    CacheSizes, ErrorCounts, Event, EventClass, EventId, FirmwareVersions, ModuleVoltages,
+    CacheSizes, ErrorCounts, Event, EventClass, EventId, FirmwareVersions, LinkSpeed,
+    ModuleVoltages,
 };
 use zerocopy::FromZeros;
 
@@ -71,7 +72,7 @@ pub(super) fn version(number: u32) -> String {
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) tdp_watts: u8,
-    pub(super) power_management: u8,
+    pub(super) link_speed: LinkSpeed,
     pub(super) voltages: ModuleVoltages,
     pub(super) noc_mhz: u16,
     pub(super) minion_mhz: u16,
@@ -85,7 +86,7 @@ impl Settings {
         let of_shire = |kib: u32| u16::try_from(kib / SHIRES).unwrap_or(u16::MAX).into();
         Self {
             tdp_watts: config.tdp_watts,
-            power_management: 0,
+            link_speed: LinkSpeed::Gen3,
             // 800 mV, and 900 mV for PCIe, as the regulators encode them.
             voltages: ModuleVoltages {
                 ddr: 110,
@@ -125,9 +126,10 @@ impl Settings {
         self.errors[source as usize]
     }
 
-    /// Returns the greatest number of errors of one kind.
+    /// Returns the greatest number of errors of one kind of a memory, which the link is not.
     pub(super) fn most_errors(&self) -> u32 {
-        let all = self.errors.iter().flat_map(|counts| [counts.ecc.get(), counts.uecc.get()]);
+        let memories = [ErrorSource::Dram, ErrorSource::Sram].map(|source| self.errors(source));
+        let all = memories.iter().flat_map(|counts| [counts.ecc.get(), counts.uecc.get()]);
         all.max().unwrap_or_default()
     }
 
