@@ -31,14 +31,15 @@ impl Health {
         is_news
     }
 
-    /// Compute needs a reset of at least `scope`; a wider scope replaces a narrower one.
+    /// Compute needs a reset of at least `scope`. The first reason stays, unless a later one needs
+    /// a wider reset.
     pub(crate) fn compute_down(&mut self, scope: ResetScope, why: &Arc<str>) -> Error {
         let error = Error::NeedsReset { site: Site::default(), scope, why: Arc::clone(why) };
-        let is_narrower = matches!(
-            self.compute,
-            None | Some(Error::NeedsReset { scope: ResetScope::Compute, .. })
-        );
-        if is_narrower {
+        let is_enough = match &self.compute {
+            Some(Error::NeedsReset { scope: known, .. }) => *known >= scope,
+            _ => false,
+        };
+        if !is_enough {
             self.compute = Some(error.clone());
         }
         error
@@ -47,5 +48,42 @@ impl Health {
     /// Compute was reset.
     pub(crate) fn compute_up(&mut self) {
         self.compute = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fatal_error_stays() {
+        let mut health = Health::default();
+        assert!(health.refusal().is_none());
+        assert!(health.lose(Error::lost("the link is gone")));
+        assert!(!health.lose(Error::lost("an index makes no sense")), "it was lost already");
+        for refusal in [health.refusal(), health.compute_refusal()] {
+            assert_eq!(refusal.unwrap().to_string(), Error::lost("the link is gone").to_string());
+        }
+        // Cores that are reset do not bring a lost device back.
+        health.compute_down(ResetScope::Compute, &"cores hang".into());
+        health.compute_up();
+        assert!(matches!(health.compute_refusal(), Some(Error::Lost { .. })));
+    }
+
+    #[test]
+    fn the_first_reason_for_a_reset_stays_until_a_wider_one_is_needed() {
+        let mut health = Health::default();
+        let down = |health: &mut Health, scope, why: &str| {
+            let error = health.compute_down(scope, &why.into());
+            assert!(error.to_string().contains(why), "{error}: who asks hears of its own");
+            health.compute_refusal().unwrap().to_string()
+        };
+        assert!(down(&mut health, ResetScope::Compute, "first").contains("first"));
+        assert!(down(&mut health, ResetScope::Compute, "second").contains("first"));
+        assert!(down(&mut health, ResetScope::Operations, "wider").contains("wider"));
+        assert!(down(&mut health, ResetScope::Compute, "last").contains("wider"));
+        assert!(health.refusal().is_none(), "copies go on");
+        health.compute_up();
+        assert!(health.compute_refusal().is_none());
     }
 }
