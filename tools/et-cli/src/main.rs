@@ -24,6 +24,7 @@ mod packaging;
 mod recover;
 mod report;
 mod run;
+mod set;
 mod share;
 mod top;
 mod trace;
@@ -100,6 +101,8 @@ enum Command {
     Reset(manage::ResetArgs),
     /// Runs a kernel.
     Run(run::Args),
+    /// Tells the service processor what to hold to: thresholds, power, clocks.
+    Set(set::Args),
     /// Shares a card among several clients, each with a part of its memory.
     Share(share::Args),
     /// Shows what a card measures: temperatures, power, clocks, errors.
@@ -174,6 +177,7 @@ fn main() -> ExitCode {
         Command::Query(args) => manage::query(&cli.device, args, format),
         Command::Recover(args) => recover::recover(&cli.device, args, format),
         Command::Reset(args) => manage::reset(&cli.device, args, format),
+        Command::Set(args) => set::set(&cli.device, args, format),
         Command::Share(args) => share::run(&cli.device, args, format),
         Command::Stat(args) => manage::stat(&cli.device, args, format),
         Command::Update(args) => manage::update(&cli.device, args, format),

@@ -1,5 +1,5 @@
-//! `et stat`, `et query`, `et update`, `et reset`, `et recover`, what `et info` knows of the
-//! module, and the traces of the service processor.
+//! `et stat`, `et query`, `et set`, `et update`, `et reset`, `et recover`, what `et info` knows of
+//! the module, and the traces of the service processor.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -266,4 +266,67 @@ fn any_question_can_be_asked_by_the_name_of_its_command() {
     assert!(all.contains("GET_ASIC_FREQUENCIES\n") && !all.contains("SET_"), "{all}");
     let none = et(&["query", "set-part-number"]);
     assert!(!none.status.success() && text(&none.stderr).contains("`et query` lists"));
+}
+
+#[test]
+fn what_is_set_is_shown_as_it_was_and_as_it_is() {
+    let all = [
+        "--threshold",
+        "91",
+        "--tdp",
+        "17",
+        "--power-management",
+        "on",
+        "--minion-clock",
+        "300",
+        "--network-clock",
+        "400",
+        "--step-clock",
+        "--errors",
+        "dram=10",
+        "--errors",
+        "pcie=3",
+    ];
+    let output = et(&[&["set"][..], &all].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let expected = "\
+        threshold c: 80 is 91 now\n\
+        tdp watts: 27 is 17 now\n\
+        power management: on\n\
+        minion mhz: 600 is 300 now\n\
+        network mhz: 500 is 400 now\n\
+        dram errors: 10\n\
+        pcie errors: 3\n";
+    assert_eq!(text(&output.stdout), expected);
+    let set = json(&et(&[&["set", "--json"][..], &all].concat()));
+    assert_eq!(set["tdp_watts"], json!({"before": 27, "wanted": 17, "after": 17}));
+    assert_eq!(set["power_management"], json!({"wanted": "on"}));
+    assert_eq!(set["dram_errors"], json!({"wanted": 10}));
+    // A card that is too hot has half the clock that was asked for, and that is said.
+    let hot = text(&et(&["set", "--threshold", "20", "--minion-clock", "500"]).stdout);
+    assert!(hot.contains("minion mhz: 300 is 250 now, though 500 was asked for"), "{hot}");
+}
+
+#[test]
+fn settings_that_make_no_sense_say_why() {
+    for (args, why) in [
+        (&[][..], "--threshold <CELSIUS>"),
+        (&["--tdp", "0"], "0 is not in 1..=255"),
+        (&["--threshold", "300"], "300 is not in 1..=255"),
+        (&["--power-management", "maybe"], "[possible values: on, off]"),
+        (&["--minion-clock", "0"], "0 is not in 1..=65535"),
+        (&["--step-clock"], "--minion-clock <MHZ>"),
+        (&["--errors", "flash=1"], "`flash` is none of dram, sram and pcie"),
+        (&["--errors", "dram=1000"], "`1000` is no number up to 255"),
+        (&["--errors", "dram"], "must be SOURCE=COUNT"),
+    ] {
+        let output = et(&[&["set"][..], args].concat());
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(why), "{why} in {stderr}");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+    let silent = et_on(",fault=sp-garbage:1:0", &["set", "--tdp", "20"]);
+    assert!(!silent.status.success());
+    let stderr = text(&silent.stderr);
+    assert!(stderr.contains("asking for tdp watts"), "{stderr}");
 }
