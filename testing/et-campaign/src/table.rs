@@ -192,3 +192,15 @@ fn play(fault: &str, step: Step) -> anyhow::Result<Verdict> {
         _ => bail!("{fault} at {}: {status}: {text}{errors}", step.name()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_book_counts_faults_and_steps_right() {
+        let book = include_str!("../../../docs/src/errors.md");
+        let count = format!("each of {} faults at each of {} steps", FAULTS.len(), Step::ALL.len());
+        assert!(book.contains(&count), "docs/src/errors.md does not say: {count}");
+    }
+}
