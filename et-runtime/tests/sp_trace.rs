@@ -216,6 +216,18 @@ fn nonsense_is_refused_or_skipped_and_counted() {
     assert!(op.contains("trace") && why.contains("0x5a5a5a5a"), "{op} {why}");
     assert!(matches!(outcome(&[0xff; 0x2000]), Err(Error::Lost { .. })));
     assert_eq!(outcome(&[0; 0x2000]).unwrap().entries().count(), 0, "never set up");
+    // One that was set up, and whose first word is gone.
+    let mut bytes = before.clone();
+    bytes[..4].fill(0);
+    assert!(matches!(outcome(&bytes), Err(Error::Malformed { .. })));
+    // A buffer of its own for the exceptions, behind the log, whose header makes no sense.
+    let mut bytes = before.clone();
+    bytes[20] = 1;
+    bytes.copy_within(..64, 0x1000);
+    bytes[0x1004] = 9;
+    let trace = outcome(&bytes).unwrap();
+    assert_eq!(texts(&trace), ["sp: boot of release 1.5.0"]);
+    assert_eq!(trace.losses().headers, 1);
     // An entry of no kind, and one that does not end; what is before them is read.
     let mut bytes = before.clone();
     let used = usize::try_from(u32::from_le_bytes(bytes[12..16].try_into().unwrap())).unwrap();
