@@ -11,6 +11,7 @@ use et_devapi::dir::{BarSizes, DirError};
 use et_devapi::discovery::{self, DiscoveryError};
 use et_devapi::msg::ops::Body;
 use et_devapi::pci::{MGMT_DIR, OPS_DIR};
+use et_devapi::trace::Buffer;
 use et_hal::{BarOffset, Endpoint, Generation, Mmio, Width};
 use et_sim_device::{Board, BoardConfig, Fault, Link, MemoryAfterReset, ResetBusy};
 
@@ -71,6 +72,21 @@ fn statuses_come_in_the_order_of_firmware() {
     // A slow observer may miss a status, but sees those it sees in order.
     assert!(is_subsequence(&mgmt, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 9, 11, 12]), "{mgmt:?}");
     assert!(is_subsequence(&ops, &[0, 2, 3, 1, 4, 5, 6, 7, 8]), "{ops:?}");
+}
+
+#[test]
+fn the_service_processor_has_logged_its_boot_when_it_is_ready() {
+    /// Spec: §12.1
+    const LOG: u64 = 0x80_0440_1000;
+    let mut config = null_config();
+    // The operations endpoint gets ready some steps later.
+    config.boot_step = Duration::from_millis(20);
+    let board = Board::power_on(config).unwrap();
+    until("boot", || i16::from(discovery::mgmt_status(board.page()).unwrap()) == 12);
+    let mut log = vec![0; 0x2000];
+    board.dram().read(LOG, &mut log).unwrap();
+    let log = Buffer::parse(&log).unwrap();
+    assert_eq!(log.parts().next().unwrap().entries().count(), 1);
 }
 
 fn is_subsequence(seen: &[i16], all: &[i16]) -> bool {

@@ -70,8 +70,13 @@ impl Boot {
         }
     }
 
-    /// Makes the steps that are due.
-    pub(crate) fn step(&mut self, slot: &Slot) -> Result<Progress, BoardError> {
+    /// Makes the steps that are due. The service processor is made to start before the host sees
+    /// that its endpoint is ready: what it logs of the boot is there then.
+    pub(crate) fn step(
+        &mut self,
+        slot: &Slot,
+        start_sp: &mut dyn FnMut() -> Result<(), BoardError>,
+    ) -> Result<Progress, BoardError> {
         while !self.step.is_zero() || !self.is_finished() {
             if self.is_finished() {
                 break;
@@ -85,7 +90,7 @@ impl Boot {
                 }
                 self.due = Instant::now() + self.step;
             }
-            self.one_step(slot)?;
+            self.one_step(slot, start_sp)?;
         }
         Ok(Progress::Finished)
     }
@@ -110,11 +115,6 @@ impl Boot {
         self.operations.is_ready()
     }
 
-    /// Returns `true` if the management endpoint serves its queues.
-    pub(crate) fn management_ready(&self) -> bool {
-        self.management.is_ready()
-    }
-
     fn is_finished(&self) -> bool {
         self.management.is_over() && (self.operations.is_over() || !self.operations_launched())
     }
@@ -123,12 +123,17 @@ impl Boot {
         !self.management.left.as_slice().contains(&MM_FW_LAUNCHED)
     }
 
-    fn one_step(&mut self, slot: &Slot) -> Result<(), BoardError> {
+    fn one_step(
+        &mut self,
+        slot: &Slot,
+        start_sp: &mut dyn FnMut() -> Result<(), BoardError>,
+    ) -> Result<(), BoardError> {
         if let Some(status) = self.management.next() {
             match status {
                 0 => registers::write_management(slot)?,
                 4 => trace::format_at_boot(&slot.dram),
                 ATU_PROGRAMMED => slot.link_up(self.generation),
+                _ if self.management.is_ready() => start_sp()?,
                 _ => {}
             }
             registers::write_status(slot, Endpoint::Management, status)?;

@@ -134,9 +134,14 @@ impl Firmware {
     }
 
     fn step_boot(&mut self) -> bool {
-        let outcome = self.boot.step(&self.slot).and_then(|progress| {
-            if progress == Progress::Finished {
-                self.start_endpoints()?;
+        let Self { slot, boot, sp, .. } = self;
+        let mut start_sp = || {
+            *sp = Some(ServiceProcessor::new(slot)?);
+            Ok(())
+        };
+        let outcome = boot.step(slot, &mut start_sp).and_then(|progress| {
+            if progress == Progress::Finished && self.boot.operations_ready() {
+                self.start_operations()?;
             }
             Ok(progress)
         });
@@ -153,16 +158,6 @@ impl Firmware {
                 true
             }
         }
-    }
-
-    fn start_endpoints(&mut self) -> Result<(), BoardError> {
-        if self.boot.management_ready() {
-            self.sp = Some(ServiceProcessor::new(&self.slot)?);
-        }
-        if self.boot.operations_ready() {
-            self.start_operations()?;
-        }
-        Ok(())
     }
 
     fn start_operations(&mut self) -> Result<(), BoardError> {
