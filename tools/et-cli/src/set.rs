@@ -1,7 +1,8 @@
 //! `et set`: what the service processor is told to hold to.
 
 use anyhow::Context;
-use clap::ArgGroup;
+use clap::error::ErrorKind;
+use clap::{ArgGroup, CommandFactory};
 use et::management::{ActivePowerManagement, ErrorSource, Pll, StepClock};
 use et::{AnyHal, Management};
 use serde_json::{Map, Value, json};
@@ -13,7 +14,6 @@ use crate::output::{self, Format};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "What is set holds until the chip is reset, and for all who use the card.")]
 #[command(group(ArgGroup::new("clocks").args(["minion_clock", "network_clock"]).multiple(true)))]
-#[group(required = true, multiple = true)]
 pub(crate) struct Args {
     /// The temperature above which the clock is reduced, in °C.
     #[arg(long, value_name = "CELSIUS", value_parser = clap::value_parser!(u8).range(1..))]
@@ -61,7 +61,24 @@ fn threshold(text: &str) -> Result<(Source, u8), String> {
     Ok((source, count))
 }
 
+impl Args {
+    /// Ends the program if there is nothing to set. A group of clap's would say so, too, and would
+    /// make the line of the manual that cannot be broken too long.
+    fn check(&self) {
+        let Self { threshold, tdp, power_management, minion_clock, network_clock, .. } = self;
+        let is_nothing = threshold.or(*tdp).is_none()
+            && minion_clock.or(*network_clock).is_none()
+            && power_management.is_none()
+            && self.errors.is_empty();
+        if is_nothing {
+            let text = "nothing is to be set; `--threshold <CELSIUS>` and others would say what";
+            crate::Cli::command().error(ErrorKind::MissingRequiredArgument, text).exit();
+        }
+    }
+}
+
 pub(crate) fn set(locator: &str, args: &Args, format: Format) -> anyhow::Result<()> {
+    args.check();
     let management = manage::open(locator)?;
     let mut told = Told { management: &management, format, done: Map::new() };
     let outcome = told.all(args);
