@@ -67,6 +67,10 @@ struct Card {
 
 impl Card {
     fn new(max_node_bytes: u64) -> Self {
+        Self::with(max_node_bytes, Config::new())
+    }
+
+    fn with(max_node_bytes: u64, config: Config) -> Self {
         let heard = Arc::new(Mutex::new(Heard::default()));
         let its = Arc::clone(&heard);
         let mailbox = presets::answering_mailbox(move |header, command| {
@@ -87,7 +91,7 @@ impl Card {
         let dir = OpsDir::firmware(host_managed_len(16 * GIB)).with_max_node_bytes(max_node_bytes);
         let mmio = presets::readable(presets::registers_of(&dir));
         let dma = VecDma::default().largest(usize::MAX);
-        let config = Config::new().drain(Drain::Caller).shutdown_timeout(Duration::ZERO);
+        let config = config.drain(Drain::Caller).shutdown_timeout(Duration::ZERO);
         let hal = MockHal::new(mmio, mailbox).with_dma(dma);
         let device = Device::open_with(hal, config).unwrap();
         assert_eq!(device.properties().dma_max_node_bytes, max_node_bytes);
@@ -191,6 +195,48 @@ fn more_than_4_gib_are_copied_and_filled_on_the_device() {
         cover(&nodes, Kind::Write, &to.whole());
         assert!(nodes.iter().all(|node| node.kind == Kind::Write));
     }
+}
+
+/// Cards are documented to copy at multiples of 8 bytes: what can keep to that does, also if other
+/// copies are allowed.
+#[test]
+fn copies_that_may_end_anywhere_are_padded_where_nothing_is_behind() {
+    let card = Card::with(128 << 20, Config::new().byte_copies(true));
+    let stream = card.device.default_stream();
+    let (whole, other) = (card.device.alloc(12).unwrap(), card.device.alloc(12).unwrap());
+    let (start, at) = (whole.addr().as_u64(), other.addr().as_u64());
+    let sizes = |expected: &[(Kind, u64, u64)]| {
+        let nodes = card.take().nodes;
+        let found = nodes.iter().map(|node| (node.kind, node.device, node.size));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        let host = |node: &Node| node.host.is_multiple_of(8);
+        assert!(nodes.iter().all(host), "{nodes:x?}");
+    };
+    card.take();
+    let (head, tail) = (whole.slice(0..4).unwrap(), whole.slice(4..12).unwrap());
+    stream.copy_to_device(&[1_u8; 12], &whole).unwrap().wait(LONG).unwrap();
+    sizes(&[(Kind::Write, start, 16)]);
+    stream.copy_to_device(&[1_u8; 4], &head).unwrap().wait(LONG).unwrap();
+    sizes(&[(Kind::Write, start, 4)]);
+    let mut bytes = [0_u8; 12];
+    stream.read(&whole, &mut bytes, LONG).unwrap();
+    sizes(&[(Kind::Read, start, 16)]);
+    stream.read(&head, &mut bytes[..4], LONG).unwrap();
+    sizes(&[(Kind::Read, start, 4)]);
+    stream.read(&tail, &mut bytes[..8], LONG).unwrap();
+    sizes(&[(Kind::Read, start + 4, 8)]);
+    stream.copy_on_device(&whole, &other).unwrap().wait(LONG).unwrap();
+    sizes(&[(Kind::Read, start, 16), (Kind::Write, at, 16)]);
+    // The source ends with its buffer, and the target does not.
+    let (from, to) = (other.slice(8..12).unwrap(), head.clone());
+    stream.copy_on_device(&from, &to).unwrap().wait(LONG).unwrap();
+    sizes(&[(Kind::Read, at + 8, 4), (Kind::Write, start, 4)]);
+    stream.fill(&whole, 3).unwrap().wait(LONG).unwrap();
+    sizes(&[(Kind::Write, start, 16)]);
+    let lists =
+        [ListedCopy::ToDevice(&[1; 4], head), ListedCopy::ToDevice(&[2; 12], other.whole())];
+    stream.copy_list(&lists).unwrap().wait(LONG).unwrap();
+    sizes(&[(Kind::Write, start, 4), (Kind::Write, at, 16)]);
 }
 
 /// The kernel divides what it is told here, by 64-bit numbers as well.

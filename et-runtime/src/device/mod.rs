@@ -117,7 +117,10 @@ impl<H: Hal> Device<H> {
     /// Returns what the device says about itself.
     #[must_use]
     pub fn properties(&self) -> Properties {
-        Properties::new(&self.link.layout, self.version, self.link.hal.identity())
+        let mut properties =
+            Properties::new(&self.link.layout, self.version, self.link.hal.identity());
+        properties.dma_align_bytes = self.link.copy_align();
+        properties
     }
 
     /// Asks for the version of a firmware.

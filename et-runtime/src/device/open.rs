@@ -39,11 +39,7 @@ pub(crate) fn open<H: Hal>(
     for warning in ops.warnings().iter() {
         tracing::warn!(?warning, "operations registers");
     }
-    let mut layout =
-        Layout::new(mgmt, ops).map_err(|error| OpenError::Registers(Arc::new(error)))?;
-    if config.byte_copies {
-        layout.dma.align_bytes = 1;
-    }
+    let layout = Layout::new(mgmt, ops).map_err(|error| OpenError::Registers(Arc::new(error)))?;
     let mailbox =
         hal.open_mailbox(&layout.ops_mailbox).map_err(Error::hal("opening the mailbox"))?;
     let link = Link::new(hal, layout, mailbox, config, errors)?;

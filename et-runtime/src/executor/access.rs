@@ -67,7 +67,7 @@ impl<H: Hal> Access<H> {
 
     /// Where copies may begin and end.
     pub(super) fn copy_align(&self) -> u64 {
-        self.link.layout.dma.align_bytes
+        self.link.copy_align()
     }
 
     /// Why nothing can be sent to the device, if so.

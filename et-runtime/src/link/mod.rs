@@ -312,6 +312,11 @@ impl<H: Hal> Link<H> {
         self.errors.take(stream)
     }
 
+    /// What the ends of copies have to be multiples of.
+    pub(crate) fn copy_align(&self) -> u64 {
+        if self.config.byte_copies { 1 } else { self.layout.dma.align_bytes }
+    }
+
     pub(crate) fn queue_count(&self) -> usize {
         lock(&self.core).queue_count()
     }

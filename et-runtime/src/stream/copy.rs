@@ -30,7 +30,7 @@ impl<H: Hal> Link<H> {
             // Of a device that was reset everything is stale.
             return Err(self.refusal().unwrap_or(Error::ForeignBuffer));
         }
-        let align = self.layout.dma.align_bytes;
+        let align = self.copy_align();
         let len = slice.len_bytes();
         // The tail of a buffer may be padded, because the rest of its last granule belongs to it
         // alone.
@@ -66,11 +66,13 @@ impl<H: Hal> Link<H> {
         Ok(())
     }
 
-    /// The size of a piece of a copy of `len` bytes: what goes on the wire is padded to the
-    /// alignment.
-    pub(super) fn padded(&self, len: usize) -> u32 {
-        let align = usize::try_from(self.layout.dma.align_bytes).unwrap_or(8);
-        u32::try_from(len.next_multiple_of(align)).unwrap_or(u32::MAX)
+    /// The size of a piece of `len` bytes of a copy of `slice`: what goes on the wire is padded to
+    /// what the registers say, also if copies may end anywhere, unless others have what is behind.
+    pub(super) fn padded(&self, slice: &DeviceSlice, len: usize) -> u32 {
+        let align = self.layout.dma.align_bytes;
+        let can_pad = slice.padded_len() >= slice.len_bytes().next_multiple_of(align);
+        let len = if can_pad { (len as u64).next_multiple_of(align) } else { len as u64 };
+        u32::try_from(len).unwrap_or(u32::MAX)
     }
 
     /// The command that copies a piece of ordinary memory, which is in `chunk`.
@@ -82,7 +84,7 @@ impl<H: Hal> Link<H> {
         to: &DeviceSlice,
     ) -> Result<Command<Box<Load<H>>>> {
         chunk.write(&self.hal, piece)?;
-        let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(piece.len()));
+        let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(to, piece.len()));
         let keep = Keep::Chunk { _chunk: chunk, _device: to.into() };
         Ok(Command::new(Load::copy(Wire::DmaWrite(Nodes::One(node)), keep)))
     }
@@ -129,7 +131,7 @@ impl<H: Hal> Link<H> {
                     }
                 };
                 let chunk = Arc::new(chunk);
-                let size = self.padded(piece);
+                let size = self.padded(from, piece).min(self.padded(to, piece));
                 let node = DmaReadNode::new(chunk.bus_addr(), src, size);
                 let keep = Keep::Shared { _chunk: Arc::clone(&chunk), _device: from.clone() };
                 let load = Load::copy(Wire::DmaRead(Nodes::One(node)), keep);
@@ -239,7 +241,7 @@ impl<H: Hal> Stream<H> {
             let mut nodes = Vec::new();
             while left != 0 && nodes.len() < max_nodes {
                 let piece = left.min(chunk.len_bytes());
-                nodes.push(DmaWriteNode::new(chunk.bus_addr(), at, link.padded(piece)));
+                nodes.push(DmaWriteNode::new(chunk.bus_addr(), at, link.padded(to, piece)));
                 at = advance(at, piece);
                 left -= piece;
             }

@@ -9,11 +9,13 @@ use et_hal::{DeviceAccess, DeviceAddr, Hal};
 
 use super::Stream;
 use super::copy::{advance, check_host};
-use super::list::{Pieces, within};
+use super::list::{Piece, Pieces, within};
 use crate::clock::Deadline;
 use crate::event::Transfer;
 use crate::link::core::Command;
-use crate::link::{Arrival, Devices, Keep, Load, Nodes, OneShot, Submission, Wire, take_arrival};
+use crate::link::{
+    Arrival, Devices, Keep, Link, Load, Nodes, OneShot, Submission, Wire, take_arrival,
+};
 use crate::memory::Access;
 use crate::memory::{Chunk, DeviceSlice, Lease, Staging};
 use crate::sync::Arc;
@@ -37,8 +39,8 @@ impl<H: Hal> Stream<H> {
         check_host(from, Access::Read, "read")?;
         let hal = &self.link().hal;
         let mut rest = into;
-        self.download_to(&from.into(), pieces::<H>(from), timeout, &mut |chunk, pieces| {
-            let len = pieces.iter().map(|(_, len)| len).sum();
+        self.download_to(&from.into(), pieces(self.link(), from), timeout, &mut |chunk, pieces| {
+            let len = pieces.iter().map(|piece| piece.len).sum();
             let (piece, after) = std::mem::take(&mut rest).split_at_mut(len);
             rest = after;
             chunk.read(hal, piece)
@@ -58,8 +60,8 @@ impl<H: Hal> Stream<H> {
         self.link().check_slice(from)?;
         let hal = &self.link().hal;
         let mut piece = vec![0; Staging::<H>::largest()];
-        self.download_to(&from.into(), pieces::<H>(from), timeout, &mut |chunk, pieces| {
-            let len = pieces.iter().map(|(_, len)| len).sum::<usize>();
+        self.download_to(&from.into(), pieces(self.link(), from), timeout, &mut |chunk, pieces| {
+            let len = pieces.iter().map(|piece| piece.len).sum::<usize>();
             let Some(piece) = piece.get_mut(..len) else { return Err(Error::closed("read")) };
             chunk.read(hal, piece)?;
             if sink(piece) { Ok(()) } else { Err(Error::Aborted { op: "read" }) }
@@ -157,11 +159,10 @@ impl<H: Hal> Stream<H> {
         pieces: &Pieces,
     ) -> Result<Arc<OneShot<Arrival<H>>>> {
         let place = Arc::new(OneShot::new());
-        let mut nodes = self
-            .link()
-            .places(pieces)
-            .zip(pieces)
-            .map(|((place, size), &(at, _))| DmaReadNode::new(within(&chunk, place), at, size));
+        let mut nodes =
+            self.link().places(pieces).zip(pieces).map(|((place, size), piece)| {
+                DmaReadNode::new(within(&chunk, place), piece.at, size)
+            });
         let nodes = match (pieces.len(), nodes.next()) {
             (1, Some(node)) => Nodes::One(node),
             (_, first) => Nodes::Many(first.into_iter().chain(nodes).collect()),
@@ -173,13 +174,14 @@ impl<H: Hal> Stream<H> {
 }
 
 /// The pieces of one copy, one to a command.
-fn pieces<H: Hal>(from: &DeviceSlice) -> impl Iterator<Item = Pieces> {
+fn pieces<H: Hal>(link: &Link<H>, from: &DeviceSlice) -> impl Iterator<Item = Pieces> {
     let mut at = from.addr();
     let mut left = usize::try_from(from.len_bytes()).unwrap_or(usize::MAX);
     std::iter::from_fn(move || {
-        let piece = (at, left.min(Staging::<H>::largest()));
-        at = advance(at, piece.1);
-        left -= piece.1;
-        (piece.1 != 0).then(|| vec![piece])
+        let len = left.min(Staging::<H>::largest());
+        let piece = Piece { at, len, size: link.padded(from, len) };
+        at = advance(at, len);
+        left -= len;
+        (len != 0).then(|| vec![piece])
     })
 }

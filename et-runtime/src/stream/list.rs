@@ -13,30 +13,43 @@ use crate::memory::Access;
 use crate::memory::{Chunk, DeviceSlice, Staging};
 use crate::{Error, Result};
 
-/// Pieces that travel in one command, through one chunk of staging memory: where each is on the
-/// device, and its length in bytes.
-pub(super) type Pieces = Vec<(DeviceAddr, usize)>;
+/// Pieces that travel in one command, through one chunk of staging memory.
+pub(super) type Pieces = Vec<Piece>;
+
+/// A piece of a copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Where it is on the device.
+    pub(super) at: DeviceAddr,
+    /// Its bytes.
+    pub(super) len: usize,
+    /// The same on the wire.
+    pub(super) size: u32,
+}
 
 impl<H: Hal> Link<H> {
     /// Divides copies, in their order, so that each group is within the limits of a list and of a
     /// chunk.
-    pub(super) fn groups(&self, copies: impl Iterator<Item = (DeviceAddr, usize)>) -> Vec<Pieces> {
+    pub(super) fn groups<'a>(&self, copies: impl Iterator<Item = &'a DeviceSlice>) -> Vec<Pieces> {
         let limit = self.piece_limit();
         let max_nodes = usize::from(self.layout.dma.max_nodes.max(1));
         let mut groups = Vec::new();
         let (mut group, mut bytes) = (Pieces::new(), 0);
-        for (mut at, mut left) in copies {
+        for slice in copies {
+            let mut at = slice.addr();
+            let mut left = usize::try_from(slice.len_bytes()).unwrap_or(usize::MAX);
             while left != 0 {
-                let piece = left.min(limit);
-                let padded = self.padded(piece) as usize;
-                if group.len() == max_nodes || bytes + padded > Staging::<H>::largest() {
+                let len = left.min(limit);
+                let size = self.padded(slice, len);
+                let room = self.room(size);
+                if group.len() == max_nodes || bytes + room > Staging::<H>::largest() {
                     groups.push(std::mem::take(&mut group));
                     bytes = 0;
                 }
-                group.push((at, piece));
-                bytes += padded;
-                at = advance(at, piece);
-                left -= piece;
+                group.push(Piece { at, len, size });
+                bytes += room;
+                at = advance(at, len);
+                left -= len;
             }
         }
         groups.extend((!group.is_empty()).then_some(group));
@@ -50,12 +63,18 @@ impl<H: Hal> Link<H> {
         Staging::<H>::largest().min(usize::try_from(most).unwrap_or(usize::MAX))
     }
 
-    /// The places of pieces in their chunk: each begins at the alignment of copies.
+    /// Bytes of a chunk for a piece: the next one begins at the alignment of copies.
+    fn room(&self, size: u32) -> usize {
+        let align = usize::try_from(self.layout.dma.align_bytes).unwrap_or(8);
+        (size as usize).next_multiple_of(align)
+    }
+
+    /// The places of pieces in their chunk, and their sizes.
     pub(super) fn places(&self, pieces: &Pieces) -> impl Iterator<Item = (usize, u32)> {
-        pieces.iter().scan(0, |offset, &(_, len)| {
-            let (place, size) = (*offset, self.padded(len));
-            *offset += size as usize;
-            Some((place, size))
+        pieces.iter().scan(0, |offset, piece| {
+            let place = *offset;
+            *offset += self.room(piece.size);
+            Some((place, piece.size))
         })
     }
 
@@ -68,13 +87,13 @@ impl<H: Hal> Link<H> {
         let limit = self.piece_limit();
         let devices: Devices = copies.iter().map(|(_, to)| *to).collect();
         let mut bytes = copies.iter().flat_map(|(from, _)| from.chunks(limit));
-        for pieces in self.groups(copies.iter().map(|(from, to)| (to.addr(), from.len()))) {
+        for pieces in self.groups(copies.iter().map(|(_, to)| *to)) {
             let size = self.places(&pieces).last().map_or(0, |(at, size)| at + size as usize);
             let mut chunk = submission.chunk(size, DeviceAccess::Read)?;
             let mut nodes = Vec::with_capacity(pieces.len());
-            for ((place, size), &(at, _)) in self.places(&pieces).zip(&pieces) {
+            for ((place, size), piece) in self.places(&pieces).zip(&pieces) {
                 chunk.put(place, bytes.next().unwrap_or_default())?;
-                nodes.push(DmaWriteNode::new(within(&chunk, place), at, size));
+                nodes.push(DmaWriteNode::new(within(&chunk, place), piece.at, size));
             }
             chunk.hand_over(&self.hal, size)?;
             let keep = Keep::Chunk { _chunk: chunk, _device: devices.clone() };
@@ -103,8 +122,8 @@ impl<H: Hal> Link<H> {
             if room.is_none_or(|room| len > room) {
                 return Err(too_short(room.unwrap_or(0), len));
             }
-            if !(*offset as u64).is_multiple_of(self.layout.dma.align_bytes) {
-                let (addr, align) = (device.addr(), self.layout.dma.align_bytes);
+            if !(*offset as u64).is_multiple_of(self.copy_align()) {
+                let (addr, align) = (device.addr(), self.copy_align());
                 return Err(Error::Misaligned { addr, len, align });
             }
             end = end.max(offset + usize::try_from(len).unwrap_or(usize::MAX));
@@ -136,7 +155,7 @@ impl<H: Hal> Stream<H> {
             check_host(from, Access::Read, "read list")?;
         }
         let devices: Devices = copies.iter().map(|(from, _)| from).collect();
-        let groups = link.groups(copies.iter().map(|(from, into)| (from.addr(), into.len())));
+        let groups = link.groups(copies.iter().map(|(from, _)| from));
         let limit = link.piece_limit();
         let mut rest = copies.iter_mut().flat_map(|(_, into)| into.chunks_mut(limit));
         self.download_to(&devices, groups.into_iter(), timeout, &mut |chunk, pieces| {

@@ -92,7 +92,7 @@ impl<S: Hal, T: Hal> Relay<S, T> {
         state.left -= len;
         state.reading += 1;
         drop(state);
-        let size = self.source.link.padded(len);
+        let size = self.source.link.padded(&self.source.slice, len);
         let wire = Wire::DmaRead(Nodes::One(DmaReadNode::new(chunk.bus_addr(), piece.from, size)));
         let relay = Arc::clone(self);
         self.source.send(wire, chunk, move |arrival| match arrival {
@@ -119,7 +119,7 @@ impl<S: Hal, T: Hal> Relay<S, T> {
         if is_read {
             self.source.close(Ok(()));
         }
-        let size = self.target.link.padded(piece.len);
+        let size = self.target.link.padded(&self.target.slice, piece.len);
         let wire = Wire::DmaWrite(Nodes::One(DmaWriteNode::new(spare.bus_addr(), piece.to, size)));
         let relay = Arc::clone(self);
         self.target.send(wire, spare, move |outcome| match outcome {

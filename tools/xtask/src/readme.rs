@@ -13,7 +13,7 @@ use crate::tools::Done;
 const SHOWN: &str = "formula";
 const PROGRAMS: [&str; 3] = [SHOWN, "saxpy", "matmul"];
 /// What runs say, once for each of the languages that are checked here: Rust, C and C++. Python's
-/// programs are, with the package.
+/// are checked with the package.
 const SAYS: &str = " elements are right";
 const LANGUAGES: usize = 3;
 
@@ -50,10 +50,8 @@ fn examples(text: &str) -> anyhow::Result<Block> {
     block.context("README.md has no commands for the examples")
 }
 
-/// Its commands, but those for Python, which need a registry.
 fn commands(block: &Block) -> Vec<&str> {
-    let lines = block.text.lines().filter_map(|line| line.strip_prefix("$ "));
-    lines.filter(|line| !line.contains("venv")).collect()
+    block.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect()
 }
 
 #[cfg(test)]
@@ -65,6 +63,5 @@ mod tests {
         let block = examples(&fs::read_to_string(root().join("README.md")).unwrap()).unwrap();
         let commands = commands(&block);
         assert_eq!(commands.iter().filter(|line| line.contains(SHOWN)).count(), 5);
-        assert!(commands.iter().all(|line| !line.contains("pip") && !line.contains("python")));
     }
 }
