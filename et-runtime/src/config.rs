@@ -162,9 +162,9 @@ impl Config {
 
     /// Copies may start and end anywhere. By default device addresses and lengths are multiples of
     /// what the device's registers say, mostly 8 bytes; a copy through staging memory that can keep
-    /// to that does so all the same, padded behind the end of its buffer. Firmware does not check that, and the
-    /// vendor's host software sends what it is given; how the copy engine of a card treats other
-    /// addresses is not documented. Spec: §8.
+    /// to that does so all the same, padded behind the end of its buffer. Firmware does not check
+    /// that, and the vendor's host software sends what it is given; how the copy engine of a card
+    /// treats other addresses is not documented. Spec: §8.
     #[must_use]
     pub fn byte_copies(mut self, allowed: bool) -> Self {
         self.byte_copies = allowed;
