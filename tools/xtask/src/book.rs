@@ -9,6 +9,9 @@ use clap::Parser;
 
 use crate::shell::{capture, root};
 
+/// What the C++ runtime offers, and the page that says where users of each call go.
+const RUNTIME: &str = "bindings/et-cpp/compat/include/runtime/IRuntime.h";
+const MIGRATION: &str = "docs/src/cpp-runtime.md";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
 /// Checks every page that git knows.
@@ -26,9 +29,34 @@ pub(crate) fn check() -> anyhow::Result<()> {
     let main = root().join("tools/et-cli/src/main.rs");
     let names = Names { et: variants(&std::fs::read_to_string(main)?, "enum Command {"), files };
     ensure!(names.et.contains("demo"), "the commands of et were not found");
-    let found = look(&pages, &names);
+    let mut found = look(&pages, &names);
+    let header = std::fs::read_to_string(root().join(RUNTIME))?;
+    found.extend(unnamed(&header, pages.get(MIGRATION).context("no page for migrations")?));
     ensure!(found.is_empty(), "{}", found.join("\n"));
     Ok(())
+}
+
+/// Says which methods of a class in C++ a page does not name.
+fn unnamed(header: &str, page: &str) -> Vec<String> {
+    let code = header.lines().filter_map(|line| line.split("//").next());
+    let code = code.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+    let mut methods = BTreeSet::new();
+    for kind in ["virtual ", "static "] {
+        methods.extend(code.split(kind).skip(1).filter_map(method));
+    }
+    if methods.is_empty() {
+        return vec![format!("{RUNTIME} declares nothing")];
+    }
+    let words: BTreeSet<_> = page.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+    let missing = methods.into_iter().filter(|method| !words.contains(method));
+    missing.map(|method| format!("{MIGRATION} does not say what becomes of {method}")).collect()
+}
+
+/// The name of a method whose declaration begins so.
+fn method(declaration: &str) -> Option<&str> {
+    let (before, _) = declaration.split_once('(')?;
+    let name = before.rsplit([' ', '*', '&']).next()?;
+    (!name.starts_with('~')).then_some(name)
 }
 
 /// What pages may name.
@@ -222,6 +250,18 @@ fn subcommand<'a>(words: &[&'a str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_call_of_the_runtime_is_on_the_page_for_its_users() {
+        let header = "  virtual ~IRuntime() = default;\n  // virtual words(in a comment)\n  virtual \
+                      std::byte*\n  mallocDevice(DeviceId device);\n  static RuntimePtr \
+                      create(const Path& p);\n  virtual bool isIt() const = 0;";
+        assert_eq!(unnamed(header, "`create`, `mallocDevice` and isIt"), [""; 0]);
+        let found = unnamed(header, "`create` and `mallocDeviceMore`");
+        let missing = |name| format!("{MIGRATION} does not say what becomes of {name}");
+        assert_eq!(found, ["isIt", "mallocDevice"].map(missing));
+        assert_eq!(unnamed("", "all").len(), 1, "a header that moved is no reason to be silent");
+    }
 
     fn found(page: &str) -> Vec<String> {
         let pages = BTreeMap::from([
