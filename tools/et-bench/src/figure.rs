@@ -12,13 +12,13 @@ pub(crate) struct Figure {
     pub(crate) name: Cow<'static, str>,
     /// Median.
     pub(crate) value: f64,
-    unit: &'static str,
+    pub(crate) unit: &'static str,
     /// The same thing done in the cheapest way there is, in the same unit.
-    floor: f64,
+    pub(crate) floor: f64,
     /// Value over floor.
     pub(crate) ratio: f64,
-    min: f64,
-    max: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
     /// What the floor is.
     floor_is: &'static str,
 }

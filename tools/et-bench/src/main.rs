@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "this program's output goes to standard output")]
 #![allow(clippy::cast_precision_loss, reason = "figures are shown with a few digits")]
 
+mod against;
 mod compute;
 mod copies;
 mod dumps;
@@ -38,6 +39,10 @@ struct Cli {
     /// Only figures whose name contains this.
     #[arg(long, global = true)]
     only: Option<String>,
+    /// Fails if a figure is worse than in the JSON of an earlier run: relative to its floor, in all
+    /// runs, and by more than a quarter.
+    #[arg(long, global = true, value_name = "JSON")]
+    against: Option<PathBuf>,
 }
 
 /// A group of figures of its own.
@@ -94,7 +99,7 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn main() -> anyhow::Result<()> {
-    let Cli { what, json, only } = Cli::parse();
+    let Cli { what, json, only, against } = Cli::parse();
     if let Some(What::Peer { cpu, role }) = what {
         return vfio::play(&role, cpu);
     }
@@ -123,5 +128,6 @@ fn main() -> anyhow::Result<()> {
             vfio::figures(only, &mut take)?;
         }
     }
-    write_json(json.as_deref(), &figures)
+    write_json(json.as_deref(), &figures)?;
+    against.map_or(Ok(()), |before| against::compare(&before, &figures))
 }
