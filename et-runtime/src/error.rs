@@ -129,7 +129,7 @@ pub enum Error {
     /// [`Device::alloc_with`](crate::Device::alloc_with).
     #[error(transparent)]
     Usage(Box<UsageError>),
-    /// The buffer belongs to another device, or to the time before a reset.
+    /// The buffer belongs to another device. One from before a reset is [stale](Self::Stale).
     #[error("the buffer belongs to another device")]
     ForeignBuffer,
     /// The launch names shires that the device does not have.

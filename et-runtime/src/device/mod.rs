@@ -569,6 +569,9 @@ impl<H: Hal> Device<H> {
     /// Refuses new work, waits for what is in flight, aborts what remains, and joins the thread.
     fn stop(&mut self, why: &Error, timeout: Duration) {
         let link = &self.link;
+        if matches!(why, Error::Stale { .. }) {
+            link.memory.retire();
+        }
         let thread = self.thread.take();
         let was_open = link.refusal().is_none();
         if was_open && !timeout.is_zero() && !link.wait_idle(None, link.deadline(timeout)) {

@@ -239,8 +239,12 @@ impl<H: Hal> Check for Checker<H> {
 
     fn check(&self, graph: &Graph) -> Result<Route, RunError> {
         let view = graph.view();
-        if view.device_memory().is_some_and(|memory| !Arc::ptr_eq(memory, &self.memory)) {
-            return Err(RunError::OtherDevice);
+        let of_another = |memory: &DeviceMemory| match memory.foreign() {
+            crate::Error::ForeignBuffer => RunError::OtherDevice,
+            stale => RunError::Device(stale.during("graph").on(self.device())),
+        };
+        if let Some(memory) = view.device_memory().filter(|its| !Arc::ptr_eq(its, &self.memory)) {
+            return Err(of_another(memory));
         }
         if let Some(error) = self.access.refusal() {
             return Err(RunError::Device(error));
@@ -248,7 +252,7 @@ impl<H: Hal> Check for Checker<H> {
         for task in 0..count(view.len()) {
             let Work::Kernel(kernel) = view.work(task) else { continue };
             if !kernel.inner.code.belongs_to(&self.memory) {
-                return Err(RunError::OtherDevice);
+                return Err(of_another(kernel.inner.code.memory()));
             }
             // Harts that are at work already do not order it behind the copy.
             kernel.image.wait().map_err(RunError::Device)?;

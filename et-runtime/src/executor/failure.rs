@@ -135,8 +135,9 @@ pub enum RunError {
         /// One of them.
         task: TaskId,
     },
-    /// The graph uses buffers of another device, or from before a reset.
-    #[error("the graph's buffers belong to another device, or to this one before a reset")]
+    /// The graph uses buffers or kernels of another device. Those from before a reset are
+    /// [stale](crate::Error::Stale), in [`Device`](Self::Device).
+    #[error("the graph's buffers belong to another device")]
     OtherDevice,
     /// A task may only run on workers that do not exist.
     #[error("{task} wants a worker of {cores}, there are {workers}")]

@@ -82,7 +82,7 @@ impl Builtins {
             return Err(Error::LengthMismatch { from: len, to: to.len_bytes() });
         }
         if !Arc::ptr_eq(from.memory(), to.memory()) {
-            return Err(Error::ForeignBuffer);
+            return Err(from.memory().foreign());
         }
         if len != 0 && from.overlaps(&to) {
             return Err(Error::Overlap { src: from.addr(), dst: to.addr(), len });

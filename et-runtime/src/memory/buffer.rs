@@ -14,13 +14,15 @@ use super::usage::{BufferOptions, Limits, TagStats, Usage, UsageError, User};
 use super::watched::Watched;
 use super::{AllocError, Allocator, MemoryStats};
 use crate::clock::Clock;
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use crate::{Error, Result};
 
 /// The memory of one device, between two resets.
 pub(crate) struct DeviceMemory {
     books: Mutex<Books>,
     maps: Arc<Maps>,
+    /// The device was reset, and has another one now.
+    is_stale: AtomicBool,
 }
 
 struct Books {
@@ -112,7 +114,23 @@ impl DeviceMemory {
             log: None,
             tags: BTreeMap::new(),
         };
-        Ok(Arc::new(Self { books: Mutex::new(books), maps: Arc::default() }))
+        let (books, is_stale) = (Mutex::new(books), AtomicBool::new(false));
+        Ok(Arc::new(Self { books, maps: Arc::default(), is_stale }))
+    }
+
+    /// Notes that the device is reset.
+    pub(crate) fn retire(&self) {
+        // Relaxed: it only says which error is the right one.
+        self.is_stale.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns why what is in this memory cannot be used with another.
+    pub(crate) fn foreign(&self) -> Error {
+        if self.is_stale.load(Ordering::Relaxed) {
+            Error::all_stale()
+        } else {
+            Error::ForeignBuffer
+        }
     }
 
     /// Keeps others from mapping a part, as long as the claim lives.

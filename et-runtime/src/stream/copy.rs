@@ -24,12 +24,18 @@ pub(super) fn check_host(slice: &DeviceSlice, wanted: Access, op: &'static str) 
 const GROUP: usize = 8;
 
 impl<H: Hal> Link<H> {
+    /// Checks that a buffer is of this device, since its last reset.
+    pub(super) fn check_own(&self, slice: &DeviceSlice) -> Result<()> {
+        if slice.belongs_to(&self.memory) {
+            return Ok(());
+        }
+        // Of a device that was reset everything is stale.
+        Err(self.refusal().unwrap_or_else(|| slice.memory().foreign()))
+    }
+
     /// Checks the device's side of a copy.
     pub(super) fn check_slice(&self, slice: &DeviceSlice) -> Result<()> {
-        if !slice.belongs_to(&self.memory) {
-            // Of a device that was reset everything is stale.
-            return Err(self.refusal().unwrap_or(Error::ForeignBuffer));
-        }
+        self.check_own(slice)?;
         let align = self.copy_align();
         let len = slice.len_bytes();
         // The tail of a buffer may be padded, because the rest of its last granule belongs to it

@@ -91,7 +91,7 @@ impl<H: Hal> Stream<H> {
     /// An abort for another's sake is repeated as for any launch, if the kernel had not begun.
     ///
     /// # Errors
-    /// [`Error::ForeignBuffer`]; [`Error::ShireMask`]; [`Error::NeedsReset`] if compute is down;
+    /// [`Error::ForeignBuffer`]; [`Error::Stale`]; [`Error::ShireMask`]; [`Error::NeedsReset`] if compute is down;
     /// otherwise as [`copy_to_device`](Self::copy_to_device).
     pub fn forward(&self, launch: &ForwardedLaunch, uses: &[DeviceSlice]) -> Result<Forwarded> {
         self.call("forward", || self.start_forwarded(launch, uses))
@@ -99,9 +99,7 @@ impl<H: Hal> Stream<H> {
 
     fn start_forwarded(&self, launch: &ForwardedLaunch, uses: &[DeviceSlice]) -> Result<Forwarded> {
         let link = self.link();
-        if uses.iter().any(|slice| !slice.belongs_to(&link.memory)) {
-            return Err(link.refusal().unwrap_or(Error::ForeignBuffer));
-        }
+        uses.iter().try_for_each(|slice| link.check_own(slice))?;
         let ForwardedLaunch { entry, args, exception_buffer, shire_mask, .. } = *launch;
         let available = link.available_shires();
         if shire_mask == 0 || shire_mask & !available != 0 {

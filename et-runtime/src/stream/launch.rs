@@ -188,10 +188,7 @@ impl<H: Hal> Stream<H> {
         let code = &launch.kernel.inner.code;
         let traced = launch.trace.as_ref().map(|trace| &trace.buffer);
         let mut used = launch.uses.iter().chain([code]).chain(traced);
-        if used.any(|slice| !slice.belongs_to(&link.memory)) {
-            // Of a device that was reset everything is stale.
-            return Err(link.refusal().unwrap_or(Error::ForeignBuffer));
-        }
+        used.try_for_each(|slice| link.check_own(slice))?;
         let len = launch.args.as_bytes().len();
         if len > MAX_ARGS {
             return Err(Error::ArgumentsTooLarge { len, max: MAX_ARGS });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use et_hal::{Hal, ResetScope};
-use et_runtime::executor::{ExecutorConfig, Place};
+use et_runtime::executor::{ExecutorConfig, Place, RunError};
 use et_runtime::graph::{GraphBuilder, Task};
 use et_runtime::{Error, Launch, RecoveryPolicy, Remains, Remedy};
 
@@ -41,6 +41,10 @@ fn handles_of_before_are_stale<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     let stream = bench.device.stream();
     let buffer = bench.zeroed(64)?;
     let kernel = bench.load("memset")?;
+    let mut graph = GraphBuilder::new();
+    let fill = graph.kernel(&kernel);
+    graph.add(Task::new(fill).output(&buffer))?;
+    let graph = graph.build()?;
     bench.device.reset(bench.patience)?;
     let stale = |what: &str, outcome: Result<(), Error>| {
         let site = match &outcome {
@@ -60,9 +64,13 @@ fn handles_of_before_are_stale<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
     stale("a barrier", stream.barrier().map(drop))?;
     stale("a launch", stream.launch(&Launch::new(&kernel)).map(drop))?;
     let outcome = bench.stream().fill(&buffer, 1);
-    check_matches!(outcome, Err(Error::ForeignBuffer), "a fill of a buffer of before");
+    check_matches!(outcome, Err(Error::Stale { .. }), "a fill of a buffer of before");
     let outcome = bench.stream().launch(&Launch::new(&kernel));
-    check_matches!(outcome, Err(Error::ForeignBuffer), "a launch of a kernel of before");
+    check_matches!(outcome, Err(Error::Stale { .. }), "a launch of a kernel of before");
+    let executor = bench.device.executor(&ExecutorConfig::new().place(Place::Streams))?;
+    let outcome = executor.launch(&graph).map(drop);
+    check_matches!(outcome, Err(RunError::Device(Error::Stale { .. })), "a graph of before");
+    drop(executor);
     same("the new buffer", &bench.download::<u8>(&new)?, &[0; 64])?;
     drop((stream, buffer, kernel));
     bench.works()
