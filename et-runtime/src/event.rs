@@ -72,11 +72,11 @@ impl Event {
     /// Returns how far the operation is, without waiting. Costs nothing unless it is asked.
     #[must_use]
     pub fn state(&self) -> EventState {
-        let is_sent = self.is_done() || self.driver.is_sent(self.operation());
+        let open = (!self.is_done()).then(|| self.driver.state(self.operation())).flatten();
         match self.operation().result.get() {
             Some(outcome) => EventState::of(&outcome),
-            None if is_sent => EventState::Ready,
-            None => EventState::Queued,
+            // The state machine is done with it, and its result is just being set.
+            None => open.unwrap_or(EventState::Executed),
         }
     }
 
@@ -126,7 +126,8 @@ impl Event {
     /// already; it gets the state.
     ///
     /// [`Ready`](EventState::Ready) is the moment when the device has been sent the operation, or
-    /// the first part of it; one that fails before tells so instead. What is called late hears how
+    /// the first part of it; one that fails before tells so instead. What waits for
+    /// [`Executed`](EventState::Executed) is told of the end if that comes at once. What is called late hears how
     /// far the operation is by then, so that states never go back. A failure is kept for
     /// [`Stream::take_errors`](crate::Stream::take_errors) all the same, as this does not say why.
     /// Callbacks run as those of [`on_done`](Self::on_done) do.
@@ -137,8 +138,8 @@ impl Event {
                 let (is, callback) = (self.state(), Box::new(move |is: &_| callback(*is)));
                 self.driver.run_reached(operation.name(), Continuations::of(is, vec![callback]));
             }
-            EventState::Ready => {
-                self.driver.on_sent(operation, Box::new(move |is| callback(*is)));
+            EventState::Ready | EventState::Executed => {
+                self.driver.on_reached(operation, state, Box::new(move |is| callback(*is)));
             }
             EventState::Complete | EventState::Failed => {
                 let callback = move |outcome: &Outcome| callback(EventState::of(outcome));

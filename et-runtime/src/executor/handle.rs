@@ -76,14 +76,19 @@ impl Run {
     }
 
     /// Returns where a task is; it may be further already. A place that orders the tasks itself
-    /// says [`Delegated`](TaskState::Delegated) of what it does not report.
+    /// says [`Delegated`](TaskState::Delegated) of what it does not report. What has run is
+    /// [`Executed`](TaskState::Executed) up to the end of the run: what it wrote is there for
+    /// whoever has waited for that.
     ///
     /// # Panics
     /// If the graph has no such task.
     #[must_use]
     pub fn state(&self, task: TaskId) -> TaskState {
         let states = &self.shared.states[..self.shared.graph.len()];
-        TaskState::from_u8(states[task.index()].load(Ordering::Relaxed))
+        match TaskState::from_u8(states[task.index()].load(Ordering::Relaxed)) {
+            TaskState::Complete if !self.shared.result.is_done() => TaskState::Executed,
+            state => state,
+        }
     }
 
     /// Cancels what has not started. What runs is waited for, unless it is a host function that

@@ -108,7 +108,6 @@ impl Progress {
     /// A task has run: calls `release` with those that waited for it last.
     #[inline]
     pub fn succeed(&mut self, tasks: &impl Tasks, task: u32, mut release: impl FnMut(u32)) {
-        tasks.set_state(task, TaskState::Executed);
         self.release(tasks, task, &mut release);
         self.end(tasks, task, TaskState::Complete);
     }

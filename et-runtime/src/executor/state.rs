@@ -17,9 +17,10 @@ pub enum TaskState {
     Staged = 3,
     /// A worker has it.
     Running = 4,
-    /// It has run.
+    /// It has run, and what it wrote can be used by the tasks behind it; by the host when the run
+    /// has ended.
     Executed = 5,
-    /// It has run, and those that depend on it know. Final.
+    /// It has run, and what it wrote can be used. Final.
     Complete = 6,
     /// It failed. Final.
     Failed = 7,

@@ -8,7 +8,7 @@ use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
-use super::core::{Core, Ended, OnSent, Output, Pushed, Reached, Sink};
+use super::core::{Core, Ended, OnReached, Output, Pushed, Reached, Sink};
 use super::tools::{BATCH, Tools};
 use super::wait::{Source, Terms};
 use super::{
@@ -137,14 +137,19 @@ impl<H: Hal> Link<H> {
         }
         let has_results = !output.ended.is_empty();
         self.profiler.operations_done(&output.ended);
-        for Ended { operation, timeline, error } in output.ended.drain(..) {
+        for Ended { operation, timeline, error, told: reached } in output.ended.drain(..) {
             let has_failed = error.is_some();
             let outcome = match error {
                 Some(error) => Err(self.during(operation.name, error)),
                 None => Ok(timeline),
             };
+            let state = EventState::of(&outcome);
             let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
             told.run_own();
+            if !reached.is_empty() {
+                let operation = Arc::clone(&operation);
+                self.add_errand(Errand::Reached(Reached { operation, state, told: reached }));
+            }
             if !told.is_empty() {
                 self.add_errand(Errand::Ended(operation.name(), told));
             }
@@ -298,11 +303,11 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    /// Tells who waited for an operation to be sent how far it is by now: another thread may have
-    /// told of its end before.
-    fn tell_reached(&self, Reached { operation, told }: Reached) {
+    /// Tells who waited for an operation to be sent or executed how far it is by now: another
+    /// thread may have told of its end before.
+    fn tell_reached(&self, Reached { operation, state, told }: Reached) {
         let end = operation.result.get();
-        let state = end.map_or(EventState::Ready, |end| EventState::of(&end));
+        let state = end.map_or(state, |end| EventState::of(&end));
         self.run_listed(operation.name(), Continuations::of(state, told));
         if let Some(operation) = Arc::into_inner(operation) {
             self.list(operation);
@@ -318,20 +323,21 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    /// Lists an error, and has the listener called. May be called with locks held.
+    /// Lists an error, and has listeners called. May be called with locks held.
     pub(super) fn report(&self, error: DeviceError) {
         if let Some(error) = self.errors.push(error) {
             self.add_errand(Errand::Report(error));
         }
     }
 
-    fn tell_listener(&self, error: &DeviceError) {
-        let call = AssertUnwindSafe(|| self.errors.tell(error));
-        if let Err(panic) = catch_unwind(call) {
-            // Not listed: it would be told of that, too.
-            let message = panic_message(&*panic);
-            tracing::error!(message, "the callback for errors panicked");
-            self.counts.panics.fetch_add(1, Ordering::Relaxed);
+    fn tell_listeners(&self, error: &DeviceError) {
+        for call in self.errors.calls(error).into_iter().flatten() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+                // Not listed: it would be told of that, too.
+                let message = panic_message(&*panic);
+                tracing::error!(message, "the callback for errors panicked");
+                self.counts.panics.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 
@@ -353,7 +359,7 @@ impl<H: Hal> Link<H> {
             match next {
                 Some(Errand::Ended(of, told)) => self.run_listed(of, told),
                 Some(Errand::Reached(reached)) => self.tell_reached(reached),
-                Some(Errand::Report(error)) => self.tell_listener(&error),
+                Some(Errand::Report(error)) => self.tell_listeners(&error),
                 None => return,
             }
         }
@@ -402,10 +408,10 @@ pub(crate) trait Driver: Send + Sync {
     fn wait(&self, operation: &Operation, timeout: Duration) -> Option<Outcome>;
     /// Takes what has arrived, without waiting.
     fn poll(&self);
-    /// Returns `true` if the device has been sent something of an operation.
-    fn is_sent(&self, operation: &Operation) -> bool;
-    /// Has a callback called once the operation is sent, or has ended without it.
-    fn on_sent(&self, operation: &Operation, callback: OnSent);
+    /// Returns how far an operation is; `None` if it has ended, or just does.
+    fn state(&self, operation: &Operation) -> Option<EventState>;
+    /// Has a callback called once the operation is sent or executed, or has ended without it.
+    fn on_reached(&self, operation: &Operation, state: EventState, callback: OnReached);
     /// A callback or future is interested, which waits for nothing by itself.
     fn want(&self, operation: &Operation);
     fn unwant(&self, operation: &Operation);
@@ -436,12 +442,12 @@ impl<H: Hal> Driver for Link<H> {
         self.poll();
     }
 
-    fn is_sent(&self, operation: &Operation) -> bool {
-        lock(&self.core).is_sent(operation.key)
+    fn state(&self, operation: &Operation) -> Option<EventState> {
+        lock(&self.core).state(operation.key)
     }
 
-    fn on_sent(&self, operation: &Operation, callback: OnSent) {
-        let registered = self.enter(|core, _| core.on_sent(operation.key, callback));
+    fn on_reached(&self, operation: &Operation, state: EventState, callback: OnReached) {
+        let registered = self.enter(|core, _| core.on_reached(operation.key, state, callback));
         let Err(callback) = registered else { return };
         // Its result is there, or is just being set.
         let ended = operation.result.call(move |outcome| callback(&EventState::of(outcome)));

@@ -113,7 +113,8 @@ impl DeviceErrors {
     }
 }
 
-type Listener = Arc<dyn Fn(&DeviceError) + Send + Sync>;
+/// What is called with each error as it is listed.
+type Listener<E> = Arc<dyn Fn(&E) + Send + Sync>;
 
 /// Where operations leave their errors. Touched only if there are any, and by streams that come
 /// and go.
@@ -128,14 +129,21 @@ pub(crate) struct ErrorLists {
 
 #[derive(Default)]
 struct Shared {
-    streams: BTreeMap<(u32, u32), List<StreamError>>,
+    streams: BTreeMap<(u32, u32), OfStream>,
     /// Of the device itself, and of streams without handles.
     device: List<DeviceError>,
     /// Of the link in use.
     generation: u32,
     /// Errors so far: their order.
     count: u64,
-    listener: Option<Listener>,
+    listener: Option<Listener<DeviceError>>,
+}
+
+/// What a stream has as long as it has handles.
+#[derive(Default)]
+struct OfStream {
+    list: List<StreamError>,
+    listener: Option<Listener<StreamError>>,
 }
 
 impl fmt::Debug for Shared {
@@ -178,51 +186,76 @@ impl ErrorLists {
     }
 
     pub(super) fn open(&self, stream: u32) {
-        lock(&self.shared).streams.insert((self.generation, stream), List::default());
+        lock(&self.shared).streams.insert((self.generation, stream), OfStream::default());
     }
 
     /// No one is left who could ask the stream.
     pub(super) fn close(&self, stream: u32) {
         let mut shared = lock(&self.shared);
-        let Some(list) = shared.streams.remove(&(self.generation, stream)) else { return };
+        let Some(OfStream { list, listener }) = shared.streams.remove(&(self.generation, stream))
+        else {
+            return;
+        };
         shared.device.dropped += list.dropped;
         for (place, error) in list.errors {
             let error = DeviceError::Stream { stream, error };
             shared.device.push(DEVICE_LIMIT, place, error);
         }
+        drop(shared);
+        // What it owns may do anything when it goes, so it goes without the lock.
+        drop(listener);
     }
 
-    /// Lists an error; returns it for [`tell`](Self::tell) if there is a listener.
+    /// Lists an error; returns it for [`tell`](Self::tell) if anyone listens.
     #[must_use]
     pub(super) fn push(&self, error: DeviceError) -> Option<DeviceError> {
         let mut shared = lock(&self.shared);
         let Shared { streams, device, count, listener, .. } = &mut *shared;
-        let for_listener = listener.is_some().then(|| error.clone());
+        let its_own = match &error {
+            DeviceError::Stream { stream, .. } => streams.get_mut(&(self.generation, *stream)),
+            DeviceError::Device(_) => None,
+        };
+        let is_heard = listener.is_some() || its_own.as_ref().is_some_and(|s| s.listener.is_some());
+        let for_listeners = is_heard.then(|| error.clone());
         let place = *count;
         *count += 1;
         match error {
-            DeviceError::Stream { stream, error } => {
-                match streams.get_mut(&(self.generation, stream)) {
-                    Some(list) => list.push(LIMIT, place, error),
-                    None => {
-                        device.push(DEVICE_LIMIT, place, DeviceError::Stream { stream, error });
-                    }
-                }
-            }
+            DeviceError::Stream { stream, error } => match its_own {
+                Some(of_stream) => of_stream.list.push(LIMIT, place, error),
+                None => device.push(DEVICE_LIMIT, place, DeviceError::Stream { stream, error }),
+            },
             error => device.push(DEVICE_LIMIT, place, error),
         }
-        for_listener
+        for_listeners
     }
 
-    /// Calls the listener. To be called without any lock.
-    pub(super) fn tell(&self, error: &DeviceError) {
-        let listener = lock(&self.shared).listener.clone();
-        if let Some(listener) = listener {
-            listener(error);
-        }
+    /// Returns the calls of the listeners: of that of the stream, and of that of the device. To be
+    /// made without any lock.
+    pub(super) fn calls<'e>(&self, error: &'e DeviceError) -> [Option<Box<dyn FnOnce() + 'e>>; 2] {
+        let shared = lock(&self.shared);
+        let of_stream = match error {
+            DeviceError::Stream { stream, error } => {
+                let its_own = shared.streams.get(&(self.generation, *stream));
+                its_own
+                    .and_then(|its_own| its_own.listener.clone())
+                    .map(|listener| Box::new(move || listener(error)) as Box<dyn FnOnce()>)
+            }
+            DeviceError::Device(_) => None,
+        };
+        let of_device = shared.listener.clone();
+        [of_stream, of_device.map(|listener| Box::new(move || listener(error)) as Box<_>)]
     }
 
-    pub(crate) fn listen(&self, listener: Listener) {
+    pub(super) fn listen_to(&self, stream: u32, listener: Listener<StreamError>) {
+        let mut shared = lock(&self.shared);
+        let its_own = shared.streams.get_mut(&(self.generation, stream));
+        let before = its_own.map(|its_own| its_own.listener.replace(listener));
+        drop(shared);
+        // As below.
+        drop(before);
+    }
+
+    pub(crate) fn listen(&self, listener: Listener<DeviceError>) {
         let before = lock(&self.shared).listener.replace(listener);
         // What it owns may do anything when it goes, so it goes without the lock.
         drop(before);
@@ -236,7 +269,7 @@ impl ErrorLists {
             return;
         }
         let listener = shared.listener.take();
-        let left = shared.streams.values().map(|list| list.errors.len()).sum::<usize>();
+        let left = shared.streams.values().map(|of| of.list.errors.len()).sum::<usize>();
         let left = left + shared.device.errors.len();
         drop(shared);
         if listener.is_none() && left != 0 {
@@ -246,7 +279,8 @@ impl ErrorLists {
 
     pub(super) fn take(&self, stream: u32) -> StreamErrors {
         let mut shared = lock(&self.shared);
-        let list = shared.streams.get_mut(&(self.generation, stream)).map(std::mem::take);
+        let its_own = shared.streams.get_mut(&(self.generation, stream));
+        let list = its_own.map(|its_own| std::mem::take(&mut its_own.list));
         let List { errors, dropped } = list.unwrap_or_default();
         StreamErrors { errors: errors.into_iter().map(|(_, error)| error).collect(), dropped }
     }
@@ -255,8 +289,8 @@ impl ErrorLists {
     pub(crate) fn take_all(&self) -> DeviceErrors {
         let mut shared = lock(&self.shared);
         let List { mut errors, mut dropped } = std::mem::take(&mut shared.device);
-        for (&(_, stream), list) in &mut shared.streams {
-            let list = std::mem::take(list);
+        for (&(_, stream), its_own) in &mut shared.streams {
+            let list = std::mem::take(&mut its_own.list);
             dropped += list.dropped;
             let of_stream = |(place, error)| (place, DeviceError::Stream { stream, error });
             errors.extend(list.errors.into_iter().map(of_stream));
@@ -278,6 +312,10 @@ mod tests {
 
     fn push(lists: &ErrorLists, stream: u32, operation: u64) {
         assert!(lists.push(failed(stream, operation)).is_none(), "there is no listener");
+    }
+
+    fn tell(lists: &ErrorLists, error: &DeviceError) {
+        lists.calls(error).into_iter().flatten().for_each(|call| call());
     }
 
     /// Streams and operations of a list; none for those of the device.
@@ -351,12 +389,46 @@ mod tests {
         after.open(1);
         assert!(after.take(1).is_empty(), "of a stream of before");
         let told = after.push(failed(1, 6)).unwrap();
-        after.tell(&told);
+        tell(&after, &told);
         assert_eq!(*lock(&heard), ["in stream 1"]);
         before.close(1);
         assert_eq!(names(&after.take_all()), [Some((1, 5)), Some((1, 6))]);
         after.end();
-        after.tell(&told);
+        tell(&after, &told);
         assert_eq!((lock(&heard).len(), Arc::strong_count(&heard)), (1, 1), "after the end");
+    }
+
+    #[test]
+    fn a_stream_is_told_of_its_own_errors_before_the_device() {
+        let lists = ErrorLists::default();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = |name: &'static str| {
+            let its = Arc::clone(&heard);
+            move |error: String| lock(&its).push(format!("{name}: {error}"))
+        };
+        lists.open(1);
+        lists.open(2);
+        let of_stream = listener("stream 1");
+        lists.listen_to(1, Arc::new(move |error: &StreamError| of_stream(error.to_string())));
+        let own = lists.push(failed(1, 5)).unwrap();
+        assert!(lists.push(failed(2, 6)).is_none(), "no one listens to it");
+        let of_device = listener("device");
+        lists.listen(Arc::new(move |error: &DeviceError| of_device(error.to_string())));
+        let other = lists.push(failed(2, 7)).unwrap();
+        tell(&lists, &own);
+        tell(&lists, &other);
+        let failed = "operation 5 (x) failed";
+        let expected = [
+            format!("stream 1: {failed}"),
+            "device: in stream 1".into(),
+            "device: in stream 2".into(),
+        ];
+        assert_eq!(*lock(&heard), expected);
+        // It goes with the last handle, and what it owns with it; the device still hears.
+        let before = Arc::strong_count(&heard);
+        lists.close(1);
+        assert_eq!(Arc::strong_count(&heard), before - 1);
+        tell(&lists, &own);
+        assert_eq!(lock(&heard).len(), 4);
     }
 }

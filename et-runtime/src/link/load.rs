@@ -8,7 +8,7 @@ use et_devapi::msg::ops::{
 use et_devapi::msg::{CommandFlags, EncodeError, Tag};
 use et_hal::{DeviceAddr, Hal};
 
-use super::core::{self, Verdict};
+use super::core::{self, Verdict, Work};
 use super::{OneShot, Parker};
 use crate::core_dump::{Kept, Scene, StackArea};
 use crate::kernel::{KernelInner, LaunchContext, LaunchFailure};
@@ -48,6 +48,14 @@ pub(crate) struct LaunchWire {
     /// Its arguments are `None` while they are those of the context, and its payload is empty.
     pub(crate) launch: ops::Launch<'static>,
     pub(crate) payload: LaunchPayload,
+}
+
+impl<T> Nodes<T> {
+    /// All bytes of the list.
+    #[inline]
+    fn bytes(&self, of: impl Fn(&T) -> u32) -> u64 {
+        self.as_slice().iter().map(|node| u64::from(of(node))).sum()
+    }
 }
 
 impl Wire {
@@ -361,6 +369,15 @@ impl<H: Hal> core::Load for Box<Load<H>> {
             }
         };
         Some(Load::new(Wire::ECHO, then))
+    }
+
+    fn work(&self) -> Work {
+        match &self.wire {
+            Wire::Launch(wire) => Work::Launch(wire.launch.shire_mask),
+            Wire::DmaWrite(nodes) => Work::ToDevice(nodes.bytes(|node| node.size.get())),
+            Wire::DmaRead(nodes) => Work::ToHost(nodes.bytes(|node| node.size.get())),
+            Wire::Plain(_) => Work::Other,
+        }
     }
 
     fn verdict(&self, answer: &Body) -> Verdict {

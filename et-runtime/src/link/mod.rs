@@ -113,6 +113,20 @@ pub struct Activity {
     pub memory_used_bytes: u64,
     /// Live buffers.
     pub buffers: u64,
+    /// Kernels that have run, since the device was opened, or was reset.
+    pub launches: u64,
+    /// Bytes that commands have copied to the device, and that have arrived.
+    pub to_device_bytes: u64,
+    /// Bytes that commands have copied from the device.
+    pub to_host_bytes: u64,
+    /// Shires that kernels can run on.
+    pub available_shires: u64,
+    /// For how many cycles of the minion clock each shire has run kernels. The device says so when
+    /// a kernel has ended.
+    pub busy_cycles: [u64; 32],
+    /// Shires that kernels have which the device was sent and which have not ended: each is busy,
+    /// or will be when others have ended.
+    pub launched_shires: u64,
 }
 
 #[derive(Debug, Default)]
@@ -129,7 +143,7 @@ enum Errand {
     Ended(OpName, Continuations<Outcome>),
     /// Those who wait until an operation has left the host.
     Reached(Reached),
-    /// The listener of the device.
+    /// The listeners of a stream and of the device.
     Report(DeviceError),
 }
 
@@ -292,6 +306,7 @@ impl<H: Hal> Link<H> {
             memory_bytes: memory.total_bytes,
             memory_used_bytes: memory.used_bytes,
             buffers: memory.live_blocks,
+            available_shires: self.available_shires(),
             ..lock(&self.core).activity()
         }
     }
@@ -310,6 +325,10 @@ impl<H: Hal> Link<H> {
     /// Takes what went wrong in a stream without anyone hearing of it.
     pub(crate) fn take_errors(&self, stream: u32) -> StreamErrors {
         self.errors.take(stream)
+    }
+
+    pub(crate) fn listen_to(&self, stream: u32, listener: Arc<dyn Fn(&StreamError) + Send + Sync>) {
+        self.errors.listen_to(stream, listener);
     }
 
     /// What the ends of copies have to be multiples of.

@@ -22,6 +22,9 @@ pub enum EventState {
     Queued,
     /// The device has it, or the first part of it, and will run it or runs it.
     Ready,
+    /// The device has answered all of it, and the host is not done with the answer: after a kernel
+    /// that failed its report is fetched. What succeeds is [`Complete`](Self::Complete) at once.
+    Executed,
     /// It has succeeded, and what it wrote can be used.
     Complete,
     /// It has failed; [`Event::outcome`](crate::Event::outcome) says why.
@@ -29,6 +32,10 @@ pub enum EventState {
 }
 
 impl EventState {
+    /// All of them, in their order.
+    pub const ALL: [Self; 5] =
+        [Self::Queued, Self::Ready, Self::Executed, Self::Complete, Self::Failed];
+
     /// The last one of an operation that has ended so.
     pub(crate) fn of(outcome: &Outcome) -> Self {
         if outcome.is_ok() { Self::Complete } else { Self::Failed }

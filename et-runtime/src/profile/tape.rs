@@ -57,7 +57,7 @@ impl Tape {
                 self.full.push(full);
             }
         }
-        let Ended { operation, timeline, error } = ended;
+        let Ended { operation, timeline, error, .. } = ended;
         let Timeline { queued, sent, completed, device } = *timeline;
         let error = error.as_ref().map_or(0, |error| {
             self.errors.push(error.to_string().into());

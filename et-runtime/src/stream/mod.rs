@@ -18,7 +18,8 @@ use crate::event::{Event, Transfer};
 use crate::kernel::{Launch, check_pattern};
 use crate::link::core::Command;
 use crate::link::{
-    Driver, Keep, Link, Load, Operation, Priority, StreamErrors, StreamKey, Submission, Wire,
+    Driver, Keep, Link, Load, Operation, Priority, StreamError, StreamErrors, StreamKey,
+    Submission, Wire,
 };
 use crate::memory::{Access, ArraySlice, DeviceSlice, HostBuffer};
 use crate::profile::Returned;
@@ -489,6 +490,16 @@ impl<H: Hal> Stream<H> {
     #[must_use]
     pub fn take_errors(&self) -> StreamErrors {
         self.link().take_errors(self.inner.number)
+    }
+
+    /// Has a function called with each error as it is [listed](Self::take_errors), before that of
+    /// [`Device::on_error`](crate::Device::on_error); it stays in the list. Takes the place of an
+    /// earlier one, and ends with the last handle of the stream: what fails later is the device's.
+    ///
+    /// It is called as callbacks of events are, and may use the device. If it panics, that is
+    /// logged and [counted](crate::Counters::callback_panics).
+    pub fn on_error(&self, callback: impl Fn(&StreamError) + Send + Sync + 'static) {
+        self.link().listen_to(self.inner.number, Arc::new(callback));
     }
 
     /// Aborts the operations of this stream, sent or not, and waits until all of them are done.

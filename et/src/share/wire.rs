@@ -78,8 +78,8 @@ impl<'m> Request<'m> {
 }
 
 /// The fields in their order.
-fn fields(activity: &mut Activity) -> [&mut u64; 7] {
-    [
+fn fields(activity: &mut Activity) -> impl Iterator<Item = &mut u64> {
+    let fields = [
         &mut activity.streams,
         &mut activity.accepted,
         &mut activity.pending,
@@ -87,11 +87,17 @@ fn fields(activity: &mut Activity) -> [&mut u64; 7] {
         &mut activity.memory_bytes,
         &mut activity.memory_used_bytes,
         &mut activity.buffers,
-    ]
+        &mut activity.launches,
+        &mut activity.to_device_bytes,
+        &mut activity.to_host_bytes,
+        &mut activity.available_shires,
+        &mut activity.launched_shires,
+    ];
+    fields.into_iter().chain(&mut activity.busy_cycles)
 }
 
 pub(super) fn encode_activity(mut activity: Activity) -> Vec<u8> {
-    fields(&mut activity).iter().flat_map(|field| field.to_le_bytes()).collect()
+    fields(&mut activity).flat_map(|field| field.to_le_bytes()).collect()
 }
 
 /// What comes behind what is known here is of a later version.
@@ -217,7 +223,7 @@ mod tests {
     #[test]
     fn activities_come_out_as_they_went_in() {
         let mut activity = Activity::default();
-        for (field, value) in fields(&mut activity).into_iter().zip(1..) {
+        for (field, value) in fields(&mut activity).zip(1..) {
             *field = value;
         }
         let message = encode_activity(activity);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use assert_cmd::cargo::CommandCargoExt;
 use et::{AnyHal, Device, Kernel, Launch};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const DEVICE: &str =
     "sim:shires=1,dram=256MiB,serial=Z-9,temperature=44,power=6100,tdp=27,fault=ecc:dram:3:1";
@@ -161,7 +161,7 @@ fn queues_cores_and_memory_are_those_of_the_program() {
     );
 
     let half = card.device.alloc(before.memory_bytes / 2).unwrap();
-    let running = stream.launch(&Launch::new(&hang)).unwrap();
+    let running = stream.launch(&Launch::new(&hang).shires(0b10)).unwrap();
     let behind: Vec<_> =
         (0..DEEP).map(|_| stream.fill(half.slice(..64).unwrap(), 1).unwrap()).collect();
     let looks = card.looks("4");
@@ -176,7 +176,14 @@ fn queues_cores_and_memory_are_those_of_the_program() {
         assert_eq!(number(line, "/compute_percent/greatest"), 100.0);
         assert_eq!(number(line, "/power/now_mw"), 27_000.0);
     }
-    assert_eq!(looks[3]["program"]["operations_per_s"], 0.0, "all that is accepted waits");
+    for line in &looks[1..] {
+        let program = &line["program"];
+        assert_eq!(program["shires_percent"], json!({ "0": 0, "1": 100 }), "a kernel goes on");
+        assert_eq!(
+            (&program["compute_percent"], &program["operations_per_s"]),
+            (&50.into(), &0.0.into())
+        );
+    }
     let share = |line| number(line, "/compute_percent/average");
     assert!(share(&looks[0]) <= share(&looks[3]) && share(&looks[3]) > 0.0, "{looks:?}");
 
@@ -244,16 +251,30 @@ fn rates_are_those_of_the_copies_and_kernels_of_the_program() {
         let part = into / out.max(1.0);
         assert!(into > 0.0 && (3.0..5.0).contains(&part), "{into} in, {out} out");
         assert!(number(last, "/compute_percent/greatest") == 100.0, "{last}");
+        let (mut copied, mut launched) = ([0.0; 2], 0.0);
         for pair in looks.windows(2) {
             let ended =
                 |line| number(line, "/program/operations") - number(line, "/program/pending");
             let seconds = number(&pair[1], "/seconds") - number(&pair[0], "/seconds");
             let rate = (ended(&pair[1]) - ended(&pair[0])) / seconds;
             let shown = number(&pair[1], "/program/operations_per_s");
+            for (sum, side) in copied.iter_mut().zip(["to_device", "to_host"]) {
+                *sum += number(&pair[1], &format!("/program/copies_mb_per_s/{side}")) * seconds;
+            }
+            launched += number(&pair[1], "/program/launches_per_s") * seconds;
+            let busy = number(&pair[1], "/program/compute_percent");
+            assert!((0.0..=100.0).contains(&busy), "{busy}");
             assert!((rate - shown).abs() <= 1e-3 * rate + 1e-3, "{rate} {shown}");
             let accepted = number(&pair[1], "/program/operations");
             assert!((operations as f64..=highest as f64).contains(&accepted), "{accepted}");
         }
+        // What came between the first look and the last, a round more or less.
+        for (sum, bytes) in copied.into_iter().zip([IN, OUT]) {
+            let rounds = sum * 1e6 / bytes as f64;
+            assert!(launched >= 1.0 && (launched - rounds).abs() <= 1.1, "{launched} {rounds}");
+        }
+        let busy = |line| number(line, "/program/compute_percent");
+        assert!(looks[1..].iter().map(busy).sum::<f64>() > 0.0, "{looks:?}");
         let all = number(last, "/program/operations") - number(&looks[0], "/program/operations");
         assert!(all >= 3.0, "{looks:?}");
     });
@@ -325,8 +346,35 @@ impl Drop for Tmux {
 }
 
 fn command(more: &str) -> String {
+    command_for(DEVICE, more)
+}
+
+fn command_for(device: &str, more: &str) -> String {
     let program = env!("CARGO_BIN_EXE_et");
-    format!("{program} --device '{DEVICE}' top --interval 0.1 {more}; echo left with $?")
+    format!("{program} --device '{device}' top --interval 0.1 {more}; echo left with $?")
+}
+
+#[test]
+fn the_screen_of_a_busy_card_shows_which_shires_are() {
+    let Some(tmux) = Tmux::start() else { return };
+    tmux.until("prompt", |screen| screen.starts_with('$'));
+    let card = Watched::open("sim:shires=4,dram=1GiB,serial=B-3");
+    let stream = card.device.default_stream();
+    let hang = card.kernel("hang");
+    let running = stream.launch(&Launch::new(&hang).shires(0b0110)).unwrap();
+    tmux.keys(&["-l", &command_for(&card.name, "")]);
+    tmux.keys(&["Enter"]);
+    let parts = ["shires   ·██·  2 of 4 busy", "0 kernels/s; queue 1, sent 1", " 50 % "];
+    let is_whole = |screen: &str| parts.iter().all(|part| screen.contains(part));
+    let screen = tmux.until("busy shires", is_whole);
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("top");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("busy.txt"), &screen).unwrap();
+    card.device.abort(&running, LONG).unwrap();
+    tmux.until("idle shires", |screen| screen.contains("shires   ····  0 of 4 busy"));
+    tmux.keys(&["q"]);
+    tmux.until("end", |screen| screen.contains("left with 0"));
 }
 
 #[test]

@@ -7,9 +7,9 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{AbortStatus, Body, EchoStatus, Times};
 use et_hal::ResetScope;
 
-use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict};
+use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict, Work};
 use crate::Error;
-use crate::link::OpName;
+use crate::link::{EventState, OpName};
 use crate::refusal::{Refusal, was_caught};
 
 /// What an answer was about.
@@ -153,6 +153,7 @@ impl<C: Load> Core<C> {
     fn hold(&mut self, sent: Sent<C>, error: Option<Error>, now: Duration) -> Answer<C> {
         if let Some(slot) = sent.op {
             self.leave_lane(slot, now);
+            self.note_answered(slot);
         }
         let queue = sent.queue as usize;
         self.queues[queue].held += 1;
@@ -176,6 +177,9 @@ impl<C: Load> Core<C> {
     }
 
     fn record(&mut self, sent: &Sent<C>, times: Option<Times>) {
+        if let (Some(times), Work::Launch(shires)) = (&times, sent.load.work()) {
+            self.traffic.ran(shires, times);
+        }
         let Some(op) = sent.op.and_then(|op| self.ops.get_mut(op)) else { return };
         match (&mut op.times, times) {
             // Cycles of the parts add up; the start is that of the first.
@@ -193,6 +197,9 @@ impl<C: Load> Core<C> {
     ) {
         self.record(&sent, times);
         let error = outcome.err();
+        if error.is_none() {
+            self.traffic.succeeded(sent.load.work());
+        }
         self.return_context(&mut sent.load, error.is_none());
         if let Some(slot) = sent.op {
             if let Some(error) = error.clone() {
@@ -246,6 +253,15 @@ impl<C: Load> Core<C> {
             && op.is_open
         {
             self.output.wake.extend(op.submitter.take());
+        }
+    }
+
+    /// An answer is to be decided about: if it was the last, the operation is executed.
+    fn note_answered(&mut self, slot: u32) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        let is_last = !op.is_open && op.pending.is_empty() && op.active == 1;
+        if is_last && !std::mem::replace(&mut op.is_executed, true) && !op.on_executed.is_empty() {
+            self.reach(slot, EventState::Executed);
         }
     }
 

@@ -4,20 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::Activity;
-use super::{Attention, Core, Entry, Load, OnSent, OpKey, Parker, Queue, Reached, Sent, StreamKey};
+use super::{
+    Attention, Core, Entry, Load, OnReached, OpKey, Parker, Queue, Reached, Sent, StreamKey, Work,
+};
 use crate::Error;
+use crate::link::EventState;
 
 impl<C: Load> Core<C> {
     /// Counts what is under way. Knows nothing of memory.
     pub(crate) fn activity(&self) -> Activity {
         let streams = self.streams.values().filter(|lane| lane.has_handle).count();
         let in_flight: u64 = self.queues.iter().map(|queue| u64::from(queue.in_flight)).sum();
+        let launched = |sent: &Sent<C>| match sent.load.work() {
+            Work::Launch(shires) => shires,
+            _ => 0,
+        };
         Activity {
             streams: streams as u64,
             accepted: self.next_op - 1,
             pending: self.ops.len() as u64,
             in_flight,
-            ..Activity::default()
+            launched_shires: self.flights.iter().map(launched).fold(0, |all, its| all | its),
+            ..self.traffic.activity()
         }
     }
 
@@ -68,10 +76,13 @@ impl<C: Load> Core<C> {
         }
     }
 
-    /// Returns `true` if the device has been sent something of an operation.
-    pub(crate) fn is_sent(&mut self, key: OpKey) -> bool {
-        // One that is not known any more has ended.
-        self.find(key).is_none_or(|op| op.sent.is_some())
+    /// Returns how far an operation is; `None` if it has ended.
+    pub(crate) fn state(&mut self, key: OpKey) -> Option<EventState> {
+        self.find(key).map(|op| match (op.is_executed, op.sent) {
+            (true, _) => EventState::Executed,
+            (false, Some(_)) => EventState::Ready,
+            (false, None) => EventState::Queued,
+        })
     }
 
     /// Returns `true` while only room keeps a closed operation from being sent.
@@ -157,26 +168,39 @@ impl<C: Load> Core<C> {
     }
 
     /// Registers a callback for the moment when the device has been sent something of an operation,
-    /// or for its end if that comes first. Handed back if it has ended.
-    pub(crate) fn on_sent(&mut self, key: OpKey, callback: OnSent) -> Result<(), OnSent> {
+    /// or when that is [executed](EventState::Executed), or for its end if that comes first. Handed
+    /// back if it has ended.
+    pub(crate) fn on_reached(
+        &mut self,
+        key: OpKey,
+        state: EventState,
+        callback: OnReached,
+    ) -> Result<(), OnReached> {
         let Some(op) = self.find(key) else { return Err(callback) };
-        op.on_sent.push(callback);
-        let is_sent = op.sent.is_some();
+        let (list, is_reached) = match state {
+            EventState::Executed => (&mut op.on_executed, op.is_executed),
+            _ => (&mut op.on_sent, op.sent.is_some()),
+        };
+        list.push(callback);
         self.want(key);
-        if is_sent {
-            self.reach(key.slot);
+        if is_reached {
+            self.reach(key.slot, state);
         }
         Ok(())
     }
 
-    /// An operation is sent: it tells whom it was to tell.
-    pub(super) fn reach(&mut self, slot: u32) {
+    /// An operation is sent or executed: it tells whom it was to tell.
+    pub(super) fn reach(&mut self, slot: u32, state: EventState) {
         let Some(op) = self.ops.get_mut(slot) else { return };
-        let (operation, told) = (Arc::clone(&op.operation), std::mem::take(&mut op.on_sent));
+        let list = match state {
+            EventState::Executed => &mut op.on_executed,
+            _ => &mut op.on_sent,
+        };
+        let (operation, told) = (Arc::clone(&op.operation), std::mem::take(list));
         for _ in &told {
             self.unwant(operation.key);
         }
-        self.output.reached.push(Reached { operation, told });
+        self.output.reached.push(Reached { operation, state, told });
     }
 
     /// Returns what the background thread has to attend to.

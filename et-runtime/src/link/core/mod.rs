@@ -16,6 +16,7 @@
 //! | `answer.rs` | what an answer means for its operation; loss of the device |
 //! | `look.rs` | who waits for what, and what is left to attend to |
 //! | `abort.rs` | aborts, and what they take down besides |
+//! | `traffic.rs` | what the device has done so far |
 
 mod abort;
 mod answer;
@@ -29,6 +30,7 @@ mod slab;
 mod step_tests;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use et_hal::QueueId;
 
 use self::abort::Abort;
 use self::slab::Slab;
+use self::traffic::Traffic;
 use super::Parker;
 use super::flight::Flights;
 use super::health::Health;
@@ -51,6 +54,7 @@ pub(crate) use abort::Harm;
 pub(crate) use answer::{Answer, Held, HeldOp};
 pub use ready::Priority;
 use ready::Ready;
+pub(crate) use traffic::Work;
 
 /// What the state machine has to know of a command.
 pub(crate) trait Load: Sized {
@@ -82,6 +86,9 @@ pub(crate) trait Load: Sized {
     /// Splits off what has to hear of the end of the command, from the memory that the device may
     /// still reach.
     fn take_listener(&mut self) -> Option<Self>;
+
+    /// Returns what it has the device do.
+    fn work(&self) -> Work;
 
     /// Returns what an answer says.
     fn verdict(&self, answer: &Body) -> Verdict;
@@ -148,15 +155,18 @@ pub(crate) struct Ended {
     pub(crate) operation: Arc<Operation>,
     pub(crate) timeline: Timeline,
     pub(crate) error: Option<Error>,
+    /// Who waits for a state before the end and is told of that, before all who wait for it.
+    pub(crate) told: Vec<OnReached>,
 }
 
-/// What is called once an operation has left the host.
-pub(crate) type OnSent = Box<dyn FnOnce(&EventState) + Send>;
+/// What is called once an operation has left the host, or is executed.
+pub(crate) type OnReached = Box<dyn FnOnce(&EventState) + Send>;
 
-/// An operation that has left the host, and who is told.
+/// An operation that is sent or executed, and who is told.
 pub(crate) struct Reached {
     pub(crate) operation: Arc<Operation>,
-    pub(crate) told: Vec<OnSent>,
+    pub(crate) state: EventState,
+    pub(crate) told: Vec<OnReached>,
 }
 
 /// What there is to do when the state machine has been left.
@@ -240,8 +250,11 @@ struct Op<C> {
     times: Option<Times>,
     /// Callbacks and futures.
     interest: u32,
-    /// Whom to tell when it is sent; each has an interest.
-    on_sent: Vec<OnSent>,
+    /// Whom to tell when it is sent, or executed; each has an interest.
+    on_sent: Vec<OnReached>,
+    on_executed: Vec<OnReached>,
+    /// The device has answered all of it, and something is left to be decided.
+    is_executed: bool,
     /// Places in streams that wait for it.
     dependents: Vec<(u32, u64)>,
     /// It is among the entries of its stream.
@@ -396,6 +409,7 @@ pub(crate) struct Core<C: Load> {
     pinged: Option<Duration>,
     waiters: Vec<Arc<Parker>>,
     is_background_asleep: bool,
+    traffic: Traffic,
     spare: Vec<VecDeque<Command<C>>>,
     pub(crate) output: Output<C>,
     /// How often results were taken out of that, modulo 2³².
@@ -449,6 +463,7 @@ impl<C: Load> Core<C> {
             pinged: None,
             waiters: Vec::new(),
             is_background_asleep: false,
+            traffic: Traffic::default(),
             spare: Vec::new(),
             output: Output::default(),
             deliveries: 0,
@@ -547,6 +562,8 @@ impl<C: Load> Core<C> {
             times: None,
             interest: 0,
             on_sent: Vec::new(),
+            on_executed: Vec::new(),
+            is_executed: false,
             dependents: Vec::new(),
             is_entry: true,
             is_aborted: false,
@@ -740,11 +757,10 @@ impl<C: Load> Core<C> {
         let timeline =
             Timeline { queued, sent: op.sent.unwrap_or(queued), completed: now, device: op.times };
         let (operation, error) = (Arc::clone(&op.operation), op.error.take());
-        for callback in op.on_sent.drain(..) {
-            // It was never sent. The result is not set yet.
-            let (None | Some(_)) = operation.result.call(|end| callback(&EventState::of(end)));
-        }
-        self.output.ended.push(Ended { operation, timeline, error });
+        // It was never sent, or is executed by that.
+        let mut told = std::mem::take(&mut op.on_sent);
+        told.append(&mut op.on_executed);
+        self.output.ended.push(Ended { operation, timeline, error, told });
         self.ops.remove(slot);
         if let Some(lane) = self.streams.get_mut(stream) {
             if is_entry {

@@ -179,7 +179,7 @@ struct Known {
     is_unattended: bool,
     ended: u32,
     wanted: u32,
-    /// Callbacks for its sending, and those that were called.
+    /// Callbacks for its sending and execution, and those that were called.
     listeners: usize,
     told: Arc<Mutex<Vec<EventState>>>,
     touched: bool,
@@ -453,7 +453,11 @@ impl World {
                 if let Some(op) = self.pick(op).map(|at| &mut self.ops[at]) {
                     let told = Arc::clone(&op.told);
                     let callback = Box::new(move |state: &_| lock(&told).push(*state));
-                    let registered = self.core.on_sent(op.key, callback);
+                    let state = match op.listeners % 2 {
+                        0 => EventState::Ready,
+                        _ => EventState::Executed,
+                    };
+                    let registered = self.core.on_reached(op.key, state, callback);
                     assert_eq!(registered.is_err(), op.ended != 0, "a listener is refused");
                     op.listeners += usize::from(registered.is_ok());
                 }
@@ -596,23 +600,31 @@ impl World {
             self.own_done += usize::from(load.kind == Kind::Own);
             self.gone += usize::from(load.is_fresh && error.is_some());
         }
-        for Reached { operation, told } in output.reached {
+        for Reached { operation, state, told } in output.reached {
             assert!(!self.ended.contains(&operation.key.id), "sent after its end");
-            told.into_iter().for_each(|callback| callback(&EventState::Ready));
+            told.into_iter().for_each(|callback| callback(&state));
         }
         for op in self.core.ops.keys().into_iter().filter_map(|slot| self.core.ops.get(slot)) {
             assert!(op.sent.is_none() || op.on_sent.is_empty(), "sent, and its listeners wait");
+            assert!(!op.is_executed || op.on_executed.is_empty(), "executed, and those wait");
+            assert!(!op.is_executed || op.active == 1, "executed, and something goes on");
             let key = op.operation.key;
             let Some(known) = self.ops.iter().find(|op| op.key.id == key.id) else {
                 unreachable!("it was not accepted");
             };
-            assert_eq!(op.interest as usize, known.wanted as usize + op.on_sent.len(), "interest");
+            assert_eq!(
+                op.interest as usize,
+                known.wanted as usize + op.on_sent.len() + op.on_executed.len(),
+                "interest"
+            );
             let must_close = known.is_unattended && op.error.is_some();
             assert!(!(must_close && op.is_open), "nothing else closes it");
         }
-        for Ended { operation, timeline, error } in output.ended {
+        for Ended { operation, timeline, error, told: reached } in output.ended {
             let id = operation.key.id;
             let outcome = error.clone().map_or(Ok(timeline), Err);
+            let state = EventState::of(&outcome);
+            reached.into_iter().for_each(|callback| callback(&state));
             let told = operation.result.set(outcome, |_| ());
             assert_eq!(told.expect("its only result").run(), Vec::<String>::new());
             let Some(known) = self.ops.iter_mut().find(|op| op.key.id == id) else {

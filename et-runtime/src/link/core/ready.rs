@@ -110,7 +110,7 @@ mod tests {
     use et_hal::QueueId;
 
     use super::*;
-    use crate::link::core::{Command, Core, Load, Pushed, Shape, Sink, StreamKey, Verdict};
+    use crate::link::core::{Command, Core, Load, Pushed, Shape, Sink, StreamKey, Verdict, Work};
 
     /// Places in the ring.
     const RING: usize = 2;
@@ -158,6 +158,10 @@ mod tests {
 
         fn take_listener(&mut self) -> Option<Self> {
             None
+        }
+
+        fn work(&self) -> Work {
+            Work::Other
         }
 
         fn verdict(&self, _: &Body) -> Verdict {

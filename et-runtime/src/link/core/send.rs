@@ -6,6 +6,7 @@ use et_devapi::msg::CommandFlags;
 use et_hal::QueueId;
 
 use super::{Command, Core, Entry, Extra, Load, Pushed, Role, Sent, Sink};
+use crate::link::EventState;
 
 /// Why no more is sent to a queue now.
 enum Stop {
@@ -177,7 +178,7 @@ impl<C: Load> Core<C> {
             op.has_started = true;
             op.sent.get_or_insert(now);
             if !op.on_sent.is_empty() {
-                self.reach(slot);
+                self.reach(slot, EventState::Ready);
             }
         }
         if let Some(lane) = self.streams.get_mut(stream) {

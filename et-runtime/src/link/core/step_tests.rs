@@ -61,6 +61,10 @@ impl Host {
         key
     }
 
+    fn is_sent(&mut self, key: OpKey) -> bool {
+        self.core.state(key) != Some(EventState::Queued)
+    }
+
     fn close(&mut self, key: OpKey) {
         self.core.close(key, Ok(()), self.now);
         self.pump();
@@ -103,10 +107,10 @@ fn a_closed_operation_lacks_room_if_nothing_else_is_before_it() {
     let mut host = Host::new(1, 1);
     let (stream, other) = (host.stream(), host.stream());
     let first = host.submit(stream, Kind::Copy);
-    assert!(host.core.is_sent(first) && !host.core.lacks_room(first));
+    assert!(host.is_sent(first) && !host.core.lacks_room(first));
     let second = host.submit(stream, Kind::Copy);
     let third = host.submit(stream, Kind::Copy);
-    assert!(!host.core.is_sent(second) && !host.core.is_clear(stream));
+    assert!(!host.is_sent(second) && !host.core.is_clear(stream));
     assert!(host.core.lacks_room(second) && host.core.lacks_room(third));
     assert!(host.core.has_backlog());
     // Behind one that is open, or a wait, it is not room that it lacks.
@@ -124,7 +128,7 @@ fn a_closed_operation_lacks_room_if_nothing_else_is_before_it() {
         host.answer();
     }
     for key in [first, second, third, open, behind, waiting] {
-        assert!(host.core.is_sent(key) && !host.core.lacks_room(key), "it has ended");
+        assert!(host.is_sent(key) && !host.core.lacks_room(key), "it has ended");
     }
     assert!(!host.core.has_backlog() && host.core.is_clear(stream));
 }
@@ -154,7 +158,7 @@ fn an_open_operation_is_unblocked_if_its_next_command_waits_for_nothing() {
     assert_eq!(host.flags(), [false, true]);
     assert!(!host.core.is_unblocked(second));
     host.answer();
-    assert!(host.core.is_sent(first) && !host.core.is_unblocked(second), "it is at the barrier");
+    assert!(host.is_sent(first) && !host.core.is_unblocked(second), "it is at the barrier");
     host.answer();
     assert!(host.core.is_unblocked(second));
     host.now += Duration::from_secs(9);
@@ -314,7 +318,7 @@ fn who_gives_up_fails_its_operation_and_the_next_one_goes_on() {
     };
     assert_eq!(operation.key, second);
     host.answer();
-    assert!(host.core.is_sent(first) && host.core.is_sent(third));
+    assert!(host.is_sent(first) && host.is_sent(third));
 }
 
 #[test]
@@ -420,4 +424,82 @@ fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
     assert_eq!(host.ring.has.len(), 3, "and goes on");
     let ended = &host.core.output.ended;
     assert!(matches!(&ended[..], [Ended { error: Some(Error::Aborted { .. }), .. }]));
+}
+
+#[test]
+fn what_has_been_done_is_counted_when_it_has_ended() {
+    let mut host = Host::new(1, 8);
+    let stream = host.stream();
+    let (copy, launch) = (host.submit(stream, Kind::Copy), host.submit(stream, Kind::Launch));
+    let before = host.core.activity();
+    assert_eq!((before.launches, before.to_device_bytes), (0, 0));
+    assert_eq!(before.launched_shires, 1 << launch.id);
+    host.answer();
+    host.answer();
+    let after = host.core.activity();
+    assert_eq!((after.launches, after.to_device_bytes), (1, copy.id));
+    let shire = usize::try_from(launch.id).unwrap();
+    assert_eq!((after.launched_shires, after.busy_cycles[shire]), (0, 1));
+
+    // A copy that failed has brought nothing, and a kernel that failed has run.
+    host.submit(stream, Kind::Copy);
+    host.submit(stream, Kind::Launch);
+    let times = Times { start: 1, wait: 1, execute: 9 };
+    let (_, tag, ..) = host.ring.has.remove(0);
+    let body = Body::DmaWrite { times, status: DmaStatus::InvalidAddress };
+    host.core.answer(tag, &body, host.now);
+    let (_, tag, ..) = host.ring.has.remove(0);
+    let body = Body::Launch { times, status: LaunchStatus::Error, error: None };
+    let Answer::Held(held) = host.core.answer(tag, &body, host.now) else { panic!("not held") };
+    let activity = host.core.activity();
+    assert_eq!((activity.launches, activity.to_device_bytes), (2, copy.id));
+    assert_eq!(activity.busy_cycles.iter().sum::<u64>(), 10);
+    let (_, _, op) = held.split();
+    host.core.release(op, Ok(()), host.now);
+}
+
+#[test]
+fn a_launch_whose_answer_is_looked_at_is_executed() {
+    let mut host = Host::new(2, 8);
+    let stream = host.stream();
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let listen = |host: &mut Host, key: OpKey, name: &'static str| {
+        let heard = Arc::clone(&heard);
+        let callback =
+            Box::new(move |state: &EventState| heard.lock().unwrap().push((name, *state)));
+        assert!(host.core.on_reached(key, EventState::Executed, callback).is_ok());
+    };
+    let (fails, works) = (host.submit(stream, Kind::Launch), host.submit(stream, Kind::Launch));
+    listen(&mut host, fails, "fails");
+    listen(&mut host, works, "works");
+    assert_eq!(host.core.state(fails), Some(EventState::Ready));
+    let (_, tag, ..) = host.ring.has.remove(0);
+    let times = Times { start: 1, wait: 1, execute: 9 };
+    let body = Body::Launch { times, status: LaunchStatus::Exception, error: None };
+    let Answer::Held(held) = host.core.answer(tag, &body, host.now) else { panic!("not held") };
+    assert_eq!(host.core.state(fails), Some(EventState::Executed));
+    for Reached { state, told, .. } in host.core.output.reached.drain(..) {
+        told.into_iter().for_each(|callback| callback(&state));
+    }
+    // Who asks now is told at once.
+    listen(&mut host, fails, "late");
+    for Reached { state, told, .. } in host.core.output.reached.drain(..) {
+        told.into_iter().for_each(|callback| callback(&state));
+    }
+    assert_eq!(
+        *heard.lock().unwrap(),
+        [("fails", EventState::Executed), ("late", EventState::Executed)]
+    );
+    let (_, _, op) = held.split();
+    host.core.release(op, Err(Error::Aborted { op: "launch" }), host.now);
+    assert_eq!(host.core.state(fails), None);
+    // What succeeds tells of its end.
+    host.core.output.ended.clear();
+    host.now += Duration::from_secs(1);
+    let (_, tag, ..) = host.ring.has.remove(0);
+    let body = Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None };
+    host.core.answer(tag, &body, host.now);
+    let ended = host.core.output.ended.pop().unwrap();
+    assert_eq!((host.core.state(works), heard.lock().unwrap().len()), (None, 2));
+    assert_eq!((ended.operation.key, ended.told.len()), (works, 1));
 }

@@ -77,6 +77,13 @@ fn what_no_one_asks_for_reaches_the_device<H: Hal>(rig: &Rig<H>) -> Result<(), F
     let heard = bench.hear();
     let streams = [0; 3].map(|_| bench.device.stream());
     let ids = streams.each_ref().map(et_runtime::Stream::id);
+    let (sender, its_own) = std::sync::mpsc::channel();
+    streams[0].on_error(move |error| {
+        let _ = sender.send(match error {
+            StreamError::Failed { operation, .. } => *operation,
+            _ => 0,
+        });
+    });
     let operations = [
         streams[0].launch(&trap)?.id(),
         streams[1].launch(&trap)?.id(),
@@ -91,6 +98,8 @@ fn what_no_one_asks_for_reaches_the_device<H: Hal>(rig: &Rig<H>) -> Result<(), F
     drop(known);
     bench.check_errors(&heard, ids.into_iter().zip(operations).collect())?;
     check!(stays.take_errors().is_empty(), "an error is taken twice");
+    let heard: Vec<_> = its_own.try_iter().collect();
+    check_eq!(heard, [operations[0]], "of the stream");
     bench.works()
 }
 

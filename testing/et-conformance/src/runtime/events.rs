@@ -183,15 +183,20 @@ fn callbacks_follow_the_states_of_an_operation<H: Hal>(rig: &Rig<H>) -> Result<(
     // The kernel is there already, and nothing tells of the other before the kernel has ended.
     listen("kernel", &kernel, EventState::Ready);
     check_eq!(next()?, ("kernel", EventState::Ready, EventState::Ready), "told of the kernel");
+    listen("kernel", &kernel, EventState::Executed);
     listen("kernel", &kernel, EventState::Failed);
     bench.device.request_abort(&kernel)?;
+    let (name, state, is) = next()?;
+    check_eq!((name, state), ("kernel", EventState::Executed), "of its execution");
+    check!(matches!(is, EventState::Executed | EventState::Failed), "executed, and {is:?}");
     check_eq!(next()?, ("kernel", EventState::Failed, EventState::Failed), "of its end");
     let (name, state, is) = next()?;
     check_eq!((name, state), ("waits", EventState::Ready), "of what waited");
     check!(matches!(is, EventState::Ready | EventState::Complete), "sent, and {is:?}");
     check_eq!(next()?, ("waits", EventState::Complete, EventState::Complete), "of its end");
     // Too late for all of them, so at once.
-    for state in [EventState::Queued, EventState::Ready, EventState::Complete] {
+    for state in [EventState::Queued, EventState::Ready, EventState::Executed, EventState::Complete]
+    {
         listen("waits", &waits, state);
         check_eq!(next()?, ("waits", state, EventState::Complete), "told after the end");
     }

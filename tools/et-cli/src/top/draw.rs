@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Sparkline, Wrap};
 
-use super::model::Model;
+use super::model::{Model, Rates};
 use super::sample::Sample;
 use crate::output;
 
@@ -56,7 +56,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, now: Duration, view: &V
     let program = model.sample.as_ref().is_some_and(|(_, sample)| sample.activity.is_some());
     let processes = u16::try_from(model.usage.len().clamp(1, 5)).unwrap_or(5) + 3;
     let processes = processes + u16::from(program);
-    let rows = [1, 6, 6, processes];
+    // The shires have a line of their own, if there is something to tell of them.
+    let rows = [1, 6 + u16::from(model.rates.is_some()), 6, processes];
     let [head, meters, middle, holders, events, foot] = Layout::vertical([
         Constraint::Length(rows[0]),
         Constraint::Length(rows[1]),
@@ -134,16 +135,14 @@ fn draw_meters(frame: &mut Frame<'_>, area: Rect, model: &Model, now: Duration, 
     let Sample { tdp_watts, power_mw, threshold_c, minions_c, .. } = *sample;
     let tdp = u64::from(tdp_watts) * 1000;
     let degrees = u64::try_from(minions_c).unwrap_or(0);
-    let [average, least, greatest] = sample.compute.unwrap_or_default();
+    let average = model.compute_percent(sample);
+    let compute = match (sample.compute, &model.rates) {
+        (Some([_, least, greatest]), None) => format!("{average} %  ({least} to {greatest})"),
+        _ => format!("{average} %"),
+    };
     let history = &model.history;
     let rows: [(&str, u64, u64, String, &VecDeque<u64>); 4] = [
-        (
-            "compute",
-            average,
-            100,
-            format!("{average} %  ({least} to {greatest})"),
-            &history.compute,
-        ),
+        ("compute", average, 100, compute, &history.compute),
         (
             "memory",
             sample.memory_percent.into(),
@@ -166,6 +165,10 @@ fn draw_meters(frame: &mut Frame<'_>, area: Rect, model: &Model, now: Duration, 
             &history.temperature,
         ),
     ];
+    if let Some(rates) = &model.rates {
+        let row = Rect { y: inner.bottom().saturating_sub(1), height: 1, ..inner };
+        draw_shires(frame, row.intersection(inner), rates, look);
+    }
     for ((name, value, most, text, history), y) in rows.into_iter().zip(inner.y..inner.bottom()) {
         let row = Rect { y, height: 1, ..inner };
         let [label, bar, words, past] = Layout::horizontal([
@@ -188,6 +191,22 @@ fn draw_meters(frame: &mut Frame<'_>, area: Rect, model: &Model, now: Duration, 
         let shown: Vec<u64> = shown.copied().collect();
         frame.render_widget(Sparkline::default().data(&shown).max(most.max(1)).style(style), past);
     }
+}
+
+/// A column for each shire, as high as it is busy.
+fn draw_shires(frame: &mut Frame<'_>, area: Rect, rates: &Rates, look: Look) {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let columns = rates.shires.iter().map(|(_, percent)| match percent {
+        0 => '·',
+        busy => HEIGHTS[usize::try_from((busy * 8).div_ceil(100)).unwrap_or(8).clamp(1, 8) - 1],
+    });
+    let busy = rates.shires.iter().filter(|(_, percent)| *percent != 0).count();
+    let line = Line::from(vec![
+        Span::raw(format!("{:<9}", "shires")),
+        Span::styled(columns.collect::<String>(), look.color(Color::Cyan)),
+        Span::raw(format!("  {busy} of {} busy", rates.shires.len())),
+    ]);
+    frame.render_widget(Paragraph::new(line), area);
 }
 
 /// A bar of so many columns, to an eighth of one.
@@ -243,8 +262,14 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, model: &Model, sample: &Sample,
     let queue = sample.counters;
     let lost =
         if queue.lost + queue.full_queues + queue.stray == 0 { Style::new() } else { look.bad() };
+    let copies = match &model.rates {
+        Some(now) => {
+            [now.to_device_mb_per_s, now.to_host_mb_per_s].map(|rate| format!("{rate:.0}"))
+        }
+        None => [sample.copies_in, sample.copies_out].map(|rate| rate.to_string()),
+    };
     let lines = vec![
-        Line::raw(format!("copies   {} MB/s in, {} MB/s out", sample.copies_in, sample.copies_out)),
+        Line::raw(format!("copies   {} MB/s in, {} MB/s out", copies[0], copies[1])),
         Line::raw(format!(
             "DRAM     {} reads/s, {} writes/s",
             sample.reads_per_s, sample.writes_per_s
@@ -280,9 +305,12 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look) 
         ))
     }));
     if let Some(activity) = model.sample.as_ref().and_then(|(_, sample)| sample.activity) {
-        let rate = model.operations_per_s.map_or("–".to_owned(), |rate| format!("{rate:.0}"));
+        let [operations, launches] =
+            model.rates.as_ref().map_or(["–".into(), "–".into()], |now| {
+                [now.operations_per_s, now.launches_per_s].map(|rate| format!("{rate:.0}"))
+            });
         lines.push(Line::raw(format!(
-            "{:>8}  {rate} operations/s, {} under way, {} sent; {} in {} buffers",
+            "{:>8}  {operations} ops/s, {launches} kernels/s; queue {}, sent {}; {} in {} buffers",
             "program",
             activity.pending,
             activity.in_flight,
@@ -402,15 +430,25 @@ mod tests {
         let mut activity = Activity::default();
         (activity.accepted, activity.pending, activity.in_flight) = (1000, 12, 5);
         (activity.memory_used_bytes, activity.buffers) = (3 << 29, 34);
+        (activity.available_shires, activity.launched_shires) = (0b11_0101, 0b100);
         for (second, accepted) in [(10, 0), (12, 2000)] {
             activity.accepted += accepted;
-            let sample = Sample { activity: Some(activity), ..Sample::default() };
+            activity.launches += accepted / 4;
+            activity.to_device_bytes += 3000 * accepted;
+            activity.busy_cycles[0] += 300_000 * accepted;
+            let activity = Some(activity);
+            let sample = Sample { activity, minion_mhz: 600, ..Sample::default() };
             let host = model.host.clone();
             model.add(Duration::from_secs(second), sample::Look { sample: Ok(sample), host });
         }
         let screen = screen(&model, 80, 24);
-        let line = "program  1000 operations/s, 12 under way, 5 sent; 1.50 GiB in 34 buffers";
-        assert!(screen[15].contains("4242") && screen[16].contains(line), "{}", screen.join("\n"));
+        let line = "program  1000 ops/s, 250 kernels/s; queue 12, sent 5; 1.50 GiB in 34 buffers";
+        assert!(screen[16].contains("4242") && screen[17].contains(line), "{}", screen.join("\n"));
+        // One shire ran kernels for half of the time, and another has one that goes on.
+        let compute = "compute  ███████▍";
+        assert!(screen[2].contains(compute) && screen[2].contains("37 %"), "{}", screen.join("\n"));
+        assert!(screen[6].contains("shires   ▄█··  2 of 4 busy"), "{}", screen.join("\n"));
+        assert!(screen[9].contains("3 MB/s in, 0 MB/s out"), "{}", screen.join("\n"));
         assert!(screen[23].starts_with(" q quit"), "{}", screen.join("\n"));
     }
 

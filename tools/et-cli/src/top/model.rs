@@ -20,6 +20,57 @@ pub(super) struct Usage {
     pub(super) cpu_percent: Option<f64>,
 }
 
+/// What the program has had the card do since the look before.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rates {
+    pub(super) operations_per_s: f64,
+    pub(super) launches_per_s: f64,
+    pub(super) to_device_mb_per_s: f64,
+    pub(super) to_host_mb_per_s: f64,
+    /// Part of the time in which each shire that the card has ran kernels, with its number.
+    pub(super) shires: Vec<(u32, u64)>,
+}
+
+impl Rates {
+    /// `None` if the counters have begun again between the two, or there is no time between them.
+    fn new(before: &Activity, sample: &Sample, since: Duration) -> Option<Self> {
+        let now = sample.activity.as_ref()?;
+        let seconds = since.as_secs_f64();
+        if since.is_zero() {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
+        let rate = |of: fn(&Activity) -> u64| -> Option<f64> {
+            Some(of(now).checked_sub(of(before))? as f64 / seconds)
+        };
+        // A kernel that goes on is counted when it has ended, maybe as more than there was time
+        // for, and until then it is there all the time.
+        let share = |shire: usize| {
+            let ran = now.busy_cycles[shire].saturating_sub(before.busy_cycles[shire]);
+            if ran == 0 && now.launched_shires >> shire & 1 == 1 {
+                return 100;
+            }
+            let cycles = since.as_micros() * u128::from(sample.minion_mhz);
+            let percent = (u128::from(ran) * 100).checked_div(cycles).unwrap_or(0);
+            u64::try_from(percent).unwrap_or(100).min(100)
+        };
+        let has = |shire: &u32| now.available_shires >> shire & 1 == 1;
+        Some(Self {
+            operations_per_s: rate(|a| a.accepted.saturating_sub(a.pending))?,
+            launches_per_s: rate(|a| a.launches)?,
+            to_device_mb_per_s: rate(|a| a.to_device_bytes)? / 1e6,
+            to_host_mb_per_s: rate(|a| a.to_host_bytes)? / 1e6,
+            shires: (0..32).filter(has).map(|shire| (shire, share(shire as usize))).collect(),
+        })
+    }
+
+    /// Part of the time in which kernels ran, as if all shires were one.
+    pub(super) fn compute_percent(&self) -> u64 {
+        let all: u64 = self.shires.iter().map(|(_, percent)| percent).sum();
+        all.checked_div(self.shires.len() as u64).unwrap_or(0)
+    }
+}
+
 /// Values of the last looks, the latest at the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
@@ -48,8 +99,8 @@ pub(super) struct Model {
     pub(super) errors_per_minute: Option<f64>,
     /// Part of the time in which the clock was reduced, since the look before.
     pub(super) throttled_percent: Option<f64>,
-    /// Operations of the program that have ended in a second, since the look before.
-    pub(super) operations_per_s: Option<f64>,
+    /// What the program does, if it says so.
+    pub(super) rates: Option<Rates>,
     pub(super) looks: u64,
     last: Option<Duration>,
     /// Errors at the looks that `errors_per_minute` is taken from.
@@ -79,7 +130,7 @@ impl Model {
             events: VecDeque::new(),
             errors_per_minute: None,
             throttled_percent: None,
-            operations_per_s: None,
+            rates: None,
             looks: 0,
             last: None,
             errors: VecDeque::new(),
@@ -102,7 +153,7 @@ impl Model {
                 // Counters may have begun again when the device is back.
                 self.errors.clear();
                 (self.errors_per_minute, self.throttled_percent) = (None, None);
-                self.operations_per_s = None;
+                self.rates = None;
             }
         }
     }
@@ -119,7 +170,6 @@ impl Model {
 
     fn take(&mut self, now: Duration, mut sample: Sample, since: Option<Duration>) {
         let history = &mut self.history;
-        push(&mut history.compute, sample.compute.map_or(0, |[average, ..]| average), HISTORY);
         push(&mut history.memory, sample.memory_percent.into(), HISTORY);
         push(&mut history.power, sample.power_mw.into(), HISTORY);
         let degrees = u64::try_from(sample.minions_c).unwrap_or(0);
@@ -144,16 +194,19 @@ impl Model {
             .and_then(|before| sample.throttled.checked_sub(before))
             .zip(since)
             .and_then(|(throttled, since)| percent(throttled, since));
-        let ended = |activity: &Activity| activity.accepted.saturating_sub(activity.pending);
         let before = self.sample.as_ref().and_then(|(_, sample)| sample.activity.as_ref());
-        // After a reset of the device they count from 0.
-        self.operations_per_s =
-            before.zip(sample.activity.as_ref()).zip(since).and_then(|((before, now), since)| {
-                #[expect(clippy::cast_precision_loss, reason = "a few digits are shown")]
-                let new = ended(now).checked_sub(ended(before))? as f64;
-                (!since.is_zero()).then(|| new / since.as_secs_f64())
-            });
+        self.rates =
+            before.zip(since).and_then(|(before, since)| Rates::new(before, &sample, since));
+        let compute = self.compute_percent(&sample);
+        push(&mut self.history.compute, compute, HISTORY);
         self.sample = Some((now, sample));
+    }
+
+    /// Part of the time in which kernels ran: since the look before if the program says so, else on
+    /// average since the start of the firmware.
+    pub(super) fn compute_percent(&self, sample: &Sample) -> u64 {
+        let since_start = || sample.compute.map_or(0, |[average, ..]| average);
+        self.rates.as_ref().map_or_else(since_start, Rates::compute_percent)
     }
 
     /// How old what is shown is, if the device does not answer now.
@@ -188,6 +241,7 @@ impl Model {
             json!({ "corrected": corrected, "uncorrectable": uncorrectable })
         });
         let events = self.events.iter().filter(|(at, _)| *at == now);
+        let rates = self.rates.as_ref();
         let more = json!({
             "serial_number": sample.serial,
             "firmware": sample.firmware,
@@ -221,7 +275,16 @@ impl Model {
             "events": events.map(|(_, event)| &event.text).collect::<Vec<_>>(),
             "program": sample.activity.map(|activity| json!({
                 "streams": activity.streams, "operations": activity.accepted,
-                "operations_per_s": self.operations_per_s,
+                "operations_per_s": rates.map(|r| r.operations_per_s),
+                "launches_per_s": rates.map(|r| r.launches_per_s),
+                "compute_percent": rates.map(Rates::compute_percent),
+                "shires_percent": rates.map(|r| {
+                    r.shires.iter().map(|(shire, percent)| (shire.to_string(), (*percent).into()))
+                        .collect::<serde_json::Map<_, _>>()
+                }),
+                "copies_mb_per_s": rates.map(|r| json!({
+                    "to_device": r.to_device_mb_per_s, "to_host": r.to_host_mb_per_s,
+                })),
                 "pending": activity.pending, "in_flight": activity.in_flight,
                 "memory_bytes": activity.memory_bytes,
                 "memory_used_bytes": activity.memory_used_bytes, "buffers": activity.buffers,
@@ -285,7 +348,7 @@ mod tests {
                 sample.activity = Some(activity);
             }
             model.add(at(second), look);
-            model.operations_per_s
+            model.rates.as_ref().map(|rates| rates.operations_per_s)
         };
         assert_eq!(add(1, 100, 10), None);
         assert_eq!(add(3, 160, 50), Some(10.0));
@@ -294,7 +357,7 @@ mod tests {
         assert_eq!(add(5, 25, 0), Some(5.0));
         assert_eq!(model.document(at(5))["program"]["operations_per_s"], 5.0);
         model.add(at(6), look(0, 0, 0));
-        assert_eq!(model.operations_per_s, None);
+        assert_eq!(model.rates, None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use et_devapi::msg::ops::{Body, DmaStatus, LaunchStatus};
 
 use crate::Error;
-use crate::link::core::{Load, Verdict};
+use crate::link::core::{Load, Verdict, Work};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::link::core) enum Kind {
@@ -73,6 +73,14 @@ impl Load for Model {
     fn take_listener(&mut self) -> Option<Self> {
         let is_own = self.kind == Kind::Own;
         is_own.then(|| std::mem::replace(self, Self::ping()))
+    }
+
+    fn work(&self) -> Work {
+        match self.kind {
+            Kind::Launch => Work::Launch(1 << (self.op % 32)),
+            Kind::Copy => Work::ToDevice(self.op),
+            _ => Work::Other,
+        }
     }
 
     fn verdict(&self, answer: &Body) -> Verdict {
