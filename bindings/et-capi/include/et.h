@@ -104,10 +104,13 @@ typedef enum et_event_state {
     ET_EVENT_QUEUED = 0,
     // The device has been sent it, or the first part of it.
     ET_EVENT_READY = 1,
+    // The device has answered, and the host is not done with that: a kernel has failed, and its
+    // report is fetched.
+    ET_EVENT_EXECUTED = 2,
     // It has ended well.
-    ET_EVENT_COMPLETE = 2,
+    ET_EVENT_COMPLETE = 3,
     // It has failed.
-    ET_EVENT_FAILED = 3,
+    ET_EVENT_FAILED = 4,
 } et_event_state;
 
 // Where a task is. It only goes forward.
@@ -118,18 +121,21 @@ typedef enum et_task_state {
     ET_TASK_READY = 2,
     // The device schedules it.
     ET_TASK_DELEGATED = 3,
-    // A worker has it, or has run it.
+    // A worker has it.
     ET_TASK_RUNNING = 4,
-    // It has run. Final.
-    ET_TASK_DONE = 5,
+    // It has run, and what it wrote is there for the tasks behind it; for the host when the run
+    // has ended.
+    ET_TASK_EXECUTED = 5,
+    // It has run, and what it wrote can be used. Final.
+    ET_TASK_DONE = 6,
     // It failed. Final.
-    ET_TASK_FAILED_ITSELF = 6,
+    ET_TASK_FAILED_ITSELF = 7,
     // It was cancelled. Final.
-    ET_TASK_CANCELLED = 7,
+    ET_TASK_CANCELLED = 8,
     // A task it waits for failed or was cancelled. Final.
-    ET_TASK_NOT_RUN = 8,
+    ET_TASK_NOT_RUN = 9,
     // Its condition was false: it did not run, and those behind it go on. Final.
-    ET_TASK_SKIPPED = 9,
+    ET_TASK_SKIPPED = 10,
 } et_task_state;
 
 // How the host reaches what it has mapped.
@@ -1830,6 +1836,21 @@ enum et_status et_management_tdp_watts(struct et_management management, uint32_t
 
 // Sets the thermal design power, in watts.
 enum et_status et_management_set_tdp_watts(struct et_management management, uint8_t watts);
+
+// Has the firmware manage power, or not.
+enum et_status et_management_set_power_management(struct et_management management, bool is_on);
+
+// Sets a clock, an `et_clock`, in MHz; through the step clock, or at once.
+enum et_status et_management_set_frequency_mhz(struct et_management management,
+                                               uint32_t clock,
+                                               uint16_t mhz,
+                                               bool by_steps);
+
+// Sets how many errors of an `et_error_source` are announced at once. Current firmware ignores the
+// number.
+enum et_status et_management_set_error_threshold(struct et_management management,
+                                                 uint32_t source,
+                                                 uint8_t count);
 
 // Returns how long the throttle was in a state, an `et_throttle_state`.
 enum et_status et_management_throttle_residency(struct et_management management,

@@ -204,16 +204,20 @@ pub enum et_event_state {
     ET_EVENT_QUEUED = 0,
     /// The device has been sent it, or the first part of it.
     ET_EVENT_READY = 1,
+    /// The device has answered, and the host is not done with that: a kernel has failed, and its
+    /// report is fetched.
+    ET_EVENT_EXECUTED = 2,
     /// It has ended well.
-    ET_EVENT_COMPLETE = 2,
+    ET_EVENT_COMPLETE = 3,
     /// It has failed.
-    ET_EVENT_FAILED = 3,
+    ET_EVENT_FAILED = 4,
 }
 
 impl From<EventState> for et_event_state {
     fn from(state: EventState) -> Self {
         match state {
             EventState::Queued => Self::ET_EVENT_QUEUED,
+            EventState::Executed => Self::ET_EVENT_EXECUTED,
             EventState::Complete => Self::ET_EVENT_COMPLETE,
             EventState::Failed => Self::ET_EVENT_FAILED,
             // Any other that there may be once lies between being sent and the end.
@@ -251,7 +255,7 @@ pub extern "C" fn et_event_on_state(
     guard(|| {
         let null = || Failure::new(et_status::ET_NULL_POINTER, "callback is null");
         let (function, user) = (callback.ok_or_else(null)?, User::new(user));
-        let all = [EventState::Queued, EventState::Ready, EventState::Complete, EventState::Failed];
+        let all = EventState::ALL;
         let found = all.into_iter().find(|known| et_event_state::from(*known) as u32 == state);
         let none = || Failure::new(et_status::ET_INVALID, format!("there is no state {state}"));
         let state = found.ok_or_else(none)?;

@@ -134,18 +134,21 @@ pub enum et_task_state {
     ET_TASK_READY = 2,
     /// The device schedules it.
     ET_TASK_DELEGATED = 3,
-    /// A worker has it, or has run it.
+    /// A worker has it.
     ET_TASK_RUNNING = 4,
-    /// It has run. Final.
-    ET_TASK_DONE = 5,
+    /// It has run, and what it wrote is there for the tasks behind it; for the host when the run
+    /// has ended.
+    ET_TASK_EXECUTED = 5,
+    /// It has run, and what it wrote can be used. Final.
+    ET_TASK_DONE = 6,
     /// It failed. Final.
-    ET_TASK_FAILED_ITSELF = 6,
+    ET_TASK_FAILED_ITSELF = 7,
     /// It was cancelled. Final.
-    ET_TASK_CANCELLED = 7,
+    ET_TASK_CANCELLED = 8,
     /// A task it waits for failed or was cancelled. Final.
-    ET_TASK_NOT_RUN = 8,
+    ET_TASK_NOT_RUN = 9,
     /// Its condition was false: it did not run, and those behind it go on. Final.
-    ET_TASK_SKIPPED = 9,
+    ET_TASK_SKIPPED = 10,
 }
 
 /// Makes an executor. `options` may be null.
@@ -344,9 +347,8 @@ pub extern "C" fn et_run_task_state(
             TaskState::Waiting => et_task_state::ET_TASK_WAITING,
             TaskState::Ready => et_task_state::ET_TASK_READY,
             TaskState::Delegated => et_task_state::ET_TASK_DELEGATED,
-            TaskState::Staged | TaskState::Running | TaskState::Executed => {
-                et_task_state::ET_TASK_RUNNING
-            }
+            TaskState::Staged | TaskState::Running => et_task_state::ET_TASK_RUNNING,
+            TaskState::Executed => et_task_state::ET_TASK_EXECUTED,
             TaskState::Complete => et_task_state::ET_TASK_DONE,
             TaskState::Failed => et_task_state::ET_TASK_FAILED_ITSELF,
             TaskState::Cancelled => et_task_state::ET_TASK_CANCELLED,

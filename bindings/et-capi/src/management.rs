@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use et::management::{
-    Asset, ErrorSource, EventClass, ManagementEventKind, PowerState, Statistic, StatsKind,
-    ThrottleState,
+    ActivePowerManagement, Asset, ErrorSource, EventClass, ManagementEventKind, Pll, PowerState,
+    Statistic, StatsKind, StepClock, ThrottleState,
 };
 use et::{AnyHal, Management};
 
@@ -87,6 +87,16 @@ pub enum et_error_source {
     ET_ERRORS_PCIE = 3,
 }
 
+/// A clock that can be set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum et_clock {
+    /// That of the minions.
+    ET_CLOCK_MINIONS = 1,
+    /// That of the network on chip.
+    ET_CLOCK_NETWORK = 2,
+}
+
 /// Whose statistics.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +151,16 @@ pub enum et_severity {
 
 fn no_number(what: &str, number: u32) -> Failure {
     Failure::new(et_status::ET_INVALID, format!("there is no {what} {number}"))
+}
+
+fn error_source(number: u32) -> Result<ErrorSource, Failure> {
+    let all = [
+        (et_error_source::ET_ERRORS_DRAM, ErrorSource::Dram),
+        (et_error_source::ET_ERRORS_SRAM, ErrorSource::Sram),
+        (et_error_source::ET_ERRORS_PCIE, ErrorSource::Pcie),
+    ];
+    let found = all.into_iter().find(|(known, _)| *known as u32 == number);
+    found.map(|(_, source)| source).ok_or_else(|| no_number("source of errors", number))
 }
 
 /// Asks the service processor.
@@ -358,6 +378,48 @@ pub extern "C" fn et_management_set_tdp_watts(management: et_management, watts: 
     guard(|| ask(management, |inner| inner.set_tdp_watts(watts)))
 }
 
+/// Has the firmware manage power, or not.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_management_set_power_management(
+    management: et_management,
+    is_on: bool,
+) -> et_status {
+    let to = if is_on { ActivePowerManagement::On } else { ActivePowerManagement::Off };
+    guard(|| ask(management, |inner| inner.set_power_management(to)))
+}
+
+/// Sets a clock, an `et_clock`, in MHz; through the step clock, or at once.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_management_set_frequency_mhz(
+    management: et_management,
+    clock: u32,
+    mhz: u16,
+    by_steps: bool,
+) -> et_status {
+    let step = if by_steps { StepClock::On } else { StepClock::Off };
+    guard(|| {
+        let all =
+            [(et_clock::ET_CLOCK_MINIONS, Pll::Minion), (et_clock::ET_CLOCK_NETWORK, Pll::Noc)];
+        let found = all.into_iter().find(|(known, _)| *known as u32 == clock);
+        let (_, pll) = found.ok_or_else(|| no_number("clock", clock))?;
+        ask(management, |inner| inner.set_frequency_mhz(pll, mhz, step))
+    })
+}
+
+/// Sets how many errors of an `et_error_source` are announced at once. Current firmware ignores the
+/// number.
+#[unsafe(no_mangle)]
+pub extern "C" fn et_management_set_error_threshold(
+    management: et_management,
+    source: u32,
+    count: u8,
+) -> et_status {
+    guard(|| {
+        let of = error_source(source)?;
+        ask(management, |inner| inner.set_error_threshold(of, count))
+    })
+}
+
 /// Returns how long the throttle was in a state, an `et_throttle_state`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn et_management_throttle_residency(
@@ -425,13 +487,9 @@ pub unsafe extern "C" fn et_management_error_counts(
     source: u32,
     counts: *mut et_error_counts,
 ) -> et_status {
-    let all = [
-        (et_error_source::ET_ERRORS_DRAM, ErrorSource::Dram),
-        (et_error_source::ET_ERRORS_SRAM, ErrorSource::Sram),
-        (et_error_source::ET_ERRORS_PCIE, ErrorSource::Pcie),
-    ];
-    let Some((_, of)) = all.into_iter().find(|(number, _)| *number as u32 == source) else {
-        return no_number("source of errors", source).report();
+    let of = match error_source(source) {
+        Ok(of) => of,
+        Err(failure) => return failure.report(),
     };
     // SAFETY: promised by the caller.
     unsafe { values(management, counts, |inner| inner.error_counts(of)) }

@@ -91,6 +91,20 @@ fn sensors_are_those_of_the_card() {
     ok(et_management_set_tdp_watts(card, 25));
     assert_eq!(made(|out| et_management_temperature_threshold_c(card, out)), 71);
     assert_eq!(made(|out| et_management_tdp_watts(card, out)), 25);
+    ok(et_management_set_power_management(card, true));
+    let clocks = |card| {
+        let is = values!(et_frequencies: et_management_frequencies(card));
+        (is.minion_mhz, is.noc_mhz)
+    };
+    for (clock, mhz, by_steps) in
+        [(et_clock::ET_CLOCK_MINIONS, 500, true), (et_clock::ET_CLOCK_NETWORK, 400, false)]
+    {
+        ok(et_management_set_frequency_mhz(card, clock as u32, mhz, by_steps));
+    }
+    assert_eq!(clocks(card), (500, 400));
+    assert_eq!(et_management_set_frequency_mhz(card, 3, 500, false), et_status::ET_INVALID);
+    ok(et_management_set_error_threshold(card, et_error_source::ET_ERRORS_SRAM as u32, 7));
+    assert_eq!(et_management_set_error_threshold(card, 0, 7), et_status::ET_INVALID);
     ok(et_management_free(card));
     ok(et_device_close(device));
 }

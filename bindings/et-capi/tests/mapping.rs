@@ -175,7 +175,7 @@ fn states_are_heard_of_once_each() {
     assert_eq!(state, et_event_state::ET_EVENT_COMPLETE);
     // Late ones hear the end; a state that there is none of, and no function, are refused.
     ok(et_event_on_state(event, et_event_state::ET_EVENT_READY as u32, Some(hear), user));
-    assert_eq!(et_event_on_state(event, 4, Some(hear), user), ET_INVALID);
+    assert_eq!(et_event_on_state(event, 5, Some(hear), user), ET_INVALID);
     assert_eq!(et_event_on_state(event, 1, None, user), ET_NULL_POINTER);
     assert_eq!(et_event_state_get(event, None), ET_NULL_POINTER);
     ok(et_event_free(event));

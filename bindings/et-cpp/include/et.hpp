@@ -538,6 +538,17 @@ public:
   void set_tdp_watts(std::uint8_t watts) const {
     check(et_management_set_tdp_watts(raw(), watts));
   }
+  void set_power_management(bool is_on) const {
+    check(et_management_set_power_management(raw(), is_on));
+  }
+  // Through the step clock, or at once.
+  void set_frequency_mhz(et_clock clock, std::uint16_t mhz, bool by_steps = false) const {
+    check(et_management_set_frequency_mhz(raw(), clock, mhz, by_steps));
+  }
+  // Current firmware ignores the count.
+  void set_error_threshold(et_error_source source, std::uint8_t count) const {
+    check(et_management_set_error_threshold(raw(), source, count));
+  }
   std::uint32_t temperature_threshold_c() const {
     return number(et_management_temperature_threshold_c);
   }

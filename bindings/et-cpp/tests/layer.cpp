@@ -174,6 +174,10 @@ int main(int, char** arguments) {
   management.set_tdp_watts(25);
   management.set_temperature_threshold_c(70);
   CHECK(management.tdp_watts() == 25 && management.temperature_threshold_c() == 70);
+  management.set_power_management(true);
+  management.set_frequency_mhz(ET_CLOCK_MINIONS, 450);
+  management.set_error_threshold(ET_ERRORS_PCIE, 3);
+  CHECK(management.frequencies().minion_mhz == 450);
 
   // A handle that was given away is no one's.
   et::Memory moved = device.alloc(64);

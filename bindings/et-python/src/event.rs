@@ -66,6 +66,7 @@ impl Event {
     fn name(state: EventState) -> &'static str {
         match state {
             EventState::Queued => "queued",
+            EventState::Executed => "executed",
             EventState::Complete => "complete",
             EventState::Failed => "failed",
             // Any other that there may be once lies between being sent and the end.
@@ -89,7 +90,8 @@ impl Event {
     }
 
     /// How far the operation is: "queued" while it waits for others or for room, "ready" once the
-    /// device has been sent it, "complete" or "failed". It only goes forward.
+    /// device has been sent it, "executed" while the report of a kernel that failed is fetched,
+    /// "complete" or "failed". It only goes forward.
     #[getter]
     fn state(&self) -> PyResult<&'static str> {
         Ok(Self::name(self.get()?.state()))
@@ -138,7 +140,7 @@ impl Event {
         state: &str,
         function: Py<PyAny>,
     ) -> PyResult<()> {
-        let all = [EventState::Queued, EventState::Ready, EventState::Complete, EventState::Failed];
+        let all = EventState::ALL;
         let Some(known) = all.into_iter().find(|known| Self::name(*known) == state) else {
             let names = all.map(|known| format!("{:?}", Self::name(known))).join(", ");
             let text = format!("the states are {names}, not {state:?}");

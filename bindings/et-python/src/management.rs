@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use et::management::{ErrorSource, Module, PowerState, StatsKind, ThrottleState};
+use et::management::{
+    ActivePowerManagement, ErrorSource, Module, Pll, PowerState, StatsKind, StepClock,
+    ThrottleState,
+};
 use et::{AnyHal, management};
 use pyo3::prelude::*;
 
@@ -54,6 +57,7 @@ const ASSETS: [(&str, management::Asset); 12] = [
 ];
 const SOURCES: [(&str, ErrorSource); 3] =
     [("dram", ErrorSource::Dram), ("sram", ErrorSource::Sram), ("pcie", ErrorSource::Pcie)];
+const CLOCKS: [(&str, Pll); 2] = [("minions", Pll::Minion), ("network", Pll::Noc)];
 const THROTTLES: [(&str, ThrottleState); 4] = [
     ("idle", ThrottleState::Idle),
     ("up", ThrottleState::Up),
@@ -190,6 +194,34 @@ impl Management {
     /// Sets the thermal design power, in watts.
     fn set_tdp_watts(&self, py: Python<'_>, watts: u8) -> PyResult<()> {
         self.ask(py, |inner| inner.set_tdp_watts(watts))
+    }
+
+    /// Has the firmware manage power, or not.
+    fn set_power_management(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+        let to = if on { ActivePowerManagement::On } else { ActivePowerManagement::Off };
+        self.ask(py, |inner| inner.set_power_management(to))
+    }
+
+    /// Sets the clock of the "minions" or of the "network" on chip, in MHz; through the step clock,
+    /// or at once.
+    #[pyo3(signature = (clock, mhz, *, by_steps = false))]
+    fn set_frequency_mhz(
+        &self,
+        py: Python<'_>,
+        clock: &str,
+        mhz: u16,
+        by_steps: bool,
+    ) -> PyResult<()> {
+        let pll = named(&CLOCKS, clock)?;
+        let step = if by_steps { StepClock::On } else { StepClock::Off };
+        self.ask(py, |inner| inner.set_frequency_mhz(pll, mhz, step))
+    }
+
+    /// Sets how many errors of "dram", "sram" or "pcie" are announced at once. Current firmware
+    /// ignores the number.
+    fn set_error_threshold(&self, py: Python<'_>, source: &str, count: u8) -> PyResult<()> {
+        let source = named(&SOURCES, source)?;
+        self.ask(py, |inner| inner.set_error_threshold(source, count))
     }
 
     /// How long the throttle was in a state: "idle", "up", "down" or "safe".

@@ -56,6 +56,12 @@ def test_what_is_set_stays(management):
     management.set_temperature_threshold_c(71)
     management.set_tdp_watts(25)
     assert (management.temperature_threshold_c(), management.tdp_watts()) == (71, 25)
+    management.set_power_management(True)
+    management.set_frequency_mhz("minions", 500)
+    management.set_frequency_mhz("network", 400, by_steps=True)
+    clocks = management.frequencies()
+    assert (clocks.minion_mhz, clocks.noc_mhz) == (500, 400)
+    management.set_error_threshold("dram", 9)
 
 
 def test_errors_are_counted_by_their_source(management):
@@ -69,6 +75,7 @@ def test_errors_are_counted_by_their_source(management):
 @pytest.mark.parametrize("ask", [
     lambda m: m.asset("no such"), lambda m: m.error_counts("l1"), lambda m: m.statistics("both"),
     lambda m: m.throttle_residency("full"), lambda m: m.power_residency(""),
+    lambda m: m.set_frequency_mhz("memory", 500), lambda m: m.set_error_threshold("l1", 1),
     lambda m: m.event(-1), lambda m: m.event(float("nan")),
 ])
 def test_what_there_is_not_is_an_error_of_the_argument(management, ask):
