@@ -10,7 +10,7 @@ mod common {
 mod failure;
 #[path = "shared/rig.rs"]
 mod rig;
-#[path = "../../../et/tests/vfio_user/work.rs"]
+#[path = "../../../et/tests/suite/vfio_user/work.rs"]
 mod work;
 
 use std::io::{BufRead, BufReader};

@@ -357,6 +357,26 @@ fn a_task_behind_one_that_is_late_goes_to_the_next_worker() {
 }
 
 #[test]
+fn what_has_run_is_executed_until_its_run_has_ended() {
+    let pool = CpuPool::new(2).unwrap();
+    let mut builder = GraphBuilder::new();
+    let first = builder.host_task(|_| Ok(())).unwrap();
+    let (task, gate) = gate(&mut builder);
+    let run = pool.launch(&builder.build().unwrap()).unwrap();
+    gate.wait_entered();
+    while run.progress().0 == 0 {
+        assert!(matches!(run.wait(SHORT), Err(RunError::Timeout { .. })));
+    }
+    assert_eq!(
+        [first, task].map(|task| run.state(task)),
+        [TaskState::Executed, TaskState::Running]
+    );
+    gate.open();
+    run.wait(LONG).unwrap().check().unwrap();
+    assert_eq!([first, task].map(|task| run.state(task)), [TaskState::Complete; 2]);
+}
+
+#[test]
 fn nobody_has_to_wait() {
     let pool = CpuPool::new(2).unwrap();
     let mut log = Log::new();

@@ -1,12 +1,10 @@
 //! Figures of the book that the code has, too.
 
-mod common;
-
-use common::open;
+use crate::common::open;
 use et::memory::AllocError;
 use et::{Error, kernel};
 
-const MEMORY: &str = include_str!("../../docs/src/memory.md");
+const MEMORY: &str = include_str!("../../../docs/src/memory.md");
 
 #[test]
 fn the_book_has_the_memory_that_the_card_has() {

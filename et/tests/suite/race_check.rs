@@ -3,9 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::executor::{ExecutorConfig, Place, TaskState};
 use et::graph::{GraphBuilder, Task};
 use et::kernel::{Access, ExceptionKind, HartContext, Race, RaceKind};

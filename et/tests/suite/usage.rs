@@ -2,9 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::graph::{Access, GraphBuilder, GraphError, HostData, Task};
 use et::memory::{BufferOptions, UsageError, User};
 use et::{AnyHal, Device, DeviceBuffer, Error, Event, Launch, ListedCopy};

@@ -3,13 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{LONG, load, open, open_with};
+use crate::common::{LONG, load, open, open_with};
 use et::executor::{
     DeviceExecutor, ExecutorConfig, Place, Run, RunError, RunOptions, TaskFailure, TaskState,
 };
@@ -240,9 +238,9 @@ fn states_are_true_or_say_that_the_place_does_not_know() {
         let behind = builder.add(Task::new(nop).after(first)).unwrap();
         let run = executor.launch(&builder.build().unwrap()).unwrap();
         let expected = if place == Place::Resident {
-            [TaskState::Complete, TaskState::Delegated, TaskState::Delegated]
+            [TaskState::Executed, TaskState::Delegated, TaskState::Delegated]
         } else {
-            [TaskState::Complete, TaskState::Running, TaskState::Waiting]
+            [TaskState::Executed, TaskState::Running, TaskState::Waiting]
         };
         until("the states", || [copy, first, behind].map(|task| run.state(task)) == expected);
         rig.let_go();
@@ -299,7 +297,7 @@ fn tasks_bound_to_harts_do_not_stand_in_the_way_of_others() {
     }
     let free: Vec<_> = (0..20).map(|_| builder.add(Task::new(nop)).unwrap()).collect();
     let run = executor.launch(&builder.build().unwrap()).unwrap();
-    until("the free ones", || free.iter().all(|task| run.state(*task) == TaskState::Complete));
+    until("the free ones", || free.iter().all(|task| run.state(*task) == TaskState::Executed));
     assert!(bound.iter().all(|task| !run.state(*task).is_final()));
     rig.let_go();
     assert!(run.finish(LONG).unwrap().is_success());

@@ -3,9 +3,7 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-mod common;
-
-use common::LONG;
+use crate::common::LONG;
 use et::{Config, Device};
 
 #[test]

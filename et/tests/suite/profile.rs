@@ -2,12 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::executor::{ExecutorConfig, Place, RunOptions, TraceDetail};
 use et::graph::{GraphBuilder, TaskContext};
 use et::trace::KernelTraceConfig;

@@ -3,12 +3,10 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{LONG, load, open, open_with};
+use crate::common::{LONG, load, open, open_with};
 use et::{AnyHal, Config, Device, Error, Launch};
 
 const BOARD: &str = "shires=1,dram=256MiB";

@@ -15,8 +15,6 @@ use et::graph::{
     TaskError, TaskId, Word,
 };
 
-mod common;
-
 /// Programs on host threads, by the number of workers.
 const PROGRAMS: u64 = 10_000;
 /// A pool is replaced after so many, so that starts and ends are among what is tested.
@@ -380,7 +378,7 @@ fn ends(outcome: &Outcome) -> Vec<TaskState> {
 /// Launches all, so that those overlap which may; returns what became of the tasks of each.
 fn run_on_cpu(pool: &CpuPool, graphs: &[&Graph]) -> Vec<Vec<TaskState>> {
     let runs: Vec<_> = graphs.iter().map(|graph| pool.launch(graph).unwrap()).collect();
-    let outcomes = runs.iter().map(|run| run.wait(common::LONG).unwrap());
+    let outcomes = runs.iter().map(|run| run.wait(crate::common::LONG).unwrap());
     outcomes
         .map(|outcome| {
             let ends = ends(&outcome);
@@ -416,7 +414,7 @@ fn check_flow(flow: &Flow, program: &Program, shared: &Shared, workers: u64, ran
     let pieces = program.pieces(&mut Random(program.words));
     let runs: Vec<_> = pieces.into_iter().map(launch).collect();
     let (expected, words) = program.first_run();
-    let failed = flow.finish(common::LONG).is_err();
+    let failed = flow.finish(crate::common::LONG).is_err();
     assert_eq!(failed, expected.contains(&TaskState::Failed));
     assert_eq!(shared.words(), words, "in pieces");
     let ends = runs.iter().flat_map(|run| ends_in_flow(&run.outcome().unwrap()));
@@ -483,7 +481,7 @@ fn check_cancelled(pool: &CpuPool, programs: &[Program; 2], workers: u64, random
     }
     let mut words = programs[0].start();
     for (run, program) in runs.iter().zip(programs) {
-        let ends = ends(&run.wait(common::LONG).unwrap());
+        let ends = ends(&run.wait(crate::common::LONG).unwrap());
         program.check_ends(&ends);
         program.replay(&mut words, &ends);
     }
@@ -554,11 +552,11 @@ impl Board {
     fn new(place: Place) -> Self {
         // Elsewhere the words of conditions are copied.
         let access = if place == Place::Cores { ",cpu-access=yes" } else { "" };
-        let device = common::open(&format!("shires=1,dram=1GiB{access}"));
+        let device = crate::common::open(&format!("shires=1,dram=1GiB{access}"));
         let config = ExecutorConfig::new().place(place).cores(6);
         let executor = device.executor(&config).unwrap();
         let (change, fail) =
-            (common::load(&device, "task_rmw"), common::load(&device, "task_fail"));
+            (crate::common::load(&device, "task_rmw"), crate::common::load(&device, "task_fail"));
         Self { device, executor, change, fail }
     }
 
@@ -591,23 +589,23 @@ impl Board {
     fn check(&self, program: &Program, flow: Option<&Flow>, random: &mut Random) {
         let array = self.device.alloc(program.words * 8).unwrap();
         let stream = self.device.default_stream();
-        stream.copy_to_device(&program.start(), &array).unwrap().wait(common::LONG).unwrap();
+        stream.copy_to_device(&program.start(), &array).unwrap().wait(crate::common::LONG).unwrap();
         let ends = match flow {
             Some(flow) => {
                 let launch = |piece| flow.launch(&self.build(&piece, &array)).unwrap();
                 let runs: Vec<_> = program.pieces(random).into_iter().map(launch).collect();
-                drop(flow.finish(common::LONG));
+                drop(flow.finish(crate::common::LONG));
                 runs.iter().flat_map(|run| ends_in_flow(&run.outcome().unwrap())).collect()
             }
             None => {
                 let run = self.executor.launch(&self.build(program, &array)).unwrap();
-                ends(&run.wait(common::LONG).unwrap())
+                ends(&run.wait(crate::common::LONG).unwrap())
             }
         };
         let (expected, after) = program.first_run();
         assert_eq!(ends, expected);
         let mut words = program.start();
-        stream.read(&array, &mut words, common::LONG).unwrap();
+        stream.read(&array, &mut words, crate::common::LONG).unwrap();
         assert_eq!(words, after);
     }
 }

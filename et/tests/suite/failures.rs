@@ -1,11 +1,9 @@
 //! Devices that misbehave: a clear error and no hang. What every device must do is in the
 //! conformance kit.
 
-mod common;
-
 use std::time::Duration;
 
-use common::LONG;
+use crate::common::LONG;
 use et::executor::{ExecutorConfig, Place, RunOptions};
 use et::graph::{GraphBuilder, Task};
 use et::hal::ErrorKind;
@@ -70,12 +68,12 @@ fn hostile_devices_give_errors_and_no_hangs() {
 /// The length of a cycle is unknown then, and no time is made up of it.
 #[test]
 fn a_device_without_a_frequency_has_no_times_of_its_own() {
-    let device = common::open("shires=1,dram=1GiB,fault=no-frequency");
+    let device = crate::common::open("shires=1,dram=1GiB,fault=no-frequency");
     let properties = device.properties();
     assert_eq!((properties.boot_frequency_mhz, properties.timestamp_hz), (None, None));
 
     device.profiler().start();
-    let nop = common::load(&device, "task_nop");
+    let nop = crate::common::load(&device, "task_nop");
     device.default_stream().launch(&Launch::new(&nop)).unwrap().wait(LONG).unwrap();
     let profile = device.profiler().stop();
     let mut json = Vec::new();

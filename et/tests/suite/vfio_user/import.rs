@@ -20,9 +20,9 @@ use et_devapi::msg::ops::{
 use et_devapi::msg::{CommandFlags, Tag};
 use et_sim_server::CardOptions;
 
+use super::rig::{Rig, Twist, chain, without_cores};
+use super::{MAILBOX_BAR, work};
 use crate::common::LONG;
-use crate::rig::{Rig, Twist, chain, without_cores};
-use crate::{MAILBOX_BAR, work};
 
 const PAGE: usize = 4096;
 

@@ -3,11 +3,9 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::time::Duration;
 
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::{AnyHal, Device, Error, Event, Launch};
 
 const SMALL: &str = "shires=1,dram=1GiB";

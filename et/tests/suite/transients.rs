@@ -3,9 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::LONG;
+use crate::common::LONG;
 use et::executor::{ExecutorConfig, Place};
 use et::graph::{FunctionId, GraphBuilder, Task, TransientBuffer};
 
@@ -48,8 +46,9 @@ struct Rig {
 
 impl Rig {
     fn new(parameters: &str) -> Self {
-        let device = common::open(parameters);
-        let (add, add_scalar) = (common::load(&device, "add"), common::load(&device, "add_scalar"));
+        let device = crate::common::open(parameters);
+        let (add, add_scalar) =
+            (crate::common::load(&device, "add"), crate::common::load(&device, "add_scalar"));
         let zeros = device.alloc(4 * 8 * LINE).unwrap();
         let results = device.alloc(STEPS * 4 * 8 * LINE).unwrap();
         device.default_stream().fill(&zeros, 0).unwrap().wait(LONG).unwrap();

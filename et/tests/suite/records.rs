@@ -2,11 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
 use std::path::Path;
 
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::executor::{
     ExecutorConfig, Outcome, Place, RecordError, RegionRecord, RunError, TaskRecord, TaskState,
 };

@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-mod common;
-
 use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{LONG, elf, load, open, open_with};
+use crate::common::{LONG, elf, load, open, open_with};
 use et::core_dump::{CoreFile, CoreFileError, CoreWriteError, DumpedRegion};
 use et::status::LaunchStatus;
 use et::{

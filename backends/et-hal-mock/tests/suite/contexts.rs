@@ -39,7 +39,7 @@ impl Card {
         let config = Config::new().drain(Drain::Caller).spin(Duration::ZERO);
         let hal = MockHal::new(presets::booted_registers(), mailbox);
         let device = Device::open_with(hal, config.command_timeout(LONG)).unwrap();
-        let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+        let elf = include_bytes!("../../../../testing/kernels/elf/entries.elf");
         let (module, copy) = device.load_module("entries", elf).unwrap();
         copy.wait(LONG).unwrap();
         let kernel = module.function("second").unwrap();

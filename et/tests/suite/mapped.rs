@@ -4,13 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 #![expect(unsafe_code, reason = "maps memory at an address of choice")]
 
-mod common;
-
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-use common::{LONG, open};
+use crate::common::{LONG, open};
 use et::hal::{DeviceAccess, StableDeref};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};

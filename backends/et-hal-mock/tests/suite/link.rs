@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{Command, Completion, FirmwareType};
+use et_devapi::msg::ops::{Body, Command, Completion, FirmwareType, LaunchStatus, Times};
 use et_hal::{ErrorKind, Pop, Push, QueueId};
 use et_hal_mock::{MockHal, MockMailbox, presets};
 use et_runtime::{
@@ -300,7 +300,7 @@ fn a_launch_stays_on_the_host_until_its_kernel_is_there() {
     });
     let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
     let device = device.unwrap();
-    let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+    let elf = include_bytes!("../../../../testing/kernels/elf/entries.elf");
     let (module, copy) = device.load_module("entries", elf).unwrap();
     let kernel = module.function("second").unwrap();
     let launch = device.stream().launch(&Launch::new(&kernel)).unwrap();
@@ -308,6 +308,53 @@ fn a_launch_stays_on_the_host_until_its_kernel_is_there() {
     assert_eq!(copy.state(), EventState::Ready);
     assert_eq!(launch.state(), EventState::Queued);
     assert_eq!(launches.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_failed_launch_is_executed_while_its_report_is_fetched() {
+    let withheld = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&withheld);
+    let mailbox = presets::answering_mailbox(move |header, command| match command {
+        Command::KernelLaunch(_) => {
+            let (times, status) =
+                (Times { start: 1, wait: 2, execute: 3 }, LaunchStatus::Exception);
+            vec![Completion::new(header.tag(), Body::Launch { times, status, error: None })]
+        }
+        Command::DmaReadList { .. } => {
+            its.lock().unwrap().extend(presets::success(header, command));
+            Vec::new()
+        }
+        // The next barrier brings what was withheld.
+        Command::Echo => {
+            let mut all = std::mem::take(&mut *its.lock().unwrap());
+            all.extend(presets::success(header, command));
+            all
+        }
+        _ => presets::success(header, command),
+    });
+    let device = Device::open_with(
+        MockHal::new(presets::booted_registers(), mailbox),
+        config().failure_messages(false),
+    );
+    let device = device.unwrap();
+    let elf = include_bytes!("../../../../testing/kernels/elf/entries.elf");
+    let (module, copy) = device.load_module("entries", elf).unwrap();
+    copy.wait(LONG).unwrap();
+    let kernel = module.function("second").unwrap();
+    let launch = device.stream().launch(&Launch::new(&kernel)).unwrap();
+    let (sender, told) = mpsc::channel();
+    for state in [EventState::Executed, EventState::Failed] {
+        let sender = sender.clone();
+        launch.on_state(state, move |is| sender.send((state, is)).unwrap());
+    }
+    device.poll();
+    assert_eq!(launch.state(), EventState::Executed);
+    assert_eq!(told.try_recv(), Ok((EventState::Executed, EventState::Executed)));
+    assert!(told.try_recv().is_err() && !launch.is_done());
+    device.stream().barrier().unwrap().wait(LONG).unwrap();
+    assert!(matches!(launch.wait(LONG), Err(Error::Launch { .. })));
+    assert_eq!(told.try_recv(), Ok((EventState::Failed, EventState::Failed)));
+    assert_eq!(launch.state(), EventState::Failed);
 }
 
 #[test]
@@ -322,7 +369,7 @@ fn a_launch_asks_for_the_eviction_of_the_l3_only_if_it_is_told_to() {
     });
     let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
     let device = device.unwrap();
-    let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+    let elf = include_bytes!("../../../../testing/kernels/elf/entries.elf");
     let (module, copy) = device.load_module("entries", elf).unwrap();
     copy.wait(LONG).unwrap();
     let kernel = module.function("second").unwrap();
@@ -359,7 +406,7 @@ fn a_staged_launch_is_sent_at_once_with_a_barrier_before_each_step() {
     });
     let device = Device::open_with(MockHal::new(presets::booted_registers(), mailbox), config());
     let device = device.unwrap();
-    let elf = include_bytes!("../../../testing/kernels/elf/entries.elf");
+    let elf = include_bytes!("../../../../testing/kernels/elf/entries.elf");
     let (module, copy) = device.load_module("entries", elf).unwrap();
     copy.wait(LONG).unwrap();
     let kernel = module.function("second").unwrap();

@@ -2,12 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::trace::layout::Body;
 use et::trace::{KernelTraceConfig, Region, Trace};
 use et::{AnyHal, Device, Error, Launch, ProfileFormat, ProfileWriter};

@@ -2,9 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{LONG, load, open};
+use crate::common::{LONG, load, open};
 use et::executor::{ExecutorConfig, Place};
 use et::graph::{GraphBuilder, Task};
 use et::kernel::{Access, MemoryFault, Violation};
