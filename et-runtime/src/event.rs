@@ -127,10 +127,10 @@ impl Event {
     ///
     /// [`Ready`](EventState::Ready) is the moment when the device has been sent the operation, or
     /// the first part of it; one that fails before tells so instead. What waits for
-    /// [`Executed`](EventState::Executed) is told of the end if that comes at once. What is called late hears how
-    /// far the operation is by then, so that states never go back. A failure is kept for
-    /// [`Stream::take_errors`](crate::Stream::take_errors) all the same, as this does not say why.
-    /// Callbacks run as those of [`on_done`](Self::on_done) do.
+    /// [`Executed`](EventState::Executed) is told of the end if that comes at once. What is called
+    /// late hears how far the operation is by then, so that states never go back. A failure is kept
+    /// for [`Stream::take_errors`](crate::Stream::take_errors) all the same, as this does not say
+    /// why. Callbacks run as those of [`on_done`](Self::on_done) do.
     pub fn on_state(&self, state: EventState, callback: impl FnOnce(EventState) + Send + 'static) {
         let operation = self.operation();
         match state {

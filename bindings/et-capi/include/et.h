@@ -184,6 +184,14 @@ typedef enum et_asset {
     ET_ASSET_MEMORY_TYPE = 12,
 } et_asset;
 
+// A clock that can be set.
+typedef enum et_clock {
+    // That of the minions.
+    ET_CLOCK_MINIONS = 1,
+    // That of the network on chip.
+    ET_CLOCK_NETWORK = 2,
+} et_clock;
+
 // How a word is compared with a value.
 typedef enum et_comparison {
     // `==`

@@ -15,7 +15,7 @@ use et_capi::et_remedy::{
 };
 use et_capi::et_status::{
     ET_BAD_HANDLE, ET_BAD_STRUCT_SIZE, ET_BUFFER_TOO_SMALL, ET_INVALID, ET_NULL_POINTER, ET_OK,
-    ET_OUT_OF_BOUNDS, ET_TIMEOUT, ET_WRONG_KIND,
+    ET_OUT_OF_BOUNDS, ET_STALE, ET_TIMEOUT, ET_WRONG_KIND,
 };
 use et_capi::*;
 
@@ -143,7 +143,7 @@ fn a_device_that_stays_ill_says_what_was_tried() {
     assert_eq!(step(recovery, 2).remedy, ET_REMEDY_OPERATIONS_RESET as u32);
     assert_eq!(step(recovery, found.steps - 1).remedy, ET_REMEDY_CHIP_RESET as u32);
     let fresh = stream(device);
-    assert_eq!(et_fill(fresh, buffer, 0, 64, 1, None), ET_INVALID);
+    assert_eq!(et_fill(fresh, buffer, 0, 64, 1, None), ET_STALE);
     ok(et_recovery_free(recovery));
     ok(et_device_close(device));
 }

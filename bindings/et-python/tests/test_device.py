@@ -113,7 +113,7 @@ def test_after_a_reset_handles_are_stale(device):
     device.reset()
     with pytest.raises(et.StaleError):
         buffer.to_bytes(stream=stream)
-    with pytest.raises(et.Error):
+    with pytest.raises(et.StaleError):
         buffer.to_bytes()
     assert device.array(b"new").to_bytes() == b"new"
 

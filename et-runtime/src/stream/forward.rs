@@ -91,8 +91,8 @@ impl<H: Hal> Stream<H> {
     /// An abort for another's sake is repeated as for any launch, if the kernel had not begun.
     ///
     /// # Errors
-    /// [`Error::ForeignBuffer`]; [`Error::Stale`]; [`Error::ShireMask`]; [`Error::NeedsReset`] if compute is down;
-    /// otherwise as [`copy_to_device`](Self::copy_to_device).
+    /// [`Error::ForeignBuffer`]; [`Error::Stale`]; [`Error::ShireMask`]; [`Error::NeedsReset`] if
+    /// compute is down; otherwise as [`copy_to_device`](Self::copy_to_device).
     pub fn forward(&self, launch: &ForwardedLaunch, uses: &[DeviceSlice]) -> Result<Forwarded> {
         self.call("forward", || self.start_forwarded(launch, uses))
     }

@@ -8,6 +8,7 @@ use et_hal::{QueueId, ResetScope};
 
 use super::model::{Kind, Model};
 use super::*;
+use crate::sync::{Mutex, lock};
 
 /// A device that takes so many commands in each queue.
 struct Ring {
@@ -462,11 +463,10 @@ fn what_has_been_done_is_counted_when_it_has_ended() {
 fn a_launch_whose_answer_is_looked_at_is_executed() {
     let mut host = Host::new(2, 8);
     let stream = host.stream();
-    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = Arc::new(Mutex::new(Vec::new()));
     let listen = |host: &mut Host, key: OpKey, name: &'static str| {
         let heard = Arc::clone(&heard);
-        let callback =
-            Box::new(move |state: &EventState| heard.lock().unwrap().push((name, *state)));
+        let callback = Box::new(move |state: &EventState| lock(&heard).push((name, *state)));
         assert!(host.core.on_reached(key, EventState::Executed, callback).is_ok());
     };
     let (fails, works) = (host.submit(stream, Kind::Launch), host.submit(stream, Kind::Launch));
@@ -486,10 +486,7 @@ fn a_launch_whose_answer_is_looked_at_is_executed() {
     for Reached { state, told, .. } in host.core.output.reached.drain(..) {
         told.into_iter().for_each(|callback| callback(&state));
     }
-    assert_eq!(
-        *heard.lock().unwrap(),
-        [("fails", EventState::Executed), ("late", EventState::Executed)]
-    );
+    assert_eq!(*lock(&heard), [("fails", EventState::Executed), ("late", EventState::Executed)]);
     let (_, _, op) = held.split();
     host.core.release(op, Err(Error::Aborted { op: "launch" }), host.now);
     assert_eq!(host.core.state(fails), None);
@@ -500,6 +497,6 @@ fn a_launch_whose_answer_is_looked_at_is_executed() {
     let body = Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None };
     host.core.answer(tag, &body, host.now);
     let ended = host.core.output.ended.pop().unwrap();
-    assert_eq!((host.core.state(works), heard.lock().unwrap().len()), (None, 2));
+    assert_eq!((host.core.state(works), lock(&heard).len()), (None, 2));
     assert_eq!((ended.operation.key, ended.told.len()), (works, 1));
 }
