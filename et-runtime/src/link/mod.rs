@@ -113,7 +113,7 @@ pub struct Activity {
     pub memory_used_bytes: u64,
     /// Live buffers.
     pub buffers: u64,
-    /// Kernels that have run, since the device was opened, or was reset.
+    /// Kernels that have run, well or not, since the device was opened, or was reset.
     pub launches: u64,
     /// Bytes that commands have copied to the device, and that have arrived.
     pub to_device_bytes: u64,

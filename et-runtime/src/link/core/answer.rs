@@ -123,6 +123,12 @@ impl<C: Load> Core<C> {
             Verdict::Failed(error, times) => self.settle(sent, Err(error), times, now),
             Verdict::Hold(times) => {
                 self.record(&sent, times);
+                // A kernel has failed, or is for others to decide about.
+                if let (work @ Work::Launch(_), Some(Times { execute: 1.., .. })) =
+                    (sent.load.work(), times)
+                {
+                    self.traffic.done(work, times);
+                }
                 return self.hold(sent, None, now);
             }
             Verdict::Aborted { is_repeatable } => match self.aborted(sent, is_repeatable) {
@@ -177,9 +183,6 @@ impl<C: Load> Core<C> {
     }
 
     fn record(&mut self, sent: &Sent<C>, times: Option<Times>) {
-        if let (Some(times), Work::Launch(shires)) = (&times, sent.load.work()) {
-            self.traffic.ran(shires, times);
-        }
         let Some(op) = sent.op.and_then(|op| self.ops.get_mut(op)) else { return };
         match (&mut op.times, times) {
             // Cycles of the parts add up; the start is that of the first.
@@ -198,7 +201,7 @@ impl<C: Load> Core<C> {
         self.record(&sent, times);
         let error = outcome.err();
         if error.is_none() {
-            self.traffic.succeeded(sent.load.work());
+            self.traffic.done(sent.load.work(), times);
         }
         self.return_context(&mut sent.load, error.is_none());
         if let Some(slot) = sent.op {

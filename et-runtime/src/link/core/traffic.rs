@@ -28,24 +28,24 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// A kernel has run on the shires of a mask.
-    pub(super) fn ran(&mut self, shires: u64, times: &Times) {
+    /// A command has been executed.
+    #[inline]
+    pub(super) fn done(&mut self, work: Work, times: Option<Times>) {
+        match work {
+            Work::Launch(shires) => self.ran(shires, times.map_or(0, |times| times.execute)),
+            Work::ToDevice(bytes) => self.to_device_bytes += bytes,
+            Work::ToHost(bytes) => self.to_host_bytes += bytes,
+            Work::Other => {}
+        }
+    }
+
+    fn ran(&mut self, shires: u64, cycles: u64) {
         self.launches += 1;
         if self.recent.0 != shires {
             self.busy_cycles = self.busy_cycles();
             self.recent = (shires, 0);
         }
-        self.recent.1 = self.recent.1.wrapping_add(times.execute);
-    }
-
-    /// A command has succeeded.
-    #[inline]
-    pub(super) fn succeeded(&mut self, work: Work) {
-        match work {
-            Work::ToDevice(bytes) => self.to_device_bytes += bytes,
-            Work::ToHost(bytes) => self.to_host_bytes += bytes,
-            Work::Launch(_) | Work::Other => {}
-        }
+        self.recent.1 = self.recent.1.wrapping_add(cycles);
     }
 
     fn busy_cycles(&self) -> [u64; 32] {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn ran(traffic: &mut Traffic, shires: u64, execute: u64) {
-        traffic.ran(shires, &Times { start: 1, wait: 2, execute });
+        traffic.done(Work::Launch(shires), Some(Times { start: 1, wait: 2, execute }));
     }
 
     #[test]
