@@ -247,12 +247,12 @@ impl ErrorLists {
     }
 
     pub(super) fn listen_to(&self, stream: u32, listener: Listener<StreamError>) {
-        let mut shared = lock(&self.shared);
-        let its_own = shared.streams.get_mut(&(self.generation, stream));
-        let before = its_own.map(|its_own| its_own.listener.replace(listener));
-        drop(shared);
+        let mut listener = Some(listener);
+        if let Some(its_own) = lock(&self.shared).streams.get_mut(&(self.generation, stream)) {
+            std::mem::swap(&mut its_own.listener, &mut listener);
+        }
         // As below.
-        drop(before);
+        drop(listener);
     }
 
     pub(crate) fn listen(&self, listener: Listener<DeviceError>) {
@@ -396,6 +396,34 @@ mod tests {
         after.end();
         tell(&after, &told);
         assert_eq!((lock(&heard).len(), Arc::strong_count(&heard)), (1, 1), "after the end");
+    }
+
+    /// A callback may own the last handle of another stream.
+    #[test]
+    fn what_a_callback_owns_may_close_other_streams_when_it_goes() {
+        struct Closes(ErrorLists, u32);
+        impl Drop for Closes {
+            fn drop(&mut self) {
+                self.0.close(self.1);
+            }
+        }
+        let lists = ErrorLists::default();
+        (1..5).for_each(|stream| lists.open(stream));
+        let owner = |stream| {
+            let owned = Closes(lists.clone(), stream);
+            move || drop(lock(&owned.0.shared))
+        };
+        let owns = owner(2);
+        lists.listen_to(1, Arc::new(move |_: &StreamError| owns()));
+        let owns = owner(3);
+        // It takes the place of the other, which goes.
+        lists.listen_to(1, Arc::new(move |_: &StreamError| owns()));
+        lists.close(1);
+        assert_eq!(lock(&lists.shared).streams.keys().collect::<Vec<_>>(), [&(0, 4)]);
+        // A stream that is gone has no callback; what was to be one goes.
+        let owns = owner(4);
+        lists.listen_to(1, Arc::new(move |_: &StreamError| owns()));
+        assert!(lock(&lists.shared).streams.is_empty());
     }
 
     #[test]

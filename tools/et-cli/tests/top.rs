@@ -364,7 +364,7 @@ fn the_screen_of_a_busy_card_shows_which_shires_are() {
     let running = stream.launch(&Launch::new(&hang).shires(0b0110)).unwrap();
     tmux.keys(&["-l", &command_for(&card.name, "")]);
     tmux.keys(&["Enter"]);
-    let parts = ["shires   ·██·  2 of 4 busy", "0 kernels/s; queue 1, sent 1", " 50 % "];
+    let parts = ["shires   ·██·  2 of 4 busy, 0 kernels/s", "0 ops/s, 1 queued, 1 sent", " 50 % "];
     let is_whole = |screen: &str| parts.iter().all(|part| screen.contains(part));
     let screen = tmux.until("busy shires", is_whole);
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");

@@ -429,7 +429,7 @@ fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
 
 #[test]
 fn what_has_been_done_is_counted_when_it_has_ended() {
-    let mut host = Host::new(1, 8);
+    let mut host = Host::new(2, 8);
     let stream = host.stream();
     let (copy, launch) = (host.submit(stream, Kind::Copy), host.submit(stream, Kind::Launch));
     let before = host.core.activity();
@@ -457,6 +457,14 @@ fn what_has_been_done_is_counted_when_it_has_ended() {
     assert_eq!(activity.busy_cycles.iter().sum::<u64>(), 10);
     let (_, _, op) = held.split();
     host.core.release(op, Ok(()), host.now);
+
+    // One that the firmware refuses has not.
+    host.submit(stream, Kind::Launch);
+    let (_, tag, ..) = host.ring.has.remove(0);
+    let times = Times { execute: 0, ..times };
+    let body = Body::Launch { times, status: LaunchStatus::Error, error: None };
+    assert!(matches!(host.core.answer(tag, &body, host.now), Answer::Held(_)));
+    assert_eq!(host.core.activity().launches, 2);
 }
 
 #[test]

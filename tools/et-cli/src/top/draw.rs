@@ -204,7 +204,11 @@ fn draw_shires(frame: &mut Frame<'_>, area: Rect, rates: &Rates, look: Look) {
     let line = Line::from(vec![
         Span::raw(format!("{:<9}", "shires")),
         Span::styled(columns.collect::<String>(), look.color(Color::Cyan)),
-        Span::raw(format!("  {busy} of {} busy", rates.shires.len())),
+        Span::raw(format!(
+            "  {busy} of {} busy, {:.0} kernels/s",
+            rates.shires.len(),
+            rates.launches_per_s
+        )),
     ]);
     frame.render_widget(Paragraph::new(line), area);
 }
@@ -305,13 +309,11 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, model: &Model, look: Look) 
         ))
     }));
     if let Some(activity) = model.sample.as_ref().and_then(|(_, sample)| sample.activity) {
-        let [operations, launches] =
-            model.rates.as_ref().map_or(["–".into(), "–".into()], |now| {
-                [now.operations_per_s, now.launches_per_s].map(|rate| format!("{rate:.0}"))
-            });
+        let rate = model.rates.as_ref().map(|rates| format!("{:.0}", rates.operations_per_s));
         lines.push(Line::raw(format!(
-            "{:>8}  {operations} ops/s, {launches} kernels/s; queue {}, sent {}; {} in {} buffers",
+            "{:>8}  {} ops/s, {} queued, {} sent; {} in {} buffers",
             "program",
+            rate.as_deref().unwrap_or("–"),
             activity.pending,
             activity.in_flight,
             output::bytes(activity.memory_used_bytes),
@@ -442,14 +444,36 @@ mod tests {
             model.add(Duration::from_secs(second), sample::Look { sample: Ok(sample), host });
         }
         let screen = screen(&model, 80, 24);
-        let line = "program  1000 ops/s, 250 kernels/s; queue 12, sent 5; 1.50 GiB in 34 buffers";
+        let line = "program  1000 ops/s, 12 queued, 5 sent; 1.50 GiB in 34 buffers";
         assert!(screen[16].contains("4242") && screen[17].contains(line), "{}", screen.join("\n"));
         // One shire ran kernels for half of the time, and another has one that goes on.
         let compute = "compute  ███████▍";
         assert!(screen[2].contains(compute) && screen[2].contains("37 %"), "{}", screen.join("\n"));
-        assert!(screen[6].contains("shires   ▄█··  2 of 4 busy"), "{}", screen.join("\n"));
+        assert!(screen[6].contains("▄█··  2 of 4 busy, 250 kernels/s"), "{}", screen.join("\n"));
         assert!(screen[9].contains("3 MB/s in, 0 MB/s out"), "{}", screen.join("\n"));
         assert!(screen[23].starts_with(" q quit"), "{}", screen.join("\n"));
+    }
+
+    #[test]
+    fn a_program_that_does_much_has_room_for_all_of_it() {
+        let mut model = model();
+        let mut activity = Activity::default();
+        (activity.pending, activity.in_flight) = (4096, 4096);
+        (activity.memory_used_bytes, activity.buffers) = (16_100 << 20, 12_345);
+        activity.available_shires = u32::MAX.into();
+        for second in 10..12 {
+            activity.accepted += 1_600_000;
+            activity.launches += 1_600_000;
+            activity.busy_cycles = activity.busy_cycles.map(|cycles| cycles + 600_000_000);
+            let activity = Some(activity);
+            let sample = Sample { activity, minion_mhz: 600, ..Sample::default() };
+            let host = HostView::default();
+            model.add(Duration::from_secs(second), sample::Look { sample: Ok(sample), host });
+        }
+        let all = screen(&model, 80, 24).join("\n");
+        let shires = format!("shires   {}  32 of 32 busy, 1600000 kernels/s", "█".repeat(32));
+        let program = "program  1600000 ops/s, 4096 queued, 4096 sent; 15.72 GiB in 12345 buffers";
+        assert!(all.contains(&shires) && all.contains(program), "{all}");
     }
 
     #[test]

@@ -361,6 +361,29 @@ mod tests {
     }
 
     #[test]
+    fn a_shire_is_busy_while_its_kernel_goes_on_and_never_more_than_all_the_time() {
+        let mut model = Model::new("process:7");
+        let mut add = |second, launched_shires, cycles| {
+            let mut look = look(0, 0, 0);
+            let mut activity = Activity::default();
+            (activity.available_shires, activity.launched_shires) = (0b101, launched_shires);
+            activity.busy_cycles[2] = cycles;
+            if let Ok(sample) = &mut look.sample {
+                (sample.activity, sample.minion_mhz) = (Some(activity), 1);
+            }
+            model.add(at(second), look);
+            let rates = model.rates.as_ref();
+            rates.map(|rates| (rates.shires.clone(), rates.compute_percent()))
+        };
+        let busy = |percent| Some((vec![(0, 0), (2, percent)], percent / 2));
+        assert_eq!(add(1, 0, 0), None);
+        assert_eq!(add(2, 0, 250_000), busy(25));
+        assert_eq!(add(3, 0b100, 250_000), busy(100), "it goes on");
+        assert_eq!(add(4, 0, 2_250_000), busy(100), "what it ran for before is no more");
+        assert_eq!(add(5, 0, 2_250_000), busy(0));
+    }
+
+    #[test]
     fn counters_that_begin_again_give_no_rate_below_zero() {
         let mut model = Model::new("sim:");
         model.add(at(0), look(1000, 900, 900));
