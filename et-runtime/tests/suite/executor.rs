@@ -364,16 +364,18 @@ fn what_has_run_is_executed_until_its_run_has_ended() {
     let (task, gate) = gate(&mut builder);
     let run = pool.launch(&builder.build().unwrap()).unwrap();
     gate.wait_entered();
+    let mut waits = Vec::new();
     while run.progress().0 == 0 {
-        assert!(matches!(run.wait(SHORT), Err(RunError::Timeout { .. })));
+        waits.push(run.wait(SHORT));
     }
-    assert_eq!(
-        [first, task].map(|task| run.state(task)),
-        [TaskState::Executed, TaskState::Running]
-    );
+    let states = || [first, task].map(|task| run.state(task));
+    let before = states();
+    // Before anything is checked: a pool that goes waits for its tasks.
     gate.open();
+    assert!(waits.iter().all(|wait| matches!(wait, Err(RunError::Timeout { .. }))), "{waits:?}");
+    assert_eq!(before, [TaskState::Executed, TaskState::Running]);
     run.wait(LONG).unwrap().check().unwrap();
-    assert_eq!([first, task].map(|task| run.state(task)), [TaskState::Complete; 2]);
+    assert_eq!(states(), [TaskState::Complete; 2]);
 }
 
 #[test]
