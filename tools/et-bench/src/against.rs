@@ -6,10 +6,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::figure::Figure;
+use crate::figure::{Figure, Unit};
 
 /// By how much a figure may be worse than the worst run of before.
 const MARGIN: f64 = 0.25;
@@ -29,18 +29,6 @@ fn read(path: &Path) -> anyhow::Result<Vec<Before>> {
     serde_json::from_slice(&text).with_context(|| format!("{} has no figures", path.display()))
 }
 
-/// Returns `true` if more of a unit is better.
-fn is_gain(unit: &str) -> anyhow::Result<bool> {
-    Ok(match unit {
-        "per second" | "B/s" | "GiB/s" | "MIPS" | "GFLOP/s" | "x" => true,
-        _ if ["of memcpy", "times "].iter().any(|start| unit.starts_with(start)) => true,
-        "us" | "ns" | "ms" | "s" | "%" => false,
-        _ if ["us ", "% of ", "bytes", "of Rust"].iter().any(|s| unit.starts_with(s)) => false,
-        _ if unit.contains(" per ") => false,
-        unit => bail!("whether more of \"{unit}\" is better is not known"),
-    })
-}
-
 /// Compares all figures that are in both; fails if one is worse, or nothing is in both.
 pub(crate) fn compare(path: &Path, figures: &[Figure]) -> anyhow::Result<()> {
     let before = read(path)?;
@@ -48,7 +36,7 @@ pub(crate) fn compare(path: &Path, figures: &[Figure]) -> anyhow::Result<()> {
     for figure in figures {
         let Some(row) = before.iter().find(|row| row.name == figure.name) else { continue };
         compared += 1;
-        if let Some(percent) = loss(figure, row)? {
+        if let Some(percent) = loss(figure, row) {
             worse.push(format!("{}: by {percent:.0} %", figure.name));
         }
     }
@@ -65,22 +53,23 @@ pub(crate) fn compare(path: &Path, figures: &[Figure]) -> anyhow::Result<()> {
 }
 
 /// By how many percent a figure is worse than all runs of before, if it is by more than the margin.
-fn loss(now: &Figure, before: &Before) -> anyhow::Result<Option<f64>> {
-    let factor = if is_gain(now.unit)? {
-        // As good as the best of now, and as bad as the worst of before.
-        (before.min / before.floor) / (now.max / now.floor)
-    } else {
-        (now.min / now.floor) / (before.max / before.floor)
+fn loss(now: &Figure, before: &Before) -> Option<f64> {
+    // The best of now, and the worst of before.
+    let (now, was) = match now.unit {
+        Unit::Less(_) => (now.min / now.floor, before.max / before.floor),
+        Unit::More(_) => (before.min / before.floor, now.max / now.floor),
     };
-    // What is not a number is nothing to be relied on.
-    Ok((factor > 1.0 + MARGIN || factor.is_nan()).then_some((factor - 1.0) * 100.0))
+    // Costs that are measured as differences may be nothing, or less; what is not a number is
+    // nothing to be relied on.
+    let is_well = now <= 0.0 || now <= was * (1.0 + MARGIN);
+    (!is_well).then(|| (now / was.max(0.0) - 1.0) * 100.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn figure(unit: &'static str, runs: &[f64], floor: f64) -> Figure {
+    fn figure(unit: Unit, runs: &[f64], floor: f64) -> Figure {
         Figure::new("row", unit, runs, ("floor", floor))
     }
 
@@ -88,18 +77,30 @@ mod tests {
         Before { name: "row".into(), floor, min, max }
     }
 
+    const TIME: Unit = Unit::Less("us");
+    const RATE: Unit = Unit::More("per second");
+
     #[test]
     fn a_figure_is_worse_if_its_best_run_is_behind_the_worst_of_before() {
-        let is_worse = |now: &Figure, before: &Before| loss(now, before).unwrap().is_some();
+        let is_worse = |now: &Figure, before: &Before| loss(now, before).is_some();
         // Times: as slow as before relative to the floor, and slower.
-        assert!(!is_worse(&figure("us", &[20.0, 24.0], 2.0), &before(9.0, 12.0, 1.0)));
-        assert!(!is_worse(&figure("us", &[14.9, 99.0], 1.0), &before(9.0, 12.0, 1.0)));
-        assert!(is_worse(&figure("us", &[15.1, 99.0], 1.0), &before(9.0, 12.0, 1.0)));
+        assert!(!is_worse(&figure(TIME, &[20.0, 24.0], 2.0), &before(9.0, 12.0, 1.0)));
+        assert!(!is_worse(&figure(TIME, &[14.9, 99.0], 1.0), &before(9.0, 12.0, 1.0)));
+        assert!(is_worse(&figure(TIME, &[15.1, 99.0], 1.0), &before(9.0, 12.0, 1.0)));
         // Rates the other way round.
-        assert!(!is_worse(&figure("per second", &[5.0, 8.1], 1.0), &before(10.0, 12.0, 1.0)));
-        assert!(is_worse(&figure("per second", &[5.0, 7.9], 1.0), &before(10.0, 12.0, 1.0)));
-        assert!(is_worse(&figure("us", &[f64::NAN], 1.0), &before(9.0, 12.0, 1.0)));
-        assert!(loss(&figure("bananas", &[1.0], 1.0), &before(1.0, 1.0, 1.0)).is_err());
+        assert!(!is_worse(&figure(RATE, &[5.0, 9.7], 1.0), &before(10.0, 12.0, 1.0)));
+        assert!(!is_worse(&figure(RATE, &[5.0, 8.1], 1.0), &before(10.0, 12.0, 1.0)));
+        assert!(is_worse(&figure(RATE, &[5.0, 7.9], 1.0), &before(10.0, 12.0, 1.0)));
+    }
+
+    #[test]
+    fn costs_may_be_nothing_and_must_be_numbers() {
+        let is_worse = |runs: &[f64], before: &Before| loss(&figure(TIME, runs, 3.0), before);
+        assert_eq!(is_worse(&[-0.4, 0.2], &before(-1.0, -0.5, 3.0)), None);
+        assert_eq!(is_worse(&[0.0], &before(-1.0, 0.0, 3.0)), None);
+        assert!(is_worse(&[0.1], &before(-1.0, -0.5, 3.0)).is_some(), "there was no cost");
+        assert!(is_worse(&[f64::NAN], &before(9.0, 12.0, 1.0)).is_some());
+        assert!(is_worse(&[1.0], &before(0.0, f64::NAN, 1.0)).is_some());
     }
 
     #[test]
@@ -107,7 +108,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("figures.json");
         let write = |figures: &[Figure]| crate::figure::write_json(Some(&path), figures).unwrap();
-        let (slow, fast) = (figure("us", &[9.0], 1.0), figure("us", &[1.0], 1.0));
+        let (slow, fast) = (figure(TIME, &[9.0], 1.0), figure(TIME, &[1.0], 1.0));
         write(std::slice::from_ref(&fast));
         compare(&path, std::slice::from_ref(&fast)).unwrap();
         let error = compare(&path, std::slice::from_ref(&slow)).unwrap_err().to_string();

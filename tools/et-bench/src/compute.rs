@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use et::{AnyHal, Device, DeviceBuffer, Launch};
 
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(120);
@@ -45,14 +45,14 @@ fn mips(elf: &[u8], threads: usize, shires: u32, iterations: u64) -> anyhow::Res
 pub(crate) fn int_mips() -> anyhow::Result<Figure> {
     let runs = mips(SPIN_INT, 1, 1, 400_000)?;
     let floor = ("the same operations by the host", floor::native_int_mips());
-    Ok(Figure::new("cores_int_mips", "million instructions per second", &runs, floor))
+    Ok(Figure::new("cores_int_mips", Unit::More("million instructions per second"), &runs, floor))
 }
 
 /// Single-precision loop, one host core.
 pub(crate) fn fp_mips() -> anyhow::Result<Figure> {
     let runs = mips(SPIN_FP, 1, 1, 200_000)?;
     let floor = ("the same operations by the host", floor::native_fp_mips());
-    Ok(Figure::new("cores_fp_mips", "million instructions per second", &runs, floor))
+    Ok(Figure::new("cores_fp_mips", Unit::More("million instructions per second"), &runs, floor))
 }
 
 /// Two host cores over one, all harts of the device busy.
@@ -61,7 +61,7 @@ pub(crate) fn scaling() -> anyhow::Result<Figure> {
     let both = mips(SPIN_INT, 2, 32, 20_000)?;
     let ratios: Vec<f64> = alone.iter().zip(&both).map(|(alone, both)| both / alone).collect();
     let floor = ("the host's own loop on two cores over one", floor::native_scaling());
-    Ok(Figure::new("cores_scaling", "times one core", &ratios, floor))
+    Ok(Figure::new("cores_scaling", Unit::More("times one core"), &ratios, floor))
 }
 
 /// Private caches over flat memory, on one host core: how fast a kernel runs, by turns.
@@ -95,7 +95,7 @@ fn private_ratio(
     })?;
     drop(launches);
     devices.into_iter().for_each(Device::close);
-    Ok(Figure::new(name, "times flat memory", &ratios, ("flat memory", 1.0)))
+    Ok(Figure::new(name, Unit::More("times flat memory"), &ratios, ("flat memory", 1.0)))
 }
 
 /// Integers in registers.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub(crate) fn dma() -> anyhow::Result<Figure> {
     let floor = ("memcpy of the same bytes", 1.0);
     drop(target);
     device.close();
-    Ok(Figure::new("copy_h2d_dma_ratio", "of memcpy", &runs, floor))
+    Ok(Figure::new("copy_h2d_dma_ratio", Unit::More("of memcpy"), &runs, floor))
 }
 
 /// Bytes a second of 64 MiB of ordinary memory, in each run.
@@ -67,7 +67,7 @@ pub(crate) fn pageable() -> anyhow::Result<Figure> {
     let floor = memcpy_floor(LARGE);
     let runs: Vec<f64> = pageable_runs()?.iter().map(|bandwidth| bandwidth / floor).collect();
     let floor = ("memcpy of the same bytes", 1.0);
-    Ok(Figure::new("copy_h2d_pageable_ratio", "of memcpy", &runs, floor))
+    Ok(Figure::new("copy_h2d_pageable_ratio", Unit::More("of memcpy"), &runs, floor))
 }
 
 /// 4 KiB copies, pipelined.
@@ -101,5 +101,10 @@ pub(crate) fn small() -> anyhow::Result<Figure> {
     let floor = f64::from(COPIES) / start.elapsed().as_secs_f64();
     drop(target);
     device.close();
-    Ok(Figure::new("copy_h2d_4k_per_s", "per second", &runs, ("memcpy of 4 KiB", floor)))
+    Ok(Figure::new(
+        "copy_h2d_4k_per_s",
+        Unit::More("per second"),
+        &runs,
+        ("memcpy of 4 KiB", floor),
+    ))
 }

@@ -8,7 +8,7 @@ use et::Launch;
 use et::trace::layout::Entries;
 
 use crate::copies::memcpy_floor;
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 
 const WAIT: Duration = Duration::from_secs(30);
 const RUNS: usize = 11;
@@ -35,7 +35,12 @@ pub(crate) fn core() -> anyhow::Result<Figure> {
     run()?;
     let floor = memcpy_floor(LARGE);
     let runs: Vec<f64> = repeat(RUNS, run)?.iter().map(|bandwidth| bandwidth / floor).collect();
-    Ok(Figure::new("core_dump_ratio", "of memcpy", &runs, ("memcpy of the same bytes", 1.0)))
+    Ok(Figure::new(
+        "core_dump_ratio",
+        Unit::More("of memcpy"),
+        &runs,
+        ("memcpy of the same bytes", 1.0),
+    ))
 }
 
 /// Entries decoded from a full buffer of the master minion, one after the other.
@@ -62,7 +67,12 @@ pub(crate) fn trace() -> anyhow::Result<Figure> {
     let words = std::hint::black_box(&bytes[..]).chunks_exact(ENTRY_BYTES);
     std::hint::black_box(words.map(|entry| u64::from(std::hint::black_box(entry[0]))).sum::<u64>());
     let floor = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
-    Ok(Figure::new("trace_entries_per_s", "per second", &runs, ("one load from each", floor)))
+    Ok(Figure::new(
+        "trace_entries_per_s",
+        Unit::More("per second"),
+        &runs,
+        ("one load from each", floor),
+    ))
 }
 
 /// A stream of launches that do nothing, recorded and not recorded, in turns; the cost in percent.
@@ -90,5 +100,5 @@ pub(crate) fn profile() -> anyhow::Result<Figure> {
     };
     pair()?;
     let runs = repeat(RUNS, pair)?;
-    Ok(Figure::new("profile_cost_percent", "%", &runs, ("the goal", 3.0)))
+    Ok(Figure::new("profile_cost_percent", Unit::Less("%"), &runs, ("the goal", 3.0)))
 }

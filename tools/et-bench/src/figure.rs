@@ -6,13 +6,29 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
+/// What is counted, and whether less or more of it is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Unit {
+    Less(&'static str),
+    More(&'static str),
+}
+
+impl Unit {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Less(name) | Self::More(name) => name,
+        }
+    }
+}
+
 /// One row of the result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) name: Cow<'static, str>,
     /// Median.
     pub(crate) value: f64,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: Unit,
     /// The same thing done in the cheapest way there is, in the same unit.
     pub(crate) floor: f64,
     /// Value over floor.
@@ -51,7 +67,7 @@ impl Figure {
     /// Sums runs up.
     pub(crate) fn new(
         name: impl Into<Cow<'static, str>>,
-        unit: &'static str,
+        unit: Unit,
         runs: &[f64],
         (floor_is, floor): (&'static str, f64),
     ) -> Self {
@@ -79,7 +95,7 @@ pub(crate) fn print(figure: &Figure) {
         figure.ratio,
         figure.min,
         figure.max,
-        figure.unit,
+        figure.unit.name(),
         figure.floor_is
     );
 }

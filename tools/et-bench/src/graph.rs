@@ -10,7 +10,7 @@ use anyhow::ensure;
 use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions, TaskState};
 use et::graph::{Graph, GraphBuilder, Resource, Task};
 
-use crate::figure::{Figure, Group, Take, measure, repeat};
+use crate::figure::{Figure, Group, Take, Unit, measure, repeat};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 11;
@@ -208,19 +208,22 @@ fn tiny_tasks(dag: Dag, take: Take<'_>) -> anyhow::Result<()> {
             tiny.run(&pool, &graph, RunOptions::new())?;
             let runs = repeat(ROUNDS, || tiny.run(&pool, &graph, RunOptions::new()))?;
             let name = format!("{}_{n}_w{workers}_us_per_task", dag.name());
-            let figure = Figure::new(name, "µs", &runs, (FLOOR, floor));
+            let figure = Figure::new(name, Unit::Less("µs"), &runs, (FLOOR, floor));
             if n == 8000 {
                 ratios.push(figure.ratio);
                 if workers <= 3 && figure.value > worst.0 {
                     let name = format!("{}_us_per_task", dag.name());
-                    worst = (figure.value, Some(Figure::new(name, "µs", &runs, (FLOOR, floor))));
+                    worst = (
+                        figure.value,
+                        Some(Figure::new(name, Unit::Less("µs"), &runs, (FLOOR, floor))),
+                    );
                 }
             }
             take(figure);
         }
     }
     if dag == Dag::Chain {
-        take(Figure::new("chain_floor_ratio", "× the floor", &ratios, (FLOOR, 1.0)));
+        take(Figure::new("chain_floor_ratio", Unit::Less("× the floor"), &ratios, (FLOOR, 1.0)));
     } else if let Some(figure) = worst.1 {
         take(figure);
     }
@@ -237,12 +240,12 @@ fn one_task(take: Take<'_>) -> anyhow::Result<()> {
     ] {
         let pool = pool(workers)?;
         let runs = repeat(2000, || tiny.run(&pool, &graph, RunOptions::new()))?;
-        take(Figure::new(name, "µs", &runs, (FLOOR, floor(1))));
+        take(Figure::new(name, Unit::Less("µs"), &runs, (FLOOR, floor(1))));
         if let Some(tail) = tail {
             let mut sorted = runs;
             sorted.sort_by(f64::total_cmp);
             let p99 = [sorted[sorted.len() * 99 / 100]];
-            take(Figure::new(tail, "µs", &p99, (FLOOR, floor(1))));
+            take(Figure::new(tail, Unit::Less("µs"), &p99, (FLOOR, floor(1))));
         }
     }
     Ok(())
@@ -275,12 +278,12 @@ fn flows(take: Take<'_>) -> anyhow::Result<()> {
     let (single, double) = (pool(1)?, pool(2)?);
     let empty = [one(Duration::ZERO)?];
     let runs = repeat(ROUNDS, || run(&single, &empty))?;
-    take(Figure::new("flow_task_us", "µs", &runs, (FLOOR, floor(1))));
+    take(Figure::new("flow_task_us", Unit::Less("µs"), &runs, (FLOOR, floor(1))));
     let time = Duration::from_micros(20);
     let chains = [one(time)?, one(time)?];
     let runs = repeat(ROUNDS, || Ok(run(&single, &chains)? / run(&double, &chains)?))?;
     let floor = bare(1, GRAPHS, time) / bare(2, GRAPHS, time);
-    take(Figure::new("flow_speedup_2w", "× one worker", &runs, (BARE, floor)));
+    take(Figure::new("flow_speedup_2w", Unit::More("× one worker"), &runs, (BARE, floor)));
     Ok(())
 }
 
@@ -330,7 +333,7 @@ fn speedup(take: Take<'_>) -> anyhow::Result<()> {
         };
         let floor = bare(1, tasks, time) / bare(2, tasks, time);
         let runs = repeat(ROUNDS, || Ok(run(&one)? / run(&two)?))?;
-        take(Figure::new(name, "× one worker", &runs, (BARE, floor)));
+        take(Figure::new(name, Unit::More("× one worker"), &runs, (BARE, floor)));
     }
     Ok(())
 }
@@ -453,7 +456,7 @@ fn forks(take: Take<'_>) -> anyhow::Result<()> {
         graph.run(&pool)
     })?;
     let floor = ("by one bare thread", median(bare_runs));
-    take(Figure::new("graph_forks_us_per_task", "µs", &runs, floor));
+    take(Figure::new("graph_forks_us_per_task", Unit::Less("µs"), &runs, floor));
     Ok(())
 }
 
@@ -488,7 +491,7 @@ fn contended(take: Take<'_>) -> anyhow::Result<()> {
             })
         })?;
         let floor = ("by one bare thread, beside the same", median(bare_runs));
-        take(Figure::new(name, "µs", &runs, floor));
+        take(Figure::new(name, Unit::Less("µs"), &runs, floor));
     }
     Ok(())
 }
@@ -516,7 +519,12 @@ fn build(take: Take<'_>) -> anyhow::Result<()> {
         words.push(std::hint::black_box(word));
     }
     let floor = start.elapsed().as_secs_f64() * 1e9 / words.len() as f64;
-    take(Figure::new("build_ns_per_item", "ns", &runs, ("a word appended to a vector", floor)));
+    take(Figure::new(
+        "build_ns_per_item",
+        Unit::Less("ns"),
+        &runs,
+        ("a word appended to a vector", floor),
+    ));
     Ok(())
 }
 
@@ -524,7 +532,7 @@ fn size(take: Take<'_>) -> anyhow::Result<()> {
     const TASKS: u32 = 100_000;
     let (graph, edges, _) = random_graph(TASKS, &Arc::default())?;
     let bytes = (graph.resident_bytes() as f64 - 8.0 * edges as f64) / f64::from(TASKS);
-    let (unit, floor) = ("bytes, after 8 for each edge", ("a task's number", 4.0));
+    let (unit, floor) = (Unit::Less("bytes, after 8 for each edge"), ("a task's number", 4.0));
     take(Figure::new("graph_bytes_per_task", unit, &[bytes], floor));
     Ok(())
 }
@@ -546,8 +554,8 @@ fn million(take: Take<'_>) -> anyhow::Result<()> {
         whole.push(start.elapsed().as_secs_f64());
         ensure!(count.load(Ordering::Relaxed) == u64::from(TASKS), "tasks were lost");
     }
-    take(Figure::new("million_tasks_s", "s", &whole, (FLOOR, floor)));
-    take(Figure::new("million_tasks_run_s", "s", &runs, (FLOOR, floor)));
+    take(Figure::new("million_tasks_s", Unit::Less("s"), &whole, (FLOOR, floor)));
+    take(Figure::new("million_tasks_run_s", Unit::Less("s"), &runs, (FLOOR, floor)));
     Ok(())
 }
 
@@ -566,7 +574,7 @@ fn tracing_cost(take: Take<'_>) -> anyhow::Result<()> {
         plain.iter().zip(&traced).map(|(plain, traced)| (traced / plain - 1.0) * 100.0).collect();
     take(Figure::new(
         "trace_slowdown_percent",
-        "%",
+        Unit::Less("%"),
         &pairs,
         ("the same chain, not recorded", 100.0),
     ));
@@ -607,12 +615,17 @@ fn on_device(place: Place, name: &str, take: Take<'_>) -> anyhow::Result<()> {
         let runs = repeat(ROUNDS, &mut once)?;
         let floor = floor(1);
         let figure = format!("{name}_{}_us_per_task", dag.name());
-        take(Figure::new(figure, "µs", &runs, (FLOOR, floor)));
+        take(Figure::new(figure, Unit::Less("µs"), &runs, (FLOOR, floor)));
         if place == Place::Resident {
             // The count arrives with the end of a launch.
             let figure = format!("resident_{}_instructions", dag.name());
             let floor = ("the kernel alone", 2.0);
-            take(Figure::new(figure, "instructions per task", &instructions[1..], floor));
+            take(Figure::new(
+                figure,
+                Unit::Less("instructions per task"),
+                &instructions[1..],
+                floor,
+            ));
         }
     }
     device.close();
@@ -643,7 +656,7 @@ fn drop_executor(take: Take<'_>) -> anyhow::Result<()> {
         Ok(start.elapsed().as_secs_f64() * 1e3)
     })?;
     let floor = ("the time the kernel has to end by itself", grace.as_secs_f64() * 1e3);
-    take(Figure::new("drop_executor_ms", "ms", &runs, floor));
+    take(Figure::new("drop_executor_ms", Unit::Less("ms"), &runs, floor));
     device.close();
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use et::{AnyHal, Device, Kernel, Launch};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 use crate::floor;
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ pub(crate) fn submit_latency() -> anyhow::Result<Figure> {
     }
     device.close();
     let floor = ("cache line to another core and back", floor::round_trip_us());
-    Ok(Figure::new("submit_latency_us", "us", &times, floor))
+    Ok(Figure::new("submit_latency_us", Unit::Less("us"), &times, floor))
 }
 
 /// Pipelined launches from one thread, each by itself.
@@ -76,7 +76,7 @@ fn throughput(name: &'static str, batch: usize) -> anyhow::Result<Figure> {
     let runs = repeat(9, || run(LAUNCHES))?;
     device.close();
     let floor = ("40-byte messages through a bounded queue of two threads", floor::queue_per_s());
-    Ok(Figure::new(name, "per second", &runs, floor))
+    Ok(Figure::new(name, Unit::More("per second"), &runs, floor))
 }
 
 /// From `open` to the first checked result of a kernel on the whole device.
@@ -101,7 +101,7 @@ pub(crate) fn open_to_first_result() -> anyhow::Result<Figure> {
         Ok(elapsed.as_secs_f64() * 1e3)
     })?;
     let floor = ("three threads started and joined", floor::threads_ms());
-    Ok(Figure::new("open_to_first_result_ms", "ms", &runs, floor))
+    Ok(Figure::new("open_to_first_result_ms", Unit::Less("ms"), &runs, floor))
 }
 
 fn cpu_time() -> Duration {
@@ -131,7 +131,7 @@ pub(crate) fn idle_cpu() -> anyhow::Result<Figure> {
     let runs = repeat(5, || Ok(cpu_percent(window)))?;
     device.close();
     let floor = ("the process without a device", alone);
-    Ok(Figure::new("idle_cpu_percent", "% of a core", &runs, floor))
+    Ok(Figure::new("idle_cpu_percent", Unit::Less("% of a core"), &runs, floor))
 }
 
 /// Host time of the process as it is now, once it has become quiet.
@@ -139,7 +139,7 @@ pub(crate) fn idle_now(name: &'static str) -> anyhow::Result<Figure> {
     let window = Duration::from_millis(500);
     cpu_percent(window);
     let runs = repeat(5, || Ok(cpu_percent(window)))?;
-    Ok(Figure::new(name, "% of a core", &runs, ("the goal", 1.0)))
+    Ok(Figure::new(name, Unit::Less("% of a core"), &runs, ("the goal", 1.0)))
 }
 
 /// Allocation and release of device memory among 10 000 live blocks.
@@ -175,5 +175,10 @@ pub(crate) fn alloc_pair() -> anyhow::Result<Figure> {
     let floor = start.elapsed().as_secs_f64() * 1e9 / f64::from(PAIRS);
     drop(live);
     device.close();
-    Ok(Figure::new("alloc_pair_ns", "ns", &runs, ("the same with the host's allocator", floor)))
+    Ok(Figure::new(
+        "alloc_pair_ns",
+        Unit::Less("ns"),
+        &runs,
+        ("the same with the host's allocator", floor),
+    ))
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::figure::Figure;
+use crate::figure::{Figure, Unit};
 
 /// Runs of each example, which measures one device and two in turn.
 const RUNS: usize = 5;
@@ -41,16 +41,16 @@ pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
         let runs = (0..RUNS).map(|_| measure(&mut command)).collect::<anyhow::Result<Vec<_>>>()?;
         let all = |of: fn(&Measured) -> f64| runs.iter().map(of).collect::<Vec<_>>();
         let [speedup, between, moved] = names;
-        take(Figure::new(speedup, "x", &all(|run| run.speedup), ("one device", 1.0)));
+        take(Figure::new(speedup, Unit::More("x"), &all(|run| run.speedup), ("one device", 1.0)));
         let mut work = all(|run| (run.kernel_s + run.copies_s) / 2.0);
         work.sort_by(f64::total_cmp);
         let floor = ("kernels and copies of each device", work[RUNS / 2]);
-        take(Figure::new(between, "s", &all(|run| run.between_s), floor));
+        take(Figure::new(between, Unit::Less("s"), &all(|run| run.between_s), floor));
         let mut own = all(|run| run.moved_bytes / (run.copies_s / 2.0));
         own.sort_by(f64::total_cmp);
         let floor = ("copies between host and devices", own[RUNS / 2]);
         let rates = all(|run| run.moved_bytes / run.between_s.max(1e-6));
-        take(Figure::new(moved, "B/s", &rates, floor));
+        take(Figure::new(moved, Unit::More("B/s"), &rates, floor));
     }
     Ok(())
 }

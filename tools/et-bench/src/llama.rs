@@ -16,7 +16,7 @@ use et_capi::{
     et_stream_create,
 };
 
-use crate::figure::{Figure, Group, Take, measure, repeat};
+use crate::figure::{Figure, Group, Take, Unit, measure, repeat};
 use crate::floor;
 use crate::host::{ADD, NULL_DEVICE};
 
@@ -80,7 +80,12 @@ fn packed_gflops() -> anyhow::Result<Figure> {
     let operations = (ITERATIONS * harts * 8 * 8 * 2) as f64;
     let runs: Vec<f64> = runs.iter().map(|seconds| operations / seconds / 1e9).collect();
     let floor = ("scalar operations by the host, millions", floor::native_fp_mips());
-    Ok(Figure::new("packed_gflops", "thousand million operations per second", &runs, floor))
+    Ok(Figure::new(
+        "packed_gflops",
+        Unit::More("thousand million operations per second"),
+        &runs,
+        floor,
+    ))
 }
 
 /// A packed instruction of a product with 8-bit weights: of 17, a quarter each loads floats,
@@ -91,7 +96,7 @@ fn packed_ns() -> anyhow::Result<Figure> {
     let instructions = (ITERATIONS * harts * 17) as f64;
     let runs: Vec<f64> = runs.iter().map(|seconds| seconds * 1e9 / instructions).collect();
     let floor = ("cache line to another core and back, us", floor::round_trip_us());
-    Ok(Figure::new("packed_ns", "ns", &runs, floor))
+    Ok(Figure::new("packed_ns", Unit::Less("ns"), &runs, floor))
 }
 
 /// Products of 16 by 16 floats on the tensor unit, on one host core.
@@ -128,7 +133,12 @@ fn tensor_gflops() -> anyhow::Result<Figure> {
     drop((on_a, on_b, on_c, kernel));
     device.close();
     let floor = ("scalar operations by the host, millions", floor::native_fp_mips());
-    Ok(Figure::new("tensor_fp32_gflops", "thousand million operations per second", &runs, floor))
+    Ok(Figure::new(
+        "tensor_fp32_gflops",
+        Unit::More("thousand million operations per second"),
+        &runs,
+        floor,
+    ))
 }
 
 /// What llama.cpp's programs reach, if `cargo xtask bench llama` has built them from this state of
@@ -155,7 +165,7 @@ fn programs(take: Take<'_>) -> anyhow::Result<()> {
         speeds.push(tokens_per_s(&said).context("llama-completion says no speed")?);
     }
     let floor = ("the original stack and its emulator", 0.01);
-    take(Figure::new("llama_tokens_per_s", "per second", &speeds, floor));
+    take(Figure::new("llama_tokens_per_s", Unit::More("per second"), &speeds, floor));
 
     let mut operators = Command::new(shop.join("test-backend-ops"));
     operators.args(["test", "-b", "ET0", "-o", "ADD,RMS_NORM,SOFT_MAX,MEAN"]);
@@ -170,7 +180,7 @@ fn programs(take: Take<'_>) -> anyhow::Result<()> {
         speeds.push(f64::from(cases) / seconds);
     }
     let floor = ("the original stack and its emulator", 1.0);
-    take(Figure::new("llama_ops_cases_per_s", "per second", &speeds, floor));
+    take(Figure::new("llama_ops_cases_per_s", Unit::More("per second"), &speeds, floor));
     Ok(())
 }
 
@@ -243,7 +253,7 @@ fn overhead() -> anyhow::Result<Figure> {
     device.close();
     let _ = et_device_close(other);
     let floor = ("the same in Rust", floors[RUNS / 2]);
-    Ok(Figure::new("capi_launch_ns", "ns", &runs, floor))
+    Ok(Figure::new("capi_launch_ns", Unit::Less("ns"), &runs, floor))
 }
 
 /// A launch and its wait through the original runtime's interface, in microseconds, and in Rust by
@@ -288,7 +298,7 @@ fn compatibility(take: Take<'_>) -> anyhow::Result<()> {
     floors.sort_by(f64::total_cmp);
     device.close();
     let floor = ("the same in Rust", floors[RUNS / 2]);
-    one(take, Figure::new("compat_launch_us", "us", &runs, floor))
+    one(take, Figure::new("compat_launch_us", Unit::Less("us"), &runs, floor))
 }
 
 /// Adds two vectors of so many floats on all compute harts.
@@ -307,7 +317,7 @@ fn launch(name: &'static str, floats: u64) -> anyhow::Result<Figure> {
     device.close();
     Ok(Figure::new(
         name,
-        "us",
+        Unit::Less("us"),
         &runs,
         ("cache line to another core and back", floor::round_trip_us()),
     ))

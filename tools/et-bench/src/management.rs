@@ -7,7 +7,7 @@ use et::hal::ResetScope;
 use et::sim::Fault;
 use et::{Launch, RecoveryPolicy, Remedy};
 
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 use crate::host::ADD;
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -62,7 +62,12 @@ pub(crate) fn query_under_load() -> anyhow::Result<Figure> {
     }
     drop((hosts, target));
     device.close();
-    Ok(Figure::new("mgmt_query_loaded_us", "us", &runs, ("the same on an idle device", floor)))
+    Ok(Figure::new(
+        "mgmt_query_loaded_us",
+        Unit::Less("us"),
+        &runs,
+        ("the same on an idle device", floor),
+    ))
 }
 
 /// A recovery of cores that do not acknowledge launches any more, with a launch in flight, by a
@@ -90,7 +95,7 @@ pub(crate) fn recovery() -> anyhow::Result<Figure> {
     })?;
     device.close();
     let floor = ("a reset of the function that works", floor[RECOVERIES / 2]);
-    Ok(Figure::new("recover_hang_ms", "ms", &runs, floor))
+    Ok(Figure::new("recover_hang_ms", Unit::Less("ms"), &runs, floor))
 }
 
 /// A compute reset under a kernel that never ends, until another kernel has run: everything that
@@ -120,7 +125,7 @@ pub(crate) fn compute_reset() -> anyhow::Result<Figure> {
     drop(array);
     device.close();
     let floor = ("the same without a kernel that runs", floor[RECOVERIES / 2]);
-    Ok(Figure::new("recover_compute_reset_ms", "ms", &runs, floor))
+    Ok(Figure::new("recover_compute_reset_ms", Unit::Less("ms"), &runs, floor))
 }
 
 /// Launches a kernel that is made anew, as nothing of before a reset can be used.

@@ -9,7 +9,7 @@ use et::Launch;
 use serde::Deserialize;
 
 use crate::copies;
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 use crate::host::{ADD, NULL_DEVICE};
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -42,11 +42,11 @@ pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
         empty_ms.push(of.empty_ms);
     }
     let floor = ("a launch and its wait in Rust", median(&launch_us));
-    take(Figure::new("python_launch_overhead_us", "us", &over, floor));
+    take(Figure::new("python_launch_overhead_us", Unit::Less("us"), &over, floor));
     let floor = ("the same copy in Rust", 1.0);
-    take(Figure::new("python_numpy_copy_ratio", "of Rust", &ratios, floor));
+    take(Figure::new("python_numpy_copy_ratio", Unit::More("of Rust"), &ratios, floor));
     let floor = ("an interpreter that imports nothing", median(&empty_ms));
-    take(Figure::new("python_import_ms", "ms", &import_ms, floor));
+    take(Figure::new("python_import_ms", Unit::Less("ms"), &import_ms, floor));
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use et::vfio::{VfioHal, VfioOptions};
 use super::commands::Commands;
 use super::peer::{CardProcess, program};
 use super::{LIMIT, Take, skip};
-use crate::figure::{Figure, repeat};
+use crate::figure::{Figure, Unit, repeat};
 
 const BOARD: &str = "compute=null,dram=128MiB";
 /// Commands that fit into the queues, so that nothing need be waited for in between.
@@ -27,7 +27,12 @@ pub(super) fn figures(take: Take<'_>) -> anyhow::Result<()> {
     let card = CardProcess::start(BOARD)?;
     let commands = Commands::open(VfioHal::connect(&card.socket, &VfioOptions::new())?)?;
     let runs = repeat(RUNS, || counted(&commands))?;
-    take(Figure::new("vfio_submit_io_calls", "reads and writes per command", &runs, FLOOR));
+    take(Figure::new(
+        "vfio_submit_io_calls",
+        Unit::Less("reads and writes per command"),
+        &runs,
+        FLOOR,
+    ));
     drop(commands);
     let name = "vfio_submit_calls";
     let Some(nothing) = traced(&card.socket, 0)? else {
@@ -38,7 +43,7 @@ pub(super) fn figures(take: Take<'_>) -> anyhow::Result<()> {
         let all = traced(&card.socket, TRACED)?.context("strace has failed meanwhile")?;
         Ok((all - nothing) / f64::from(TRACED))
     })?;
-    take(Figure::new(name, "system calls per command", &runs, FLOOR));
+    take(Figure::new(name, Unit::Less("system calls per command"), &runs, FLOOR));
     Ok(())
 }
 

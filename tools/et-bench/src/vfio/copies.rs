@@ -7,7 +7,7 @@ use et::{AnyHal, Device, DeviceBuffer, HostBuffer};
 
 use super::peer::CardProcess;
 use super::{Take, median};
-use crate::figure::Figure;
+use crate::figure::{Figure, Unit};
 
 const BOARD: &str = "compute=null,dram=2GiB";
 const LARGE: usize = 64 << 20;
@@ -95,7 +95,7 @@ pub(super) fn figures(take: Take<'_>) -> anyhow::Result<()> {
             floors.push(inside.run(way)?);
         }
         let floor = ("the same with the simulator in this process", median(&floors));
-        take(Figure::new(name, "GiB/s", &values, floor));
+        take(Figure::new(name, Unit::More("GiB/s"), &values, floor));
     }
     Ok(())
 }

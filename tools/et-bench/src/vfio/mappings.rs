@@ -16,7 +16,7 @@ use vm_memory::{FileOffset, MmapRegion};
 
 use super::peer::{CardProcess, Echo};
 use super::{LIMIT, Take, median, skip};
-use crate::figure::Figure;
+use crate::figure::{Figure, Unit};
 
 const BOARD: &str = "compute=null,dram=128MiB";
 const MIB: usize = 64;
@@ -158,7 +158,7 @@ fn buffers(name: String, hal: &VfioHal) -> anyhow::Result<Figure> {
         floors.push(per_mib(start, 1));
     }
     let floor = ("a file of small pages made, mapped and gone again", median(&floors));
-    Ok(Figure::new(name, "us per MiB", &values, floor))
+    Ok(Figure::new(name, Unit::Less("us per MiB"), &values, floor))
 }
 
 /// Microseconds per MiB of the two messages, for a file that stays.
@@ -182,7 +182,7 @@ fn messages(name: String, pages: Pages, client: &Client, socket: &Echo) -> anyho
     }
     drop(memory);
     let floor = ("two messages over a Unix socket and back", median(&floors));
-    Ok(Figure::new(name, "us per MiB", &values, floor))
+    Ok(Figure::new(name, Unit::Less("us per MiB"), &values, floor))
 }
 
 fn per_mib(start: Instant, repeats: usize) -> f64 {

@@ -13,7 +13,7 @@ use et_devapi::pci::{DRAM_BAR, MAILBOX_BAR};
 use super::commands::Commands;
 use super::peer::CardProcess;
 use super::{Take, median};
-use crate::figure::Figure;
+use crate::figure::{Figure, Unit};
 
 const BOARD: &str = "compute=null,dram=1GiB";
 const RUNS: usize = 15;
@@ -42,9 +42,9 @@ pub(super) fn figures(take: Take<'_>) -> anyhow::Result<()> {
             simulated.push(write_ns(&of_sim, at)?);
         }
         let sim = ("the same through the simulator in this process", median(&simulated));
-        take(Figure::new(name, "ns", &mapped, sim));
+        take(Figure::new(name, Unit::Less("ns"), &mapped, sim));
         let store = ("a store of 64 bits to memory", median(&stored));
-        take(Figure::new(format!("{name}_over_store"), "ns", &mapped, store));
+        take(Figure::new(format!("{name}_over_store"), Unit::Less("ns"), &mapped, store));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::commands::Commands;
 use super::peer::{CardProcess, Echo};
 use super::processor::{self, Pinned};
 use super::{Take, median, skip};
-use crate::figure::Figure;
+use crate::figure::{Figure, Unit};
 
 const RUNS: usize = 15;
 const TRIPS: usize = 1000;
@@ -56,11 +56,11 @@ fn measure(
         in_process.push(typical_us(|| inside.trip())?);
     }
     let eventfd = ("eventfd to a process and another back", median(&by_eventfd));
-    take(Figure::new(name, "us", &trips, eventfd));
+    take(Figure::new(name, Unit::Less("us"), &trips, eventfd));
     let socket = ("8 bytes over a Unix socket and back", median(&by_socket));
-    take(Figure::new(name_of_socket, "us", &trips, socket));
+    take(Figure::new(name_of_socket, Unit::Less("us"), &trips, socket));
     let sim = ("the simulator in this process", median(&in_process));
-    take(Figure::new(format!("{name}_over_sim"), "us", &trips, sim));
+    take(Figure::new(format!("{name}_over_sim"), Unit::Less("us"), &trips, sim));
     Ok(())
 }
 
