@@ -116,10 +116,12 @@ pub(crate) fn run(only: &[String], json: Option<&Path>) -> anyhow::Result<()> {
     counts.check("clippy", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
-    // One test at a time often leaves a processor idle, which builds and models can use.
+    // Two lines of checks beside one another, of about the same length: one test at a time often
+    // leaves a processor idle, and much of what packages and machines do is waiting. Models,
+    // machines and the older compiler have folders of their own for builds.
     let tested = beside(
         &mut counts,
-        ("documents, demo and models", |counts| {
+        ("documents, demo, models and machines", |counts| {
             counts.check("docs", || {
                 let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
                 execute(command.env("RUSTDOCFLAGS", "-D warnings"))
@@ -129,18 +131,19 @@ pub(crate) fn run(only: &[String], json: Option<&Path>) -> anyhow::Result<()> {
             });
             features(counts);
             models(counts);
+            machines(counts);
         }),
-        tests,
+        |counts| {
+            tests(counts)?;
+            counts.check("refusals", tools::refusals);
+            bare_metal(counts)?;
+            counts.try_check("kernels", kernels);
+            packages(counts);
+            minimum_rust(counts);
+            anyhow::Ok(())
+        },
     );
     tested?;
-    counts.check("refusals", tools::refusals);
-    bare_metal(&mut counts)?;
-    counts.try_check("kernels", kernels);
-    // Much of what packages and machines do is waiting, and each has its own folder for builds.
-    beside(&mut counts, ("machines", machines), |counts| {
-        packages(counts);
-        minimum_rust(counts);
-    });
     conformance(&mut counts);
     for only in only {
         let is_known = counts.evidence.of(&format!("ci:{only}")).is_some();
