@@ -26,12 +26,14 @@ const HOST_TESTS: &str = "test_hosts.py";
 const MINORS: Range<u32> = 11..30;
 /// Checks types beside mypy.
 const PYRIGHT: &str = "pyright@1.1.414";
+/// How the wheel is built that is tested: soon, and with the checks of arithmetic and assertions.
+const TESTED: &str = "dev";
 /// Examples that check their own results.
 const EXAMPLES: [&str; 4] = ["formula.py", "saxpy.py", "matmul.py", "softmax.py"];
 
 /// Builds the wheel into a folder.
 pub(crate) fn wheel(out: &Path) -> anyhow::Result<Done> {
-    match build(out)? {
+    match build("release", out)? {
         Ok(wheel) => {
             println!("{}", wheel.display());
             Ok(Done::Checked)
@@ -40,20 +42,20 @@ pub(crate) fn wheel(out: &Path) -> anyhow::Result<Done> {
     }
 }
 
-/// Builds the wheel and returns its name, or why that cannot be done here.
-fn build(out: &Path) -> anyhow::Result<Result<PathBuf, String>> {
+/// Builds the wheel with a profile and returns its name, or why that cannot be done here.
+fn build(profile: &str, out: &Path) -> anyhow::Result<Result<PathBuf, String>> {
     let maturin = match maturin()? {
         Ok(maturin) => maturin,
         Err(why) => return Ok(Err(why)),
     };
-    execute(build_programs(&["et-as"]).arg("--release"))?;
-    let built = sdk::built("release")?;
+    execute(build_programs(&["et-as"]).args(["--profile", profile]))?;
+    let built = sdk::built(profile)?;
     let stage = stage(&built)?;
     // Only this one is there afterwards.
     let fresh = stage.join("dist");
     let mut command = Command::new(maturin);
-    command.args(["build", "--release", "--locked", "--out"]).arg(&fresh).current_dir(&stage);
-    execute(&mut command)?;
+    command.args(["build", "--profile", profile, "--locked", "--out"]).arg(&fresh);
+    execute(command.current_dir(&stage))?;
     let wheels = fs::read_dir(&fresh)?.collect::<std::io::Result<Vec<_>>>()?;
     let [wheel] = &wheels[..] else { bail!("{} wheels were built", wheels.len()) };
     fs::create_dir_all(out)?;
@@ -217,7 +219,8 @@ fn environment(
 pub(crate) fn check() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let (own, python) = (Interpreter::default(), folder.path().join("python"));
-    let environment = match Environment::make(&own, folder.path(), &python, &TEST_PACKAGES)? {
+    let environment = match Environment::make(TESTED, &own, folder.path(), &python, &TEST_PACKAGES)?
+    {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -244,7 +247,7 @@ pub(crate) fn check_others() -> anyhow::Result<Done> {
         let of = Interpreter { program, shares_packages: false };
         let folder = tempfile::tempdir()?;
         let python = folder.path().join("python");
-        match Environment::make(&of, folder.path(), &python, &["numpy"])? {
+        match Environment::make(TESTED, &of, folder.path(), &python, &["numpy"])? {
             Ok(environment) => {
                 execute(environment.python()?.arg("../examples/formula.py"))?;
                 tried.push(format!("3.{other}"));
@@ -267,7 +270,8 @@ pub(crate) fn check_debug() -> anyhow::Result<Done> {
     };
     let folder = tempfile::tempdir()?;
     let python = folder.path().join("python");
-    let environment = match Environment::make(&of, folder.path(), &python, &DEBUG_PACKAGES)? {
+    let environment = match Environment::make(TESTED, &of, folder.path(), &python, &DEBUG_PACKAGES)?
+    {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -281,7 +285,8 @@ pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
         return Ok(Done::Skipped("no Python has PyTorch".to_owned()));
     };
     let folder = tempfile::tempdir()?;
-    let made = Environment::make(&of, folder.path(), &folder.path().join("python"), &["pytest"])?;
+    let made =
+        Environment::make(TESTED, &of, folder.path(), &folder.path().join("python"), &["pytest"])?;
     let environment = match made {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
@@ -293,7 +298,7 @@ pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
 /// Runs the examples for many hosts, in an environment that is kept.
 pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
-    let environment = match kept(&FOR_HOSTS, folder.path())? {
+    let environment = match kept(TESTED, &FOR_HOSTS, folder.path())? {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -314,12 +319,16 @@ pub(crate) const FOR_HOSTS: Kept = ("python-hosts", &["numpy", "pytest", "ray", 
 /// Returns an interpreter with the wheel of this tree; else says why there is none.
 pub(crate) fn interpreter(of: &Kept) -> anyhow::Result<Result<PathBuf, String>> {
     let folder = tempfile::tempdir()?;
-    Ok(kept(of, folder.path())?.map(|environment| environment.python))
+    Ok(kept("release", of, folder.path())?.map(|environment| environment.python))
 }
 
-fn kept((name, packages): &Kept, scratch: &Path) -> anyhow::Result<Result<Environment, String>> {
+fn kept(
+    profile: &str,
+    (name, packages): &Kept,
+    scratch: &Path,
+) -> anyhow::Result<Result<Environment, String>> {
     let folder = sdk::built("release")?.with_file_name(name);
-    Environment::make(&Interpreter::default(), scratch, &folder, packages)
+    Environment::make(profile, &Interpreter::default(), scratch, &folder, packages)
 }
 
 /// Checks the stubs by pyright, which reads them otherwise than mypy.
@@ -327,10 +336,11 @@ pub(crate) fn check_types() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let kept = sdk::built("release")?.with_file_name("python-types");
     let own = Interpreter::default();
-    let environment = match Environment::make(&own, folder.path(), &kept, &["typing_extensions"])? {
-        Ok(environment) => environment,
-        Err(why) => return Ok(Done::Skipped(why)),
-    };
+    let environment =
+        match Environment::make(TESTED, &own, folder.path(), &kept, &["typing_extensions"])? {
+            Ok(environment) => environment,
+            Err(why) => return Ok(Done::Skipped(why)),
+        };
     let pyright = kept.join("node_modules/.bin/pyright");
     if !pyright.exists() {
         let mut npm = Command::new("npm");
@@ -375,15 +385,16 @@ struct Environment {
 }
 
 impl Environment {
-    /// Builds the wheel and installs it into a virtual environment with packages; else says why
-    /// that cannot be done.
+    /// Builds the wheel with a profile and installs it into a virtual environment with packages;
+    /// else says why that cannot be done.
     fn make(
+        profile: &str,
         of: &Interpreter,
         scratch: &Path,
         folder: &Path,
         packages: &[&str],
     ) -> anyhow::Result<Result<Self, String>> {
-        let wheel = match build(&scratch.join("wheel"))? {
+        let wheel = match build(profile, &scratch.join("wheel"))? {
             Ok(wheel) => wheel,
             Err(why) => return Ok(Err(why)),
         };
