@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
@@ -33,18 +33,33 @@ struct Counts {
     /// What the rows of the requirements may name.
     #[serde(skip)]
     evidence: Evidence,
-    /// The checks to make; all if it is empty.
     #[serde(skip)]
+    asked: Asked,
+}
+
+/// What is asked of a run.
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    /// The checks to make; all if it is empty.
     only: Vec<String>,
+    /// When no other check begins.
+    until: Option<Instant>,
 }
 
 impl Counts {
-    fn new(only: &[String]) -> Self {
-        Self { only: only.to_vec(), ..Self::default() }
+    fn new(asked: Asked) -> Self {
+        Self { asked, ..Self::default() }
     }
 
-    fn wants(&self, what: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == what)
+    /// Returns `true` if a check is asked for, and skips it if the time is over.
+    fn wants(&mut self, what: &str) -> bool {
+        let Asked { only, until } = &self.asked;
+        let is_asked = only.is_empty() || only.iter().any(|only| only == what);
+        let is_late = until.is_some_and(|until| Instant::now() >= until);
+        if is_asked && is_late {
+            self.skip(what, "the time of this run is over");
+        }
+        is_asked && !is_late
     }
 
     fn skip(&mut self, what: &str, why: &str) {
@@ -99,8 +114,15 @@ impl Counts {
     }
 }
 
-pub(crate) fn run(only: &[String], json: Option<&Path>) -> anyhow::Result<()> {
-    let mut counts = Counts::new(only);
+/// Makes the checks that are named, or all. None begins after the time limit: who ends a run that
+/// takes too long learns nothing from it, not even what has failed.
+pub(crate) fn run(
+    only: &[String],
+    limit: Option<Duration>,
+    json: Option<&Path>,
+) -> anyhow::Result<()> {
+    let until = limit.map(|limit| Instant::now() + limit);
+    let mut counts = Counts::new(Asked { only: only.to_vec(), until });
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
     counts.check("wording", wording::check);
@@ -144,6 +166,8 @@ pub(crate) fn run(only: &[String], json: Option<&Path>) -> anyhow::Result<()> {
         },
     );
     tested?;
+    // What has run is judged, however long it took.
+    counts.asked.until = None;
     conformance(&mut counts);
     for only in only {
         let is_known = counts.evidence.of(&format!("ci:{only}")).is_some();
@@ -176,10 +200,10 @@ fn beside<R>(
     (what, others): (&str, impl FnOnce(&mut Counts) + Send),
     here: impl FnOnce(&mut Counts) -> R,
 ) -> R {
-    let only = counts.only.clone();
+    let asked = counts.asked.clone();
     let (result, others) = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            let mut counts = Counts::new(&only);
+            let mut counts = Counts::new(asked);
             others(&mut counts);
             counts
         });
@@ -427,11 +451,24 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_is_checked() {
-        let mut counts = Counts::new(&["docs".to_owned()]);
+        let mut counts = Counts::new(Asked { only: vec!["docs".to_owned()], until: None });
         counts.check("clippy", || unreachable!("it was not asked for"));
         counts.check("docs", || bail!("wrong"));
         assert_eq!((counts.passed, counts.failed, counts.skipped), (0, 1, 0));
         assert_eq!(counts.evidence.of("ci:docs"), Some(&Verdict::Failed));
         assert_eq!(counts.evidence.of("ci:clippy"), None);
+    }
+
+    #[test]
+    fn no_check_begins_when_the_time_is_over() {
+        let until = Some(Instant::now());
+        let mut counts = Counts::new(Asked { only: vec!["late".to_owned()], until });
+        counts.check("late", || panic!("it is late"));
+        counts.check("not asked for", || panic!("nothing asked for it"));
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (0, 0, 1));
+        assert_eq!(counts.reasons, ["late: the time of this run is over"]);
+        let mut counts = Counts::new(Asked { until: None, ..counts.asked });
+        counts.check("late", || Ok(()));
+        assert_eq!((counts.passed, counts.skipped), (1, 0));
     }
 }

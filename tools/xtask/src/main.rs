@@ -26,6 +26,7 @@ mod wording;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use shell::{cargo, execute};
@@ -46,6 +47,9 @@ enum Command {
         /// vm.
         #[arg(long, value_name = "CHECK")]
         only: Vec<String>,
+        /// No check begins later; the others are skipped.
+        #[arg(long, value_name = "MINUTES")]
+        limit: Option<u64>,
         /// Writes the counts as JSON.
         #[arg(long)]
         json: Option<PathBuf>,
@@ -122,7 +126,10 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Ci { only, json } => ci::run(&only, json.as_deref()),
+        Command::Ci { only, limit, json } => {
+            let limit = limit.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+            ci::run(&only, limit, json.as_deref())
+        }
         Command::Blocks { pages } => {
             for (why, places) in blocks::check(&pages)? {
                 println!("{}: skipped, because {why}", places.join(", "));

@@ -32,8 +32,17 @@ impl Evidence {
     }
 
     /// What became of a test, which is named as a whole or by its last parts; `None` if it did not
-    /// run. Of several that bear the name all must have passed that ran.
+    /// run. Of several that bear the name all must have passed that ran. What is part of a step that
+    /// was skipped was skipped with it.
     pub(crate) fn of(&self, test: &str) -> Option<&Verdict> {
+        self.named(test).or_else(|| {
+            let (step, _) = test.split_once(':').filter(|(step, _)| *step != "ci")?;
+            let step = self.named(&format!("ci:{step}"))?;
+            matches!(step, Verdict::Skipped(_)).then_some(step)
+        })
+    }
+
+    fn named(&self, test: &str) -> Option<&Verdict> {
         let named = self.0.iter().filter(|(name, _)| is_named(name, test));
         let rank = |verdict: &&Verdict| match verdict {
             Verdict::Failed => 2,
@@ -187,5 +196,10 @@ test result: ok. 1 passed; 0 failed; 0 ignored
         evidence.note("b::runtime::x", Verdict::Failed);
         assert_eq!(evidence.of("runtime::x"), Some(&Verdict::Failed), "all must pass");
         assert_eq!(evidence.of("ci:docs"), None);
+        let late = Verdict::Skipped("it is late".into());
+        evidence.note("ci:vm", late.clone());
+        evidence.note("ci:loom", Verdict::Passed);
+        assert_eq!(evidence.of("vm:sim"), Some(&late));
+        assert_eq!(evidence.of("loom:gone"), None, "the step ran without it");
     }
 }
