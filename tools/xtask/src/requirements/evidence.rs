@@ -32,8 +32,8 @@ impl Evidence {
     }
 
     /// What became of a test, which is named as a whole or by its last parts; `None` if it did not
-    /// run. Of several that bear the name all must have passed that ran. What is part of a step that
-    /// was skipped was skipped with it.
+    /// run. Of several that bear the name all must have passed that ran. What is part of a skipped
+    /// step was skipped with it.
     pub(crate) fn of(&self, test: &str) -> Option<&Verdict> {
         self.named(test).or_else(|| {
             let (step, _) = test.split_once(':').filter(|(step, _)| *step != "ci")?;
