@@ -138,21 +138,22 @@ pub(crate) fn run(
     counts.check("clippy", || {
         run_cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
+    counts.check("docs", || {
+        let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
+        execute(command.env("RUSTDOCFLAGS", "-D warnings"))
+    });
     // Two lines of checks beside one another, of about the same length: one test at a time often
     // leaves a processor idle, and much of what packages and machines do is waiting. Models,
     // machines and the older compiler have folders of their own for builds.
     let tested = beside(
         &mut counts,
-        ("documents, demo, models and machines", |counts| {
-            counts.check("docs", || {
-                let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
-                execute(command.env("RUSTDOCFLAGS", "-D warnings"))
-            });
+        ("demo, models and machines", |counts| {
             counts.check("demo", || {
                 run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
             });
-            features(counts);
+            // The tests are built meanwhile, for which the features would wait.
             models(counts);
+            features(counts);
             machines(counts);
         }),
         |counts| {
