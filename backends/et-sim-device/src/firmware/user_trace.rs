@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::trace::{
     ALIGN_BYTES, FIRST_ENTRY, FIRST_ENTRY_OF_OTHERS, HIGH_THREADS, LOW_THREADS, MASTER_SHIRE,
-    header,
+    header, selected_harts,
 };
 
 /// Bytes of a control block.
@@ -43,22 +43,35 @@ impl UserTrace {
 
     /// Writes the control blocks of all harts of the launch, and headers of empty parts.
     pub(crate) fn begin(&self, dram: &Dram) {
-        for hart in self.harts() {
-            let Some(block) = block_of(hart) else { continue };
-            let written = match (self.config, self.part(hart)) {
-                (Some(config), Some(part)) => enable(dram, block, &config, part, self.parts()),
-                _ => dram.write(block + TRACE_DISABLED_OFFSET, &[DISABLED]),
-            };
-            told(hart, written);
+        let disable = |block| dram.write(block + TRACE_DISABLED_OFFSET, &[DISABLED]);
+        // Asked for once: if each hart did, what is not there would be read before it is asked
+        // for, which the optimiser may do and checkers of memory report.
+        let Some(config) = &self.config else {
+            self.blocks().for_each(|(hart, block)| told(hart, disable(block)));
+            return;
+        };
+        for (hart, block) in self.blocks() {
+            let part = part(config, hart);
+            told(
+                hart,
+                part.map_or_else(|| disable(block), |part| enable(dram, block, config, part)),
+            );
         }
     }
 
     /// Writes into the header of each part how much of it the kernel has used.
     pub(crate) fn end(&self, dram: &Dram) {
-        for hart in self.harts() {
-            let (Some(block), Some(part)) = (block_of(hart), self.part(hart)) else { continue };
-            told(hart, refresh(dram, block, part));
+        let Some(config) = &self.config else { return };
+        for (hart, block) in self.blocks() {
+            if let Some(part) = part(config, hart) {
+                told(hart, refresh(dram, block, part));
+            }
         }
+    }
+
+    /// The harts of the launch and where their control blocks are.
+    fn blocks(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.harts().filter_map(|hart| Some((hart, block_of(hart)?)))
     }
 
     fn harts(&self) -> impl Iterator<Item = u32> {
@@ -69,32 +82,26 @@ impl UserTrace {
                 .filter(|hart| abi::compute_hart_index(*hart).is_some())
         })
     }
+}
 
-    /// Parts that the buffer has.
-    fn parts(&self) -> u64 {
-        self.config.map_or(0, |config| super::trace::selected_harts(&config))
+/// Returns where a hart traces to; `None` if it does not. Spec: §16.1
+fn part(config: &TraceConfig, hart: u32) -> Option<Part> {
+    let (shires, threads) = (config.shire_mask.get(), config.thread_mask.get());
+    let (shire, thread) = (abi::shire_of_hart(hart), hart % abi::HARTS_PER_SHIRE);
+    if shires >> shire & 1 == 0 || threads >> thread & 1 == 0 {
+        return None;
     }
-
-    /// Returns where a hart traces to; `None` if it does not. Spec: §16.1
-    fn part(&self, hart: u32) -> Option<Part> {
-        let config = self.config?;
-        let (shires, threads) = (config.shire_mask.get(), config.thread_mask.get());
-        let (shire, thread) = (abi::shire_of_hart(hart), hart % abi::HARTS_PER_SHIRE);
-        if shires >> shire & 1 == 0 || threads >> thread & 1 == 0 {
-            return None;
-        }
-        let below = |bits: u64, bit: u32| u64::from((bits & ((1 << bit) - 1)).count_ones());
-        let per_shire = u64::from(threads.count_ones());
-        let threads_here =
-            if shire == abi::MASTER_SHIRE { threads & HIGH_THREADS } else { threads };
-        let index = below(shires & (LOW_THREADS | MASTER_SHIRE), shire) * per_shire
-            + below(threads_here, thread);
-        let bytes = u64::from(config.buffer_size.get()) / self.parts() / ALIGN_BYTES * ALIGN_BYTES;
-        let base = config.buffer.get().checked_add(index * bytes)?;
-        let kind = if index == 0 { HeaderKind::Standard } else { HeaderKind::Size };
-        // Checked to be at least one line.
-        Some(Part { base, bytes: u32::try_from(bytes).ok().filter(|bytes| *bytes != 0)?, kind })
-    }
+    let below = |bits: u64, bit: u32| u64::from((bits & ((1 << bit) - 1)).count_ones());
+    let per_shire = u64::from(threads.count_ones());
+    let threads_here = if shire == abi::MASTER_SHIRE { threads & HIGH_THREADS } else { threads };
+    let index = below(shires & (LOW_THREADS | MASTER_SHIRE), shire) * per_shire
+        + below(threads_here, thread);
+    let parts = selected_harts(config);
+    let bytes = u64::from(config.buffer_size.get()) / parts / ALIGN_BYTES * ALIGN_BYTES;
+    let base = config.buffer.get().checked_add(index * bytes)?;
+    let kind = if index == 0 { HeaderKind::Standard } else { HeaderKind::Size };
+    // Checked to be at least one line.
+    Some(Part { base, bytes: u32::try_from(bytes).ok().filter(|bytes| *bytes != 0)?, kind })
 }
 
 /// Returns where the control block of a hart is; `None` if it runs no kernels.
@@ -111,13 +118,7 @@ fn first_entry(kind: HeaderKind) -> u32 {
     }
 }
 
-fn enable(
-    dram: &Dram,
-    block: u64,
-    config: &TraceConfig,
-    part: Part,
-    parts: u64,
-) -> Result<(), CoresError> {
+fn enable(dram: &Dram, block: u64, config: &TraceConfig, part: Part) -> Result<(), CoresError> {
     let threshold = match config.threshold.get() {
         0 => part.bytes,
         wanted => wanted.min(part.bytes),
@@ -142,7 +143,7 @@ fn enable(
     // The size is 0 until the part is refreshed.
     match part.kind {
         HeaderKind::Standard => {
-            let parts = u16::try_from(parts).unwrap_or(u16::MAX);
+            let parts = u16::try_from(selected_harts(config)).unwrap_or(u16::MAX);
             let header = header(BufferType::CmUmode, part.bytes, parts, 0);
             dram.write(part.base, header.as_bytes())
         }
@@ -203,8 +204,8 @@ mod tests {
     fn parts_follow_the_selected_harts_of_the_selected_shires() {
         // Threads 0, 33 and 40 of shires 1 and 3, of which 33 and 40 exist in the master shire.
         let threads = 1 << 40 | 1 << 33 | 1;
-        let trace = UserTrace::new(u64::MAX, Some(config(8 * 128 + 64, 1 << 32 | 0b1010, threads)));
-        let part = |hart| trace.part(hart).map(|part| (part.base, part.bytes, part.kind));
+        let config = config(8 * 128 + 64, 1 << 32 | 0b1010, threads);
+        let part = |hart| part(&config, hart).map(|part| (part.base, part.bytes, part.kind));
         let at = |index: u64, kind| Some((BUFFER + 128 * index, 128, kind));
         assert_eq!(part(64), at(0, HeaderKind::Standard));
         assert_eq!(part(64 + 33), at(1, HeaderKind::Size));
