@@ -44,18 +44,18 @@ impl UserTrace {
     /// Writes the control blocks of all harts of the launch, and headers of empty parts.
     pub(crate) fn begin(&self, dram: &Dram) {
         let disable = |block| dram.write(block + TRACE_DISABLED_OFFSET, &[DISABLED]);
-        // Asked for once: if each hart did, what is not there would be read before it is asked
-        // for, which the optimiser may do and checkers of memory report.
+        // Asked once, not by each hart: the optimiser may move the tests of a configuration's masks
+        // out of the loop, before the test whether there is one, which valgrind reports.
         let Some(config) = &self.config else {
             self.blocks().for_each(|(hart, block)| told(hart, disable(block)));
             return;
         };
         for (hart, block) in self.blocks() {
-            let part = part(config, hart);
-            told(
-                hart,
-                part.map_or_else(|| disable(block), |part| enable(dram, block, config, part)),
-            );
+            let written = match part(config, hart) {
+                Some(part) => enable(dram, block, config, part),
+                None => disable(block),
+            };
+            told(hart, written);
         }
     }
 
