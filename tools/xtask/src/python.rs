@@ -26,8 +26,6 @@ const HOST_TESTS: &str = "test_hosts.py";
 const MINORS: Range<u32> = 11..30;
 /// Checks types beside mypy.
 const PYRIGHT: &str = "pyright@1.1.414";
-/// How the wheel is built that is tested: soon, and with the checks of arithmetic and assertions.
-const TESTED: &str = "dev";
 /// Examples that check their own results.
 const EXAMPLES: [&str; 4] = ["formula.py", "saxpy.py", "matmul.py", "softmax.py"];
 
@@ -119,12 +117,15 @@ struct Interpreter {
     program: PathBuf,
     /// Whether its own packages are seen in them.
     shares_packages: bool,
+    /// How the wheel for them is built.
+    profile: &'static str,
 }
 
 impl Default for Interpreter {
     fn default() -> Self {
         let program = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-        Self { program: program.into(), shares_packages: false }
+        // For tests: it is there sooner, and arithmetic and assertions are checked.
+        Self { program: program.into(), shares_packages: false, profile: "dev" }
     }
 }
 
@@ -135,14 +136,14 @@ impl Interpreter {
     fn with_pytorch() -> Option<Self> {
         let known = [Self::default().program, "/usr/bin/python3".into()];
         let program = known.into_iter().find(|program| can(program, "import torch"))?;
-        Some(Self { program, shares_packages: true })
+        Some(Self { program, shares_packages: true, ..Self::default() })
     }
 
     /// Finds one that checks itself: references, and what is done without its lock.
     fn for_debugging() -> Option<Self> {
         let program = PathBuf::from("python3-dbg");
         let is_one = can(&program, "import sys; sys.gettotalrefcount()");
-        is_one.then_some(Self { program, shares_packages: false })
+        is_one.then(|| Self { program, ..Self::default() })
     }
 }
 
@@ -219,8 +220,7 @@ fn environment(
 pub(crate) fn check() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let (own, python) = (Interpreter::default(), folder.path().join("python"));
-    let environment = match Environment::make(TESTED, &own, folder.path(), &python, &TEST_PACKAGES)?
-    {
+    let environment = match Environment::make(&own, folder.path(), &python, &TEST_PACKAGES)? {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -244,10 +244,10 @@ pub(crate) fn check_others() -> anyhow::Result<Done> {
     let (mut tried, mut skipped) = (Vec::new(), Vec::new());
     for other in MINORS.filter(|other| Some(*other) != own) {
         let Some(program) = of_minor(other) else { continue };
-        let of = Interpreter { program, shares_packages: false };
+        let of = Interpreter { program, ..Interpreter::default() };
         let folder = tempfile::tempdir()?;
         let python = folder.path().join("python");
-        match Environment::make(TESTED, &of, folder.path(), &python, &["numpy"])? {
+        match Environment::make(&of, folder.path(), &python, &["numpy"])? {
             Ok(environment) => {
                 execute(environment.python()?.arg("../examples/formula.py"))?;
                 tried.push(format!("3.{other}"));
@@ -270,8 +270,7 @@ pub(crate) fn check_debug() -> anyhow::Result<Done> {
     };
     let folder = tempfile::tempdir()?;
     let python = folder.path().join("python");
-    let environment = match Environment::make(TESTED, &of, folder.path(), &python, &DEBUG_PACKAGES)?
-    {
+    let environment = match Environment::make(&of, folder.path(), &python, &DEBUG_PACKAGES)? {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -285,8 +284,7 @@ pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
         return Ok(Done::Skipped("no Python has PyTorch".to_owned()));
     };
     let folder = tempfile::tempdir()?;
-    let made =
-        Environment::make(TESTED, &of, folder.path(), &folder.path().join("python"), &["pytest"])?;
+    let made = Environment::make(&of, folder.path(), &folder.path().join("python"), &["pytest"])?;
     let environment = match made {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
@@ -298,7 +296,7 @@ pub(crate) fn check_pytorch() -> anyhow::Result<Done> {
 /// Runs the examples for many hosts, in an environment that is kept.
 pub(crate) fn check_hosts() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
-    let environment = match kept(TESTED, &FOR_HOSTS, folder.path())? {
+    let environment = match kept(&Interpreter::default(), &FOR_HOSTS, folder.path())? {
         Ok(environment) => environment,
         Err(why) => return Ok(Done::Skipped(why)),
     };
@@ -316,19 +314,21 @@ pub(crate) const FOR_BENCH: Kept = ("python-bench", &["numpy"]);
 /// For the examples for many hosts.
 pub(crate) const FOR_HOSTS: Kept = ("python-hosts", &["numpy", "pytest", "ray", "mpi4py", "mpich"]);
 
-/// Returns an interpreter with the wheel of this tree; else says why there is none.
+/// Returns an interpreter with the wheel of this tree as it is released; else says why there is
+/// none.
 pub(crate) fn interpreter(of: &Kept) -> anyhow::Result<Result<PathBuf, String>> {
     let folder = tempfile::tempdir()?;
-    Ok(kept("release", of, folder.path())?.map(|environment| environment.python))
+    let own = Interpreter { profile: "release", ..Interpreter::default() };
+    Ok(kept(&own, of, folder.path())?.map(|environment| environment.python))
 }
 
 fn kept(
-    profile: &str,
+    of: &Interpreter,
     (name, packages): &Kept,
     scratch: &Path,
 ) -> anyhow::Result<Result<Environment, String>> {
     let folder = sdk::built("release")?.with_file_name(name);
-    Environment::make(profile, &Interpreter::default(), scratch, &folder, packages)
+    Environment::make(of, scratch, &folder, packages)
 }
 
 /// Checks the stubs by pyright, which reads them otherwise than mypy.
@@ -336,11 +336,10 @@ pub(crate) fn check_types() -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let kept = sdk::built("release")?.with_file_name("python-types");
     let own = Interpreter::default();
-    let environment =
-        match Environment::make(TESTED, &own, folder.path(), &kept, &["typing_extensions"])? {
-            Ok(environment) => environment,
-            Err(why) => return Ok(Done::Skipped(why)),
-        };
+    let environment = match Environment::make(&own, folder.path(), &kept, &["typing_extensions"])? {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
     let pyright = kept.join("node_modules/.bin/pyright");
     if !pyright.exists() {
         let mut npm = Command::new("npm");
@@ -385,16 +384,15 @@ struct Environment {
 }
 
 impl Environment {
-    /// Builds the wheel with a profile and installs it into a virtual environment with packages;
-    /// else says why that cannot be done.
+    /// Builds the wheel and installs it into a virtual environment with packages; else says why
+    /// that cannot be done.
     fn make(
-        profile: &str,
         of: &Interpreter,
         scratch: &Path,
         folder: &Path,
         packages: &[&str],
     ) -> anyhow::Result<Result<Self, String>> {
-        let wheel = match build(profile, &scratch.join("wheel"))? {
+        let wheel = match build(of.profile, &scratch.join("wheel"))? {
             Ok(wheel) => wheel,
             Err(why) => return Ok(Err(why)),
         };
