@@ -46,13 +46,24 @@ struct Asked {
     until: Option<Instant>,
 }
 
-impl Asked {
-    fn names(&self, what: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == what)
-    }
+/// Whether it is a check's turn.
+#[derive(Debug, PartialEq, Eq)]
+enum Turn {
+    Now,
+    /// It was asked for, and the time is over.
+    Late,
+    NotAsked,
+}
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now >= until)
+impl Asked {
+    fn turn(&self, what: &str, now: Instant) -> Turn {
+        if !self.only.is_empty() && self.only.iter().all(|only| only != what) {
+            Turn::NotAsked
+        } else if self.until.is_some_and(|until| now >= until) {
+            Turn::Late
+        } else {
+            Turn::Now
+        }
     }
 }
 
@@ -63,12 +74,11 @@ impl Counts {
 
     /// Returns `true` if a check is asked for, and skips it if the time is over.
     fn wants(&mut self, what: &str) -> bool {
-        let is_late = self.asked.is_over(Instant::now());
-        let is_named = self.asked.names(what);
-        if is_named && is_late {
+        let turn = self.asked.turn(what, Instant::now());
+        if turn == Turn::Late {
             self.skip(what, "the time of this run is over");
         }
-        is_named && !is_late
+        turn == Turn::Now
     }
 
     fn skip(&mut self, what: &str, why: &str) {
@@ -130,7 +140,8 @@ pub(crate) fn run(
     limit: Option<Duration>,
     json: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let until = limit.map(|limit| Instant::now() + limit);
+    // One that no clock can show is none.
+    let until = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut counts = Counts::new(Asked { only: only.to_vec(), until });
     counts.check("format", || run_cargo(&["fmt", "--all", "--check"]));
     counts.check("layers", layers::check);
@@ -152,16 +163,16 @@ pub(crate) fn run(
         execute(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
     // Two lines of checks beside one another, of about the same length: one test at a time often
-    // leaves a processor idle, and much of what packages and machines do is waiting. Models,
-    // machines and the older compiler have folders of their own for builds.
+    // leaves a processor idle, and much of what packages and machines do is waiting. The demo,
+    // models, machines and the older compiler have folders of their own for builds.
     let tested = beside(
         &mut counts,
         ("demo, models and machines", |counts| {
             counts.check("demo", || {
                 run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
             });
-            // The tests are built meanwhile, for which the features would wait.
             models(counts);
+            // In the folder of the tests, which have been built by now.
             features(counts);
             machines(counts);
         }),
@@ -470,14 +481,15 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_run_is_over_at_its_limit() {
+    fn no_check_has_its_turn_when_the_time_is_over() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
-        let asked = Asked { only: Vec::new(), until: Some(now + minute) };
-        assert!(asked.names("docs") && !asked.is_over(now) && asked.is_over(now + minute));
-        assert!(!Asked::default().is_over(now + minute));
-        // What has run, and what was not asked for, is not skipped.
-        let mut counts = Counts::new(Asked { only: vec!["docs".to_owned()], until: Some(now) });
-        assert!(!counts.wants("clippy"));
-        assert_eq!((counts.skipped, counts.evidence.of("ci:clippy")), (0, None));
+        let all = Asked { only: Vec::new(), until: Some(now + minute) };
+        assert_eq!(all.turn("docs", now), Turn::Now);
+        assert_eq!(all.turn("docs", now + minute), Turn::Late);
+        let one = Asked { only: vec!["docs".to_owned()], ..all };
+        assert_eq!(one.turn("docs", now), Turn::Now);
+        assert_eq!(one.turn("docs", now + minute), Turn::Late);
+        assert_eq!(one.turn("clippy", now + minute), Turn::NotAsked);
+        assert_eq!(Asked::default().turn("docs", now + minute), Turn::Now);
     }
 }

@@ -36,7 +36,7 @@ impl Evidence {
     /// step was skipped with it.
     pub(crate) fn of(&self, test: &str) -> Option<&Verdict> {
         self.named(test).or_else(|| {
-            let (step, _) = test.split_once(':').filter(|(step, _)| *step != "ci")?;
+            let (step, _) = test.split_once(':')?;
             let step = self.named(&format!("ci:{step}"))?;
             matches!(step, Verdict::Skipped(_)).then_some(step)
         })
