@@ -143,6 +143,36 @@ pub(crate) enum Control {
 }
 
 impl Slot {
+    pub(crate) fn new(
+        config: BoardConfig,
+        dram: Arc<Dram>,
+        parent: Option<Arc<dyn Parent>>,
+    ) -> Result<Arc<Self>, BoardError> {
+        Ok(Arc::new(Self {
+            page: RegisterPage::new()?,
+            dram,
+            host: HostMemory::default(),
+            interrupts: Interrupts::new(&config.faults),
+            bell: CachePadded::default(),
+            bar0_written: AtomicBool::new(false),
+            bar0_mapped: AtomicBool::new(false),
+            host_is_ready: AtomicBool::new(!config.waits_for_host),
+            stats: CachePadded::default(),
+            link: CachePadded::new(AtomicU64::new(LINK_DOWN)),
+            accesses_left: AtomicU32::new(0),
+            control: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            reset_over: Event::new(),
+            boot_faults: Mutex::new(config.faults.clone()),
+            new_faults: Mutex::default(),
+            faults_taken: Event::new(),
+            flash: Mutex::new(Flash::new(&config)),
+            executed: Mutex::default(),
+            parent,
+            config,
+        }))
+    }
+
     fn executed(&self) -> MutexGuard<'_, Vec<Executed>> {
         self.executed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -368,29 +398,7 @@ impl Board {
         compute: Box<dyn Compute>,
         parent: Option<Arc<dyn Parent>>,
     ) -> Result<Arc<Self>, BoardError> {
-        let slot = Arc::new(Slot {
-            page: RegisterPage::new()?,
-            dram,
-            host: HostMemory::default(),
-            interrupts: Interrupts::new(&config.faults),
-            bell: CachePadded::default(),
-            bar0_written: AtomicBool::new(false),
-            bar0_mapped: AtomicBool::new(false),
-            host_is_ready: AtomicBool::new(!config.waits_for_host),
-            stats: CachePadded::default(),
-            link: CachePadded::new(AtomicU64::new(LINK_DOWN)),
-            accesses_left: AtomicU32::new(0),
-            control: AtomicU32::new(0),
-            running: AtomicU32::new(0),
-            reset_over: Event::new(),
-            boot_faults: Mutex::new(config.faults.clone()),
-            new_faults: Mutex::default(),
-            faults_taken: Event::new(),
-            flash: Mutex::new(Flash::new(&config)),
-            executed: Mutex::default(),
-            parent,
-            config,
-        });
+        let slot = Slot::new(config, dram, parent)?;
         let firmware = Firmware::new(Arc::clone(&slot), compute);
         let thread = std::thread::Builder::new()
             .name("et-sim-firmware".to_owned())

@@ -70,12 +70,12 @@ impl Boot {
         }
     }
 
-    /// Makes the steps that are due. The service processor is made to start before the host sees
-    /// that its endpoint is ready: what it logs of the boot is there then.
+    /// Makes the steps that are due. What serves an endpoint starts before the host sees that it is
+    /// ready: from then on, the rings and the log are not the firmware's alone.
     pub(crate) fn step(
         &mut self,
         slot: &Slot,
-        start_sp: &mut dyn FnMut() -> Result<(), BoardError>,
+        start: &mut dyn FnMut(Endpoint) -> Result<(), BoardError>,
     ) -> Result<Progress, BoardError> {
         while !self.step.is_zero() || !self.is_finished() {
             if self.is_finished() {
@@ -90,7 +90,7 @@ impl Boot {
                 }
                 self.due = Instant::now() + self.step;
             }
-            self.one_step(slot, start_sp)?;
+            self.one_step(slot, start)?;
         }
         Ok(Progress::Finished)
     }
@@ -126,14 +126,14 @@ impl Boot {
     fn one_step(
         &mut self,
         slot: &Slot,
-        start_sp: &mut dyn FnMut() -> Result<(), BoardError>,
+        start: &mut dyn FnMut(Endpoint) -> Result<(), BoardError>,
     ) -> Result<(), BoardError> {
         if let Some(status) = self.management.next() {
             match status {
                 0 => registers::write_management(slot)?,
                 4 => trace::format_at_boot(&slot.dram),
                 ATU_PROGRAMMED => slot.link_up(self.generation),
-                _ if self.management.is_ready() => start_sp()?,
+                _ if self.management.is_ready() => start(Endpoint::Management)?,
                 _ => {}
             }
             registers::write_status(slot, Endpoint::Management, status)?;
@@ -144,6 +144,7 @@ impl Boot {
             match status {
                 DEV_INTF_READY => registers::write_operations(slot)?,
                 HOST_VQ_READY => registers::format_operations_rings(slot)?,
+                _ if self.operations.is_ready() => start(Endpoint::Operations)?,
                 _ => {}
             }
             registers::write_status(slot, Endpoint::Operations, status)?;
@@ -153,10 +154,14 @@ impl Boot {
 }
 
 /// Publishes the operations endpoint anew, as the master minion does when it starts. Spec: §18
-pub(crate) fn restart_operations(slot: &Slot) -> Result<(), BoardError> {
+pub(crate) fn restart_operations(
+    slot: &Slot,
+    start: &mut dyn FnMut(Endpoint) -> Result<(), BoardError>,
+) -> Result<(), BoardError> {
     registers::clear_operations(slot)?;
     registers::write_operations(slot)?;
     registers::format_operations_rings(slot)?;
+    start(Endpoint::Operations)?;
     // The last status says that all of it is there.
     registers::write_status(slot, Endpoint::Operations, OPERATIONS_READY)
 }
@@ -200,5 +205,38 @@ impl Sequence {
 
     fn is_ready(&self) -> bool {
         self.left.as_slice().is_empty() && !self.fails
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use et_devapi::discovery;
+    use et_sim_cores::Dram;
+
+    use super::*;
+    use crate::BoardConfig;
+
+    #[test]
+    fn an_endpoint_is_served_before_the_host_sees_that_it_is_ready() {
+        let config = BoardConfig { dram_bytes: 256 << 20, ..BoardConfig::default() };
+        let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
+        let slot = Slot::new(config, dram, None).unwrap();
+        let statuses = || {
+            let mgmt = discovery::mgmt_status(&slot.page).unwrap();
+            (i16::from(mgmt), i16::from(discovery::ops_status(&slot.page).unwrap()))
+        };
+        let mut seen = Vec::new();
+        let mut start = |endpoint| {
+            seen.push((endpoint, statuses()));
+            Ok(())
+        };
+        let progress = Boot::new(&slot, Generation(0)).step(&slot, &mut start).unwrap();
+        assert_eq!((progress, statuses()), (Progress::Finished, (12, OPERATIONS_READY)));
+        restart_operations(&slot, &mut start).unwrap();
+        assert_eq!(statuses(), (12, OPERATIONS_READY));
+        let (sp, mm) = (Endpoint::Management, Endpoint::Operations);
+        assert_eq!(seen, [(sp, (11, 4)), (mm, (12, 7)), (mm, (12, 0))]);
     }
 }

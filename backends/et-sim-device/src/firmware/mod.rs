@@ -134,18 +134,12 @@ impl Firmware {
     }
 
     fn step_boot(&mut self) -> bool {
-        let Self { slot, boot, sp, .. } = self;
-        let mut start_sp = || {
-            *sp = Some(ServiceProcessor::new(slot)?);
-            Ok(())
+        let Self { slot, boot, mm, sp, compute, .. } = self;
+        let mut start = |endpoint| match endpoint {
+            Endpoint::Management => ServiceProcessor::new(slot).map(|new| *sp = Some(new)),
+            _ => start_operations(slot, compute, mm),
         };
-        let outcome = boot.step(slot, &mut start_sp).and_then(|progress| {
-            if progress == Progress::Finished && self.boot.operations_ready() {
-                self.start_operations()?;
-            }
-            Ok(progress)
-        });
-        match outcome {
+        match boot.step(slot, &mut start) {
             Ok(Progress::Booting) => false,
             Ok(Progress::Finished) => {
                 self.booted = true;
@@ -158,13 +152,6 @@ impl Firmware {
                 true
             }
         }
-    }
-
-    fn start_operations(&mut self) -> Result<(), BoardError> {
-        if let Some(compute) = self.compute.take() {
-            self.mm = Some(MasterMinion::new(&self.slot, compute)?);
-        }
-        Ok(())
     }
 
     /// Looks for an event for a while, then sleeps until there is one.
@@ -252,8 +239,9 @@ impl Firmware {
         self.slot.reset_parent(MemoryAfterReset::Kept);
         let mut is_back = self.boot.operations_ready() && !self.slot.is_stuck();
         if is_back {
-            let started =
-                boot::restart_operations(&self.slot).and_then(|()| self.start_operations());
+            let Self { slot, mm, compute, .. } = self;
+            let mut start = |_| start_operations(slot, compute, mm);
+            let started = boot::restart_operations(slot, &mut start);
             if let Err(error) = &started {
                 let error = error as &dyn std::error::Error;
                 tracing::error!(error, "operations firmware cannot start again");
@@ -298,4 +286,15 @@ impl Firmware {
     fn power_off(mut self) {
         drop(self.stop_compute());
     }
+}
+
+fn start_operations(
+    slot: &Arc<Slot>,
+    compute: &mut Option<Box<dyn Compute>>,
+    mm: &mut Option<MasterMinion>,
+) -> Result<(), BoardError> {
+    if let Some(compute) = compute.take() {
+        *mm = Some(MasterMinion::new(slot, compute)?);
+    }
+    Ok(())
 }
