@@ -557,6 +557,40 @@ typedef struct et_properties {
     uint32_t copy_builtin;
 } et_properties;
 
+// What a program has a device do at the moment, and what it has done since the device was opened
+// or reset. Two looks and the time between them give a load.
+typedef struct et_activity {
+    // `sizeof(et_activity)`, set by the caller.
+    size_t size;
+    // Streams that have a handle, those of the library itself included.
+    uint64_t streams;
+    // Operations that were accepted.
+    uint64_t accepted;
+    // Those of them that have not ended.
+    uint64_t pending;
+    // Commands that the device has and has not answered, those of the library itself included.
+    uint64_t in_flight;
+    // Device memory that is managed, in bytes.
+    uint64_t memory_bytes;
+    // How much of it is in use.
+    uint64_t memory_used_bytes;
+    // Memory handles that are live.
+    uint64_t buffers;
+    // Kernels that have run, well or not.
+    uint64_t launches;
+    // Bytes that were copied to the device.
+    uint64_t to_device_bytes;
+    // Bytes that were copied from the device.
+    uint64_t to_host_bytes;
+    // Shires that kernels can run on, a bit for each.
+    uint64_t available_shires;
+    // Shires that kernels have which have not ended, a bit for each: it is busy, or will be.
+    uint64_t launched_shires;
+    // For how many cycles of the minions' clock each shire has run kernels. The device says so
+    // when a kernel has ended.
+    uint64_t busy_cycles[32];
+} et_activity;
+
 // The end of an operation.
 typedef struct et_event {
     // A number to be looked up; 0 is no event.
@@ -1241,6 +1275,9 @@ enum et_status et_device_locator(size_t index, char *buffer, size_t capacity, si
 
 // Returns what a device says about itself. The caller sets `properties->size`.
 enum et_status et_device_properties(struct et_device device, struct et_properties *properties);
+
+// Counts what a program has a device do. The caller sets `activity->size`.
+enum et_status et_device_activity(struct et_device device, struct et_activity *activity);
 
 // Aborts one operation, whether it runs or waits, and waits until it has ended; with a timeout of
 // 0 it only asks for that.

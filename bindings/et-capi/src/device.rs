@@ -121,6 +121,47 @@ pub struct et_properties {
     pub copy_builtin: u32,
 }
 
+/// What a program has a device do at the moment, and what it has done since the device was opened
+/// or reset. Two looks and the time between them give a load.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct et_activity {
+    /// `sizeof(et_activity)`, set by the caller.
+    pub size: usize,
+    /// Streams that have a handle, those of the library itself included.
+    pub streams: u64,
+    /// Operations that were accepted.
+    pub accepted: u64,
+    /// Those of them that have not ended.
+    pub pending: u64,
+    /// Commands that the device has and has not answered, those of the library itself included.
+    pub in_flight: u64,
+    /// Device memory that is managed, in bytes.
+    pub memory_bytes: u64,
+    /// How much of it is in use.
+    pub memory_used_bytes: u64,
+    /// Memory handles that are live.
+    pub buffers: u64,
+    /// Kernels that have run, well or not.
+    pub launches: u64,
+    /// Bytes that were copied to the device.
+    pub to_device_bytes: u64,
+    /// Bytes that were copied from the device.
+    pub to_host_bytes: u64,
+    /// Shires that kernels can run on, a bit for each.
+    pub available_shires: u64,
+    /// Shires that kernels have which have not ended, a bit for each: it is busy, or will be.
+    pub launched_shires: u64,
+    /// For how many cycles of the minions' clock each shire has run kernels. The device says so
+    /// when a kernel has ended.
+    pub busy_cycles: [u64; 32],
+}
+
+// SAFETY: `repr(C)`, begins with a `usize`, and has numbers only.
+unsafe impl Growing for et_activity {
+    const FIRST: usize = size_of::<Self>();
+}
+
 /// The way that bytes take in a copy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,6 +344,35 @@ pub unsafe extern "C" fn et_device_properties(
         };
         // SAFETY: promised by the caller.
         unsafe { raw::put(&value, properties, "properties") }
+    })
+}
+
+/// Counts what a program has a device do. The caller sets `activity->size`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_device_activity(
+    device: et_device,
+    activity: *mut et_activity,
+) -> et_status {
+    guard(|| {
+        let found = with(device, |device| Ok(device.activity()))?;
+        let value = et_activity {
+            size: 0,
+            streams: found.streams,
+            accepted: found.accepted,
+            pending: found.pending,
+            in_flight: found.in_flight,
+            memory_bytes: found.memory_bytes,
+            memory_used_bytes: found.memory_used_bytes,
+            buffers: found.buffers,
+            launches: found.launches,
+            to_device_bytes: found.to_device_bytes,
+            to_host_bytes: found.to_host_bytes,
+            available_shires: found.available_shires,
+            launched_shires: found.launched_shires,
+            busy_cycles: found.busy_cycles,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { raw::put(&value, activity, "activity") }
     })
 }
 

@@ -73,6 +73,7 @@ fn devices_that_are_none() {
     unsafe {
         assert_eq!(et_device_properties(device, properties.as_mut_ptr()), ET_BAD_STRUCT_SIZE);
         assert_eq!(et_device_properties(device, null_mut()), ET_NULL_POINTER);
+        assert_eq!(et_device_activity(device, null_mut()), ET_NULL_POINTER);
     }
     // SAFETY: a text and no place.
     assert_eq!(unsafe { et_device_open(c"sim:".as_ptr(), null(), None) }, ET_NULL_POINTER);

@@ -605,6 +605,13 @@ public:
     check(et_memory_stats_get(raw(), &stats));
     return stats;
   }
+  // What this program has the device do, and what it has done.
+  et_activity activity() const {
+    et_activity activity{};
+    activity.size = sizeof activity;
+    check(et_device_activity(raw(), &activity));
+    return activity;
+  }
   Memory alloc(std::uint64_t bytes, std::uint64_t align = 0) const {
     et_mem memory{};
     check(et_mem_alloc(raw(), bytes, align, &memory));

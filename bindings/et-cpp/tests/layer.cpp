@@ -47,7 +47,12 @@ int main(int, char** arguments) {
   stream.copy_to_device(ones, memory).wait(60s);
   et::Launch launch(kernel);
   launch.arg(memory).arg(memory).arg(2.5F).arg(std::uint64_t{1024});
+  const et_activity before = device.activity();
   stream.launch(launch).wait(60s);
+  const et_activity after = device.activity();
+  CHECK(after.launches == before.launches + 1 && after.accepted > before.accepted);
+  CHECK(after.pending == 0 && after.launched_shires == 0 && after.available_shires == 0b11);
+  CHECK(after.busy_cycles[0] > before.busy_cycles[0] && after.busy_cycles[2] == 0);
   const AddScalar args{memory.address(), memory.address(), 1.0F, 1024};
   const et::Event event = stream.launch(et::Launch(kernel).args(args).keep(memory).shires(1));
   event.wait(60s);

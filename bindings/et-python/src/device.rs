@@ -24,7 +24,7 @@ use crate::management::Management;
 use crate::memory::Buffer;
 use crate::module::{Builtins, Module, Pattern};
 use crate::profile::Profile;
-use crate::properties::{DeviceInfo, Identity, MemoryStats, PeerPath, Properties};
+use crate::properties::{Activity, DeviceInfo, Identity, MemoryStats, PeerPath, Properties};
 use crate::raw::Source;
 use crate::recovery;
 use crate::signature::Signature;
@@ -256,6 +256,11 @@ impl Device {
     /// How much of its memory is used.
     fn memory_stats(&self) -> PyResult<MemoryStats> {
         self.card.look(|device| MemoryStats::from(device.memory_stats()))
+    }
+
+    /// What this program has the device do, and what it has done.
+    fn activity(&self) -> PyResult<Activity> {
+        self.card.look(|device| Activity::from(device.activity()))
     }
 
     /// Version of a firmware: "master", "machine" or "worker" minion.

@@ -53,7 +53,9 @@ mod native {
         memory::Buffer,
         module::{Builtin, Builtins, Module},
         profile::{Profile, Record},
-        properties::{CopyPaths, DeviceInfo, Holder, Identity, MemoryStats, PeerPath, Properties},
+        properties::{
+            Activity, CopyPaths, DeviceInfo, Holder, Identity, MemoryStats, PeerPath, Properties,
+        },
         sensors::{
             AsicVoltages, CacheConfig, CardEvent, ErrorCounts, Frequencies, ManagementCounters,
             MemoryRate, MinionErrors, Residency, Statistic, Temperatures,

@@ -152,6 +152,67 @@ impl MemoryStats {
     }
 }
 
+/// What a program has a device do at the moment, and what it has done since the device was opened
+/// or reset. Two looks and the time between them give a load.
+#[pyclass(frozen, get_all, eq, module = "et")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Activity {
+    /// Streams that have a handle, those of the package itself included.
+    streams: u64,
+    /// Operations that were accepted.
+    accepted: u64,
+    /// Those of them that have not ended.
+    pending: u64,
+    /// Commands that the device has and has not answered, those of the package itself included.
+    in_flight: u64,
+    /// Device memory that is managed, in bytes.
+    memory_bytes: u64,
+    /// How much of it is in live buffers.
+    memory_used_bytes: u64,
+    /// Live buffers.
+    buffers: u64,
+    /// Kernels that have run, well or not.
+    launches: u64,
+    /// Bytes that were copied to the device.
+    to_device_bytes: u64,
+    /// Bytes that were copied from the device.
+    to_host_bytes: u64,
+    /// Shires that kernels can run on, a bit for each.
+    available_shires: u64,
+    /// Shires that kernels have which have not ended, a bit for each: it is busy, or will be.
+    launched_shires: u64,
+    /// For how many cycles of the minions' clock each of the 32 shires has run kernels, as the
+    /// device says when a kernel has ended.
+    busy_cycles: Vec<u64>,
+}
+
+impl From<et::Activity> for Activity {
+    fn from(from: et::Activity) -> Self {
+        Self {
+            streams: from.streams,
+            accepted: from.accepted,
+            pending: from.pending,
+            in_flight: from.in_flight,
+            memory_bytes: from.memory_bytes,
+            memory_used_bytes: from.memory_used_bytes,
+            buffers: from.buffers,
+            launches: from.launches,
+            to_device_bytes: from.to_device_bytes,
+            to_host_bytes: from.to_host_bytes,
+            available_shires: from.available_shires,
+            launched_shires: from.launched_shires,
+            busy_cycles: from.busy_cycles.to_vec(),
+        }
+    }
+}
+
+#[pymethods]
+impl Activity {
+    fn __repr__(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
 /// What a device is and what connects it; `None` where the backend does not say.
 #[pyclass(frozen, get_all, eq, module = "et")]
 #[derive(Clone, Debug, PartialEq, Eq)]

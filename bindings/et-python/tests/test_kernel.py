@@ -37,6 +37,19 @@ def test_ways_to_launch(device, saxpy, xy, launch):
     np.testing.assert_array_equal(y.to_numpy(), expected())
 
 
+def test_what_a_device_has_done_is_counted(device, saxpy, xy):
+    before = device.activity()
+    saxpy.launch(*xy, 3.0, 1000).wait(10)
+    after = device.activity()
+    assert (after.launches, after.pending) == (before.launches + 1, 0)
+    assert after.memory_used_bytes >= 2 * 4000 and after.buffers >= 2
+    assert len(after.busy_cycles) == 32 and after.busy_cycles[0] > before.busy_cycles[0]
+    assert after.busy_cycles[1:] == [0] * 31 and after.available_shires == 1
+    xy[1].to_numpy()
+    assert device.activity().to_host_bytes >= after.to_host_bytes + 4000
+    assert after == after and after != before and "launches" in repr(after)
+
+
 @pytest.mark.parametrize("factor, count", [
     (et.f32(3), et.u64(1000)), (np.float32(3), np.uint64(1000)),
     (ctypes.c_float(3), ctypes.c_uint64(1000)),

@@ -119,13 +119,13 @@ pub struct Activity {
     pub to_device_bytes: u64,
     /// Bytes that commands have copied from the device.
     pub to_host_bytes: u64,
-    /// Shires that kernels can run on.
+    /// Shires that kernels can run on, a bit for each.
     pub available_shires: u64,
     /// For how many cycles of the minion clock each shire has run kernels. The device says so when
     /// a kernel has ended.
     pub busy_cycles: [u64; 32],
-    /// Shires that kernels have which the device was sent and which have not ended: each is busy,
-    /// or will be when others have ended.
+    /// Shires that kernels have which the device was sent and which have not ended, a bit for each:
+    /// it is busy, or will be when others have ended.
     pub launched_shires: u64,
 }
 

@@ -15,6 +15,7 @@ if _sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError("et does not support free-threaded builds of Python; use one with the GIL")
 
 from ._et import (
+    Activity,
     AsicVoltages,
     Buffer,
     Builtin,
