@@ -1,64 +1,61 @@
-//! Programs of the workspace, built for the guest and for the host.
+//! Programs of the workspace, and what a guest needs of this machine to run them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::hindrance::Hindrance;
 use super::program::limited;
-use crate::shell::{build_programs, capture, root};
+use crate::shell::{build_programs, capture};
 
-const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 const LIMIT: Duration = Duration::from_secs(1200);
-
-/// Where a program is to run.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Place {
-    Host,
-    /// Linked with its C library: the guest has none.
-    Guest,
-}
 
 /// The programs built in this run.
 #[derive(Debug, Default)]
 pub(crate) struct Builds {
-    done: HashMap<(Place, String), Result<PathBuf, Hindrance>>,
+    done: HashMap<String, Result<PathBuf, Hindrance>>,
 }
 
 impl Builds {
     /// The program of that name.
-    pub(crate) fn program(&mut self, place: Place, name: &str) -> Result<PathBuf, Hindrance> {
-        let key = (place, name.to_owned());
-        if let Some(done) = self.done.get(&key) {
-            return done.clone();
-        }
-        let built = Self::build(place, name);
-        self.done.insert(key, built.clone());
-        built
+    pub(crate) fn program(&mut self, name: &str) -> Result<PathBuf, Hindrance> {
+        let build = || {
+            let mut command = build_programs(&[name]);
+            command.args(["--release", "--message-format=json"]);
+            let output = capture(&mut limited(LIMIT, &command))?;
+            if !output.status.success() {
+                let errors = String::from_utf8_lossy(&output.stderr);
+                return Err(anyhow::anyhow!("building {name}: {}: {errors}", output.status).into());
+            }
+            Ok(executable(&String::from_utf8_lossy(&output.stdout), name)?)
+        };
+        self.done.entry(name.to_owned()).or_insert_with(build).clone()
     }
+}
 
-    fn build(place: Place, name: &str) -> Result<PathBuf, Hindrance> {
-        let mut command = build_programs(&[name]);
-        command.args(["--release", "--message-format=json"]);
-        if place == Place::Guest {
-            command.args(["--target", GUEST_TARGET, "--target-dir"]).arg(root().join("target-vm"));
-            command
-                .env("RUSTFLAGS", "-C target-feature=+crt-static")
-                .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
-                .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-                // The work is done by the simulator, on the host.
-                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-        }
-        let output = capture(&mut limited(LIMIT, &command))?;
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(anyhow::anyhow!("building {name}: {}: {errors}", output.status).into());
-        }
-        Ok(executable(&String::from_utf8_lossy(&output.stdout), name)?)
-    }
+/// The program without what only a debugger reads: a guest has it in memory.
+pub(crate) fn stripped(program: &Path, work: &Path) -> anyhow::Result<Vec<u8>> {
+    let into = work.join("stripped");
+    let output = capture(Command::new("strip").arg("-o").args([&into, program]))?;
+    ensure!(output.status.success(), "strip {}: {}", program.display(), output.status);
+    std::fs::read(&into).with_context(|| format!("reading {}", into.display()))
+}
+
+/// What a program is linked with when it starts, its loader included.
+pub(crate) fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let output = capture(Command::new("ldd").arg(program))?;
+    ensure!(output.status.success(), "ldd {}: {}", program.display(), output.status);
+    Ok(paths(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The files that `ldd` names; what the kernel brings along has no path.
+fn paths(listing: &str) -> Vec<PathBuf> {
+    let words = listing.lines().flat_map(str::split_whitespace);
+    words.filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
 
 /// The program among cargo's messages.
@@ -76,7 +73,19 @@ fn executable(messages: &str, name: &str) -> anyhow::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::executable;
+    use std::path::Path;
+
+    use super::{executable, paths};
+
+    #[test]
+    fn libraries_are_those_with_a_path() {
+        let listing = "\tlinux-vdso.so.1 (0x00007ffd)\n\
+                       \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
+                       \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
+        assert_eq!(paths(listing), expected.map(Path::new));
+        assert!(paths("\tstatically linked\n").is_empty());
+    }
 
     #[test]
     fn the_program_is_found_among_the_messages() {

@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Where logs go, if nothing else is said.
 pub(crate) fn work_folder() -> PathBuf {
-    root().join("target-vm/work")
+    root().join("target/vm")
 }
 
 /// Runs the layers and prints what they came to.

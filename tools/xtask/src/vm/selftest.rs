@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::builds::Place;
 use super::hindrance::Hindrance;
 use super::layers::CPU_ACCESS;
 use super::program::limited;
@@ -60,7 +59,7 @@ fn on_host(
     log: &Path,
 ) -> Result<Tally, Hindrance> {
     let name = command.split(' ').next().unwrap_or_default();
-    let program = bench.builds.program(Place::Host, name)?;
+    let program = bench.builds.program(name)?;
     let mut simulator = Simulator::start(simulator, CPU_ACCESS, socket, log)?;
     let place = socket.to_str().context("the temporary folder's name is not text")?;
     let mut call = Command::new(program);

@@ -1,5 +1,6 @@
 //! A layer in guests: image, simulator and QEMU of each boot.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::boot::{Ended, Run, tail};
-use super::builds::{Builds, Place};
+use super::builds::{Builds, libraries, stripped};
 use super::fetch::{Cache, Extent, Package};
 use super::hindrance::Hindrance;
 use super::image::Archive;
@@ -43,7 +44,7 @@ impl Bench {
     pub(crate) fn simulator(&mut self) -> Result<PathBuf, Hindrance> {
         match &self.simulator {
             Some(program) => Ok(program.clone()),
-            None => self.builds.program(Place::Host, "et-simd"),
+            None => self.builds.program("et-simd"),
         }
     }
 }
@@ -179,9 +180,16 @@ impl Parts<'_> {
         let mut programs: Vec<_> =
             commands.iter().filter_map(|command| command.split(' ').next()).collect();
         programs.dedup();
+        let work = path.parent().context("an image lies in a folder")?;
+        let mut needed = BTreeSet::new();
         for name in programs {
-            let program = builds.program(Place::Guest, name)?;
-            archive.file(&format!("bin/{name}"), &fs::read(program)?)?;
+            let program = builds.program(name)?;
+            archive.file(&format!("bin/{name}"), &stripped(&program, work)?)?;
+            needed.extend(libraries(&program)?);
+        }
+        for library in needed {
+            let name = library.strip_prefix("/").unwrap_or(&library).to_string_lossy();
+            archive.file(&name, &fs::read(&library)?)?;
         }
         if self.machine.device == Device::Card {
             for entry in fs::read_dir(root().join("testing/kernels/elf"))? {
