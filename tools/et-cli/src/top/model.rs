@@ -197,8 +197,11 @@ impl Model {
         let before = self.sample.as_ref().and_then(|(_, sample)| sample.activity.as_ref());
         self.rates =
             before.zip(since).and_then(|(before, since)| Rates::new(before, &sample, since));
-        let compute = self.compute_percent(&sample);
-        push(&mut self.history.compute, compute, HISTORY);
+        // Of a program that says what it does, an average since the start is no value of now.
+        if self.rates.is_some() || sample.activity.is_none() {
+            let compute = self.compute_percent(&sample);
+            push(&mut self.history.compute, compute, HISTORY);
+        }
         self.sample = Some((now, sample));
     }
 
@@ -370,6 +373,7 @@ mod tests {
             activity.busy_cycles[2] = cycles;
             if let Ok(sample) = &mut look.sample {
                 (sample.activity, sample.minion_mhz) = (Some(activity), 1);
+                sample.compute = Some([99, 99, 99]);
             }
             model.add(at(second), look);
             let rates = model.rates.as_ref();
@@ -381,6 +385,8 @@ mod tests {
         assert_eq!(add(3, 0b100, 250_000), busy(100), "it goes on");
         assert_eq!(add(4, 0, 2_250_000), busy(100), "what it ran for before is no more");
         assert_eq!(add(5, 0, 2_250_000), busy(0));
+        // The first look has only an average since the start.
+        assert_eq!(model.history.compute, [12, 50, 50, 0]);
     }
 
     #[test]
