@@ -148,9 +148,9 @@ fn explain(outcome: Result<(), Error>, format: Format) -> anyhow::Result<()> {
     let error = anyhow::Error::from(error);
     match format {
         Format::Json => {
-            let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
-            let text = error.to_string();
-            output::json(&json!({ "error": text, "causes": causes, "remedy": remedy }))?;
+            let mut document = json!({ "remedy": remedy });
+            output::describe(&error, &mut document);
+            output::json(&document)?;
         }
         Format::Text => {
             output::error(&error, format);

@@ -247,6 +247,7 @@ fn bad_arguments_are_explained() {
         json!({
             "error": "no PCI function 0000:01:00.0 on this host",
             "causes": [],
+            "kind": "failure",
             "remedy": ["lspci -D -d 1e0a:"],
         })
     );
