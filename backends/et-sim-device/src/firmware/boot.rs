@@ -213,16 +213,30 @@ mod tests {
     use std::sync::Arc;
 
     use et_devapi::discovery;
+    use et_devapi::msg::ops::Command;
+    use et_devapi::msg::{CommandFlags, Tag};
+    use et_devapi::ring::{Consumer, Producer};
+    use et_hal::{BarOffset, Mmio, Push};
     use et_sim_cores::Dram;
 
+    use super::super::{MasterMinion, ServiceProcessor};
     use super::*;
-    use crate::BoardConfig;
+    use crate::compute::NullCompute;
+    use crate::{BoardConfig, ComputeKind};
+
+    fn slot() -> Arc<Slot> {
+        let config = BoardConfig {
+            dram_bytes: 256 << 20,
+            compute: ComputeKind::Null,
+            ..BoardConfig::default()
+        };
+        let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
+        Slot::new(config, dram, None).unwrap()
+    }
 
     #[test]
     fn an_endpoint_is_served_before_the_host_sees_that_it_is_ready() {
-        let config = BoardConfig { dram_bytes: 256 << 20, ..BoardConfig::default() };
-        let dram = Arc::new(Dram::new(config.dram_bytes).unwrap());
-        let slot = Slot::new(config, dram, None).unwrap();
+        let slot = slot();
         let statuses = || {
             let mgmt = discovery::mgmt_status(&slot.page).unwrap();
             (i16::from(mgmt), i16::from(discovery::ops_status(&slot.page).unwrap()))
@@ -238,5 +252,34 @@ mod tests {
         assert_eq!(statuses(), (12, OPERATIONS_READY));
         let (sp, mm) = (Endpoint::Management, Endpoint::Operations);
         assert_eq!(seen, [(sp, (11, 4)), (mm, (12, 7)), (mm, (12, 0))]);
+    }
+
+    #[test]
+    fn nothing_that_the_host_writes_into_empty_rings_keeps_an_endpoint_from_starting() {
+        let slot = slot();
+        let page = &slot.page;
+        let (mut sp, mut mm) = (None, None);
+        let mut start = |endpoint| {
+            // All that is in the mailboxes besides the registers.
+            page.write_bytes(BarOffset::new(0x100), &[0xff; 0xf00]).unwrap();
+            page.write_bytes(BarOffset::new(0x1200), &[0xff; 0xe00]).unwrap();
+            match endpoint {
+                Endpoint::Management => sp = Some(ServiceProcessor::new(&slot)?),
+                _ => mm = Some(MasterMinion::new(&slot, Box::new(NullCompute::new(600)))?),
+            }
+            Ok(())
+        };
+        Boot::new(&slot, Generation(0)).step(&slot, &mut start).unwrap();
+        assert!(sp.is_some());
+        // They serve a host that mends what it has done.
+        registers::format_operations_rings(&slot).unwrap();
+        let mut message = [0; 64];
+        let len = Command::Echo.encode(Tag::new(1), CommandFlags::EMPTY, &mut message).unwrap();
+        let mut to = Producer::attach(registers::submission(0).unwrap(), page).unwrap();
+        assert_eq!(to.push(page, &message[..len]).unwrap(), Push::Accepted);
+        slot.bell.ring(Endpoint::Operations);
+        assert!(mm.unwrap().step());
+        let mut from = Consumer::attach(registers::completion().unwrap(), page).unwrap();
+        assert_ne!(from.used(page).unwrap(), 0);
     }
 }

@@ -10,7 +10,7 @@ use et_hal::{BarOffset, Mmio, Push};
 
 use crate::board::{Slot, Stats};
 use crate::faults::Noise;
-use crate::{BoardError, Fault, RegisterPage};
+use crate::{Fault, RegisterPage};
 
 /// Room for the largest message that goes through [`CompletionQueue::put`].
 pub(crate) const MAX_MESSAGE_BYTES: usize = 288;
@@ -75,22 +75,18 @@ struct Planned {
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(
-        at: BarOffset,
-        ring: Ring,
-        vector: Vector,
-        page: &RegisterPage,
-    ) -> Result<Self, BoardError> {
-        Ok(Self {
+    /// Takes an empty ring over. What its control block says by now is the host's matter.
+    pub(crate) fn new(at: BarOffset, ring: Ring, vector: Vector) -> Self {
+        Self {
             at,
-            producer: Producer::attach(ring, page).map_err(|e| BoardError::Registers(e.into()))?,
+            producer: Producer::resume(ring, 0, 0),
             vector,
             unannounced: false,
             full: false,
             attempts: 0,
             waiting: VecDeque::new(),
             faults: None,
-        })
+        }
     }
 
     /// Makes the queue misbehave, if the fault is one of responses; they are counted from now.

@@ -7,7 +7,6 @@ use super::abort::{self, Aborting};
 use super::cm_reset;
 use super::mm::Shared;
 use super::sq::{Batch, SubmissionWorker};
-use crate::{BoardError, RegisterPage};
 
 /// The worker of one high-priority queue; its commands act on the submission queue of the same
 /// number.
@@ -21,14 +20,15 @@ pub(crate) struct HighPriorityWorker {
 }
 
 impl HighPriorityWorker {
-    pub(crate) fn new(index: usize, ring: Ring, page: &RegisterPage) -> Result<Self, BoardError> {
-        Ok(Self {
+    /// Takes an empty ring over. What its control block says by now is the host's matter.
+    pub(crate) fn new(index: usize, ring: Ring) -> Self {
+        Self {
             index,
-            ring: Consumer::attach(ring, page).map_err(|e| BoardError::Registers(Box::new(e)))?,
+            ring: Consumer::resume(ring, 0, 0, 0),
             batch: Batch::new(ring),
             aborting: None,
             look: false,
-        })
+        }
     }
 
     /// The doorbell was rung.

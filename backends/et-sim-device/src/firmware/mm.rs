@@ -298,15 +298,14 @@ fn progress_of(status: DmaStatus) -> CmdProgress {
 
 impl MasterMinion {
     pub(crate) fn new(slot: &Arc<Slot>, compute: Box<dyn Compute>) -> Result<Self, BoardError> {
-        let page = &slot.page;
         let mut this = Self {
             sq: [
-                SubmissionWorker::new(0, registers::submission(0)?, page)?,
-                SubmissionWorker::new(1, registers::submission(1)?, page)?,
+                SubmissionWorker::new(0, registers::submission(0)?),
+                SubmissionWorker::new(1, registers::submission(1)?),
             ],
             hp: [
-                HighPriorityWorker::new(0, registers::high_priority(0)?, page)?,
-                HighPriorityWorker::new(1, registers::high_priority(1)?, page)?,
+                HighPriorityWorker::new(0, registers::high_priority(0)?),
+                HighPriorityWorker::new(1, registers::high_priority(1)?),
             ],
             shared: Shared {
                 slot: Arc::clone(slot),
@@ -314,8 +313,7 @@ impl MasterMinion {
                     registers::OPS_COMPLETION_AT,
                     registers::completion()?,
                     Vector::OpsCompletion,
-                    page,
-                )?,
+                ),
                 compute,
                 kernel: KernelWorker::new(slot),
                 dma: DmaEngine::new(),

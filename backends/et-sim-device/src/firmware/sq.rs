@@ -9,7 +9,6 @@ use zerocopy::FromBytes;
 use super::kernel::CheckedLaunch;
 use super::mm::{Executed, Shared};
 use crate::board::Slot;
-use crate::{BoardError, RegisterPage};
 
 /// The firmware lets a message claim this many bytes more than are there. Erratum 18 (§21).
 pub(crate) const OVERCLAIM_BYTES: usize = 8;
@@ -103,16 +102,17 @@ pub(crate) struct SubmissionWorker {
 }
 
 impl SubmissionWorker {
-    pub(crate) fn new(index: usize, ring: Ring, page: &RegisterPage) -> Result<Self, BoardError> {
-        Ok(Self {
+    /// Takes an empty ring over. What its control block says by now is the host's matter.
+    pub(crate) fn new(index: usize, ring: Ring) -> Self {
+        Self {
             index,
-            ring: Consumer::attach(ring, page).map_err(|e| BoardError::Registers(Box::new(e)))?,
+            ring: Consumer::resume(ring, 0, 0, 0),
             batch: Batch::new(ring),
             start: 0,
             waiting: None,
             look: false,
             is_counted: false,
-        })
+        }
     }
 
     /// The doorbell was rung.

@@ -76,15 +76,12 @@ pub(crate) struct ServiceProcessor {
 
 impl ServiceProcessor {
     pub(crate) fn new(slot: &Arc<Slot>) -> Result<Self, BoardError> {
-        let page = &slot.page;
-        let registers = |e| BoardError::Registers(Box::new(e));
-        let (submission, completion) =
-            (registers::management_submission()?, registers::management_completion()?);
         let now = Instant::now();
         let mut sp = Self {
             slot: Arc::clone(slot),
-            submission: Consumer::attach(submission, page).map_err(registers)?,
-            completion: Producer::attach(completion, page).map_err(registers)?,
+            // Empty rings. What their control blocks say by now is the host's matter.
+            submission: Consumer::resume(registers::management_submission()?, 0, 0, 0),
+            completion: Producer::resume(registers::management_completion()?, 0, 0),
             doorbells_seen: 0,
             look: false,
             settings: Settings::new(&slot.config),
