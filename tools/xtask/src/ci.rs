@@ -164,10 +164,10 @@ pub(crate) fn run(
     });
     // Two lines of checks beside one another, of about the same length: one test at a time often
     // leaves a processor idle, and much of what packages and machines do is waiting. The demo,
-    // models, machines and the older compiler have folders of their own for builds.
+    // models and the older compiler have folders of their own for builds.
     let tested = beside(
         &mut counts,
-        ("demo, models and machines", |counts| {
+        ("demo, models, machines and campaign", |counts| {
             counts.check("demo", || {
                 run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
             });
@@ -175,6 +175,9 @@ pub(crate) fn run(
             // In the folder of the tests, which have been built by now.
             features(counts);
             machines(counts);
+            counts.check("campaign", || execute(&mut crate::campaign("campaign")));
+            counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
+            minimum_rust(counts);
         }),
         |counts| {
             tests(counts)?;
@@ -182,7 +185,6 @@ pub(crate) fn run(
             bare_metal(counts)?;
             counts.try_check("kernels", kernels);
             packages(counts);
-            minimum_rust(counts);
             anyhow::Ok(())
         },
     );
@@ -271,8 +273,6 @@ fn packages(counts: &mut Counts) {
     counts.try_check("pyright", python::check_types);
     counts.try_check("hosts", python::check_hosts);
     counts.try_check("llama", llama::check);
-    counts.check("campaign", || execute(&mut crate::campaign("campaign")));
-    counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
 }
 
 /// What the book and the READMEs show.
