@@ -516,3 +516,27 @@ fn plain_and_posted_sums_of_all_harts_are_complete() {
         println!("{} harts: {rate} million instructions per second", report.harts);
     }
 }
+
+#[test]
+fn where_races_are_looked_for_a_posted_store_is_not_waited_for_forever() {
+    // The producer posts the flag without a fence, and waits for the answer: awake, or asleep.
+    for sleeps in [false, true] {
+        let mut code = Asm::new();
+        code.addi(A1, A0, FLAG).addi(A3, A1, FLAG).only(0, NEIGHBOUR, "consume");
+        set_flag(&mut code);
+        match sleeps {
+            true => code.csrwi(FCC, 0).exit(0, 0),
+            false => code.label("answer").load_g(T1, A3).beq(T1, ZERO, "answer").exit(0, 0),
+        };
+        code.label("consume").load_g(T1, A1).beq(T1, ZERO, "consume");
+        code.li(T1, 1).amoswap_g(T0, T1, A3).li(T0, CREDITS).sd(T1, T0, 0).exit(0, 0);
+        for seed in 0..10 {
+            let memory = MemoryModel::Weak { seed };
+            let config = MachineConfig { memory, finds_races: true, ..MachineConfig::default() };
+            let report = Board::with(config).run(&code, 0b1);
+            assert!(report.failures.is_empty(), "{seed}: {:?}", report.failures[0]);
+            // Two harts, 64 rounds of turns of 25 instructions on average, and what they do else.
+            assert!(report.instructions < 8000, "{seed}, {sleeps}: {}", report.instructions);
+        }
+    }
+}

@@ -55,12 +55,19 @@ const RATES: usize = 7;
 /// Where races are looked for, events are rarer than that: what is missing shows best if nothing
 /// happens by itself.
 const RATE_FOR_RACES: u32 = 10;
+/// So long, there, an operation waits at most that was posted: others may do nothing but wait for
+/// it.
+const PATIENCE_FOR_RACES: u64 = 64 * ROUND;
+/// Each hart that can run has a turn, on average.
+const ROUND: u64 = 1 << 16;
 
 /// The caches of all minions and shires, and what harts have posted.
 pub(crate) struct Weak {
     seed: u64,
     random: Random,
     trace: Trace,
+    /// In [rounds](ROUND).
+    now: u64,
     /// One event in 2^this turns: lines leaving caches, and posted operations taking effect.
     line_rate: u32,
     posted_rate: u32,
@@ -97,6 +104,7 @@ impl Weak {
             seed,
             random: Random::new(seed, 0),
             trace: Trace::new(),
+            now: 0,
             line_rate: 0,
             posted_rate: 0,
             l1: (0..HART_SLOTS / 2).map(|_| None).collect(),
@@ -139,8 +147,9 @@ impl Weak {
         }
     }
 
-    /// Chooses one of `count`.
+    /// Chooses who has the next turn, of the `count` harts that can run.
     pub(crate) fn choose(&mut self, count: usize) -> usize {
+        self.now += ROUND / count.max(1) as u64;
         self.random.below(count)
     }
 
@@ -163,9 +172,15 @@ impl Weak {
             let shire = self.random.below(self.shires.len());
             self.evict_any_l2(core, self.shires[shire]);
         }
-        if !self.posting.is_empty() && self.random.one_in(self.posted_rate) {
-            let hart = self.random.below(self.posting.len());
-            self.complete_any(core, self.posting[hart]);
+        if !self.posting.is_empty() {
+            let happens = self.random.one_in(self.posted_rate);
+            if happens || self.races.is_some() {
+                let hart = self.posting[self.random.below(self.posting.len())];
+                let queue = &self.queues[hart as usize];
+                if happens || queue.is_overdue(self.now, PATIENCE_FOR_RACES) {
+                    self.complete_any(core, hart);
+                }
+            }
         }
     }
 
@@ -507,13 +522,13 @@ impl Weak {
         if queue.is_empty() {
             self.posting.push(hart);
         }
-        queue.push(posted);
+        queue.push(posted, self.now);
     }
 
     /// Completes an operation of `hart` that is drawn, or one that must come before it.
     fn complete_any(&mut self, core: &Core<'_>, hart: u32) {
         let index = self.random.below(self.queues[hart as usize].len());
-        if let Some(posted) = self.queues[hart as usize].take(index) {
+        if let Some(posted) = self.queues[hart as usize].take(index, self.now) {
             self.note_taken(hart);
             self.apply(core, hart, posted);
         }
@@ -521,7 +536,7 @@ impl Weak {
 
     /// Completes the operations of `hart` for which `wanted` holds, in their order.
     fn complete_all(&mut self, core: &Core<'_>, hart: u32, wanted: impl Fn(&Posted) -> bool) {
-        while let Some(posted) = self.queues[hart as usize].take_first(&wanted) {
+        while let Some(posted) = self.queues[hart as usize].take_first(&wanted, self.now) {
             self.note_taken(hart);
             self.apply(core, hart, posted);
         }

@@ -156,6 +156,8 @@ impl Posted {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     waiting: Vec<Posted>,
+    /// When it last took effect, or was empty.
+    since: u64,
 }
 
 impl Queue {
@@ -170,21 +172,38 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    pub(super) fn push(&mut self, posted: Posted) {
+    pub(super) fn push(&mut self, posted: Posted, now: u64) {
+        if self.is_empty() {
+            self.since = now;
+        }
         self.waiting.push(posted);
     }
 
+    /// Returns `true` if nothing has taken effect for `patience` though something is waiting.
+    pub(super) fn is_overdue(&self, now: u64, patience: u64) -> bool {
+        !self.is_empty() && now - self.since > patience
+    }
+
     /// Takes the operation at `index`, or an older one that must take effect before it.
-    pub(super) fn take(&mut self, index: usize) -> Option<Posted> {
+    pub(super) fn take(&mut self, index: usize, now: u64) -> Option<Posted> {
         let chosen = self.waiting.get(index)?;
         let first = self.waiting.iter().position(|posted| posted.is_before(chosen))?;
-        Some(self.waiting.remove(first))
+        Some(self.remove(first, now))
     }
 
     /// Takes the oldest operation for which `wanted` holds.
-    pub(super) fn take_first(&mut self, wanted: impl Fn(&Posted) -> bool) -> Option<Posted> {
+    pub(super) fn take_first(
+        &mut self,
+        wanted: impl Fn(&Posted) -> bool,
+        now: u64,
+    ) -> Option<Posted> {
         let first = self.waiting.iter().position(wanted)?;
-        Some(self.waiting.remove(first))
+        Some(self.remove(first, now))
+    }
+
+    fn remove(&mut self, index: usize, now: u64) -> Posted {
+        self.since = now;
+        self.waiting.remove(index)
     }
 }
 
@@ -203,12 +222,23 @@ mod tests {
         let global = Scope::Global;
         let all = [store(global, 1, 0), store(global, 2, 1), store(global, 1, 2)];
         for posted in all {
-            queue.push(posted);
+            queue.push(posted, 0);
         }
-        assert_eq!(queue.take(2), Some(all[0]));
-        assert_eq!(queue.take(1), Some(all[2]));
-        assert_eq!(queue.take(0), Some(all[1]));
-        assert!(queue.is_empty() && queue.take(0).is_none());
+        assert_eq!(queue.take(2, 0), Some(all[0]));
+        assert_eq!(queue.take(1, 0), Some(all[2]));
+        assert_eq!(queue.take(0, 0), Some(all[1]));
+        assert!(queue.is_empty() && queue.take(0, 0).is_none());
+    }
+
+    #[test]
+    fn operations_are_overdue_when_none_took_effect_for_long() {
+        let mut queue = Queue::default();
+        assert!(!queue.is_overdue(100, 10), "there is none");
+        queue.push(store(Scope::Global, 1, 0), 100);
+        queue.push(store(Scope::Global, 2, 1), 108);
+        assert!(!queue.is_overdue(110, 10) && queue.is_overdue(111, 10));
+        assert!(queue.take(0, 111).is_some());
+        assert!(!queue.is_overdue(121, 10) && queue.is_overdue(122, 10));
     }
 
     #[test]
@@ -217,10 +247,10 @@ mod tests {
         let (local, global) = (store(Scope::Local, 1, 0), store(Scope::Global, 1, 1));
         let evict = Posted { line: 1, effect: Effect::WriteBack(WriteBack::Evict, 2) };
         for posted in [local, global, evict] {
-            queue.push(posted);
+            queue.push(posted, 0);
         }
-        assert_eq!(queue.take(1), Some(global));
-        assert_eq!(queue.take_first(|posted| posted.path() == Path::L1), Some(evict));
+        assert_eq!(queue.take(1, 0), Some(global));
+        assert_eq!(queue.take_first(|posted| posted.path() == Path::L1, 0), Some(evict));
         assert_eq!(queue.len(), 1);
     }
 }
