@@ -177,24 +177,27 @@ fn tasks_that_the_host_orders_do_not_race() {
 
 #[test]
 fn a_race_of_a_task_fails_that_task() {
+    const TASKS: u64 = 4;
     let device = open("check=races,cpu-access=yes,shires=1,dram=1GiB");
-    let kernel = load(&device, "memset");
+    let kernel = load(&device, "task_race");
     for place in [Place::Cores, Place::Resident] {
         let executor = device.executor(&ExecutorConfig::new().place(place).cores(8)).unwrap();
-        let buffer = device.alloc(256).unwrap();
+        let [here, word] = [(); 2].map(|()| device.alloc(LINE as u64).unwrap());
+        device.default_stream().fill(&here, 0).unwrap().wait(LONG).unwrap();
         // The graph does not know that they write the same.
         let mut builder = GraphBuilder::new();
-        let memset = builder.kernel(&kernel);
-        let address = buffer.addr().as_u64();
-        let tasks = [1, 2, 3, 4]
-            .map(|value| builder.add(Task::new(memset).u64(address).u64(value).u64(256)).unwrap());
+        let race = builder.kernel(&kernel);
+        let [here, word] = [&here, &word].map(|buffer| buffer.addr().as_u64());
+        let tasks = [(); TASKS as usize]
+            .map(|()| builder.add(Task::new(race).u64(here).u64(TASKS).u64(word)).unwrap());
         let graph = builder.build().unwrap();
         let outcome = executor.launch(&graph).unwrap().wait(LONG).unwrap();
+        // All but the first to write.
         let failed = tasks.iter().filter(|&&task| outcome.state(task) == TaskState::Failed);
-        assert!(failed.count() != 0, "{place}");
+        assert_eq!(failed.count(), tasks.len() - 1, "{place}");
         let error = format!("{:?}", outcome.check().unwrap_err());
         assert!(error.contains("data race: store of 8 bytes after store by hart"), "{error}");
-        assert!(error.matches("memset.c:").count() == 2, "{error}");
+        assert_eq!(error.matches("task_race.c:").count(), 2, "{error}");
     }
 }
 
