@@ -14,7 +14,7 @@ use et_hal::{
     Bar, BarOffset, BusAddr, DeviceAccess, DeviceAddr, Dma, DmaBuffer, Error, ErrorKind, Hal,
     Mailbox, Mmio, Pop, Push, QueueId, Wake, Width,
 };
-use et_hal_sim::{BoardConfig, SimError, SimHal, SimMailbox};
+use et_hal_sim::{BoardConfig, Fault, SimError, SimHal, SimMailbox};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const BAR2: Bar = Bar::new(2).unwrap();
@@ -173,7 +173,9 @@ fn a_corrupt_queue_is_a_protocol_error_for_good() {
 
 #[test]
 fn a_lost_link_is_seen_as_corruption_not_as_silence() {
-    let (_hal, _, mailbox) = ready("fault=link-loss:500000");
+    let (hal, _, mailbox) = ready("");
     let mut buffer = [0; 512];
+    assert_eq!(mailbox.pop(&mut buffer).unwrap(), Pop::Empty);
+    hal.board().inject(Fault::LinkLoss { after: 100 });
     until("the loss", || kind_of_pop(&mailbox, &mut buffer) == Some(ErrorKind::Protocol));
 }

@@ -188,14 +188,15 @@ fn a_dispatch_to_a_worker_that_is_about_to_park_is_not_lost_whatever_the_caches_
 #[test]
 fn workers_of_the_host_leave_from_every_state() {
     let rig = Rig::new("shires=1,dram=1GiB");
-    let release = rig.words(&[0]);
-    let args = rig.words(&[1, release.addr().as_u64()]);
+    let [begun, written] = [(); 2].map(|()| rig.words(&[0]));
+    let args = rig.words(&[begun.addr().as_u64(), 4, written.addr().as_u64()]);
     let mut hosted = Hosted::new(&rig, 5);
     // 1: just awake; 2: parked; 3: running; 4: running and one staged; 5: the same, but aborted.
     hosted.until_state(2, WorkerState::Parked);
     for rank in 3..=5 {
-        hosted.dispatch(rank, &rig.hang, args.addr().as_u64());
+        hosted.dispatch(rank, &rig.race, args.addr().as_u64());
     }
+    until("three that run", || rig.peek(&begun, 0) == 3);
     for rank in 4..=5 {
         hosted.dispatch(rank, &rig.nop, 0);
     }
@@ -213,7 +214,7 @@ fn workers_of_the_host_leave_from_every_state() {
         let status = hosted.status(rank);
         assert_eq!((status.state, status.completed), (WorkerState::Awake, 0));
     }
-    rig.poke(&release, 0, 1);
+    rig.poke(&begun, 0, 4);
     for rank in 3..=5 {
         hosted.until_state(rank, WorkerState::Exited);
     }

@@ -36,6 +36,8 @@ struct Rig {
     rmw: Kernel,
     trap: Kernel,
     hang: Kernel,
+    /// Counts itself when it begins, and goes on when so many are there.
+    race: Kernel,
     fail: Kernel,
     window: AnyWindow,
     device: Device<AnyHal>,
@@ -56,6 +58,7 @@ impl Rig {
             rmw: task("task_rmw"),
             trap: task("task_trap"),
             hang: task("task_hang"),
+            race: task("task_race"),
             fail: task("task_fail"),
             window: device.hal().window(Bar::new(0).unwrap()).unwrap(),
             device,

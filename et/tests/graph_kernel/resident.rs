@@ -275,8 +275,10 @@ fn stop(rig: &Rig, image: &Image) {
 #[test]
 fn a_scheduler_that_is_told_to_stop_needs_no_abort_when_a_worker_has_trapped() {
     let rig = Rig::new("shires=1,dram=1GiB");
+    let begun = rig.words(&[0]);
     let mut plan = Plan::default();
-    plan.task(&rig.trap, &[1]);
+    // Stores to address 0.
+    plan.task(&rig.race, &[begun.addr().as_u64(), 1, 0]);
     for _ in 0..30 {
         plan.task(&rig.nop, &[]);
     }
@@ -284,6 +286,7 @@ fn a_scheduler_that_is_told_to_stop_needs_no_abort_when_a_worker_has_trapped() {
     // More workers than tasks: most of them sleep from start to end.
     let (event, _cells) = start(&rig, 1, 40, 1, &image);
     until("the others", || image.progress(&rig).completed == 30);
+    until("the begin of the first", || rig.peek(&begun, 0) == 1);
     stop(&rig, &image);
     event.wait(LONG).unwrap_err();
     assert_eq!(image.progress(&rig).state, 2);
@@ -294,21 +297,23 @@ fn a_scheduler_that_is_told_to_stop_needs_no_abort_when_a_worker_has_trapped() {
 #[test]
 fn a_scheduler_that_is_told_to_stop_leaves_and_what_is_staged_does_not_start() {
     let rig = Rig::new("shires=1,dram=1GiB");
-    let (release, memory) = (rig.words(&[0]), rig.words(&[7; 8]));
+    let [begun, written] = [(); 2].map(|()| rig.words(&[0]));
+    let memory = rig.words(&[7; 8]);
     let mut plan = Plan::default();
-    let hang = plan.task(&rig.hang, &[1, release.addr().as_u64()]);
-    let base = memory.addr().as_u64();
+    let [begun_at, written_at, base] = [&begun, &written, &memory].map(|at| at.addr().as_u64());
+    let endless = plan.task(&rig.race, &[begun_at, 2, written_at]);
     let behind = plan.task(&rig.rmw, &[0, base, 8, 3, base, 0]);
     let image = plan.upload(&rig, 2);
     let (event, _cells) = start(&rig, 1, 1, 1, &image);
     until("both tasks", || image.progress(&rig).dispatched == 2);
+    until("the begin of the first", || rig.peek(&begun, 0) == 1);
     stop(&rig, &image);
     until("the scheduler", || image.progress(&rig).state == 2);
     assert!(!event.is_done(), "the endless task has not ended");
-    rig.poke(&release, 0, 1);
+    rig.poke(&begun, 0, 2);
     event.wait(LONG).unwrap();
     let outcomes = image.outcomes(&rig);
-    for task in [hang, behind] {
+    for task in [endless, behind] {
         assert_eq!(outcomes[task as usize].state, State::Dispatched, "its end is not waited for");
     }
     assert_eq!(rig.read(&memory), [7; 8], "it was staged");

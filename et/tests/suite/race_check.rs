@@ -177,7 +177,7 @@ fn tasks_that_the_host_orders_do_not_race() {
 
 #[test]
 fn a_race_of_a_task_fails_that_task() {
-    const TASKS: u64 = 4;
+    const TASKS: usize = 4;
     let device = open("check=races,cpu-access=yes,shires=1,dram=1GiB");
     let kernel = load(&device, "task_race");
     for place in [Place::Cores, Place::Resident] {
@@ -188,13 +188,13 @@ fn a_race_of_a_task_fails_that_task() {
         let mut builder = GraphBuilder::new();
         let race = builder.kernel(&kernel);
         let [here, word] = [&here, &word].map(|buffer| buffer.addr().as_u64());
-        let tasks = [(); TASKS as usize]
-            .map(|()| builder.add(Task::new(race).u64(here).u64(TASKS).u64(word)).unwrap());
+        let tasks = [(); TASKS]
+            .map(|()| builder.add(Task::new(race).u64(here).u64(TASKS as u64).u64(word)).unwrap());
         let graph = builder.build().unwrap();
         let outcome = executor.launch(&graph).unwrap().wait(LONG).unwrap();
         // All but the first to write.
         let failed = tasks.iter().filter(|&&task| outcome.state(task) == TaskState::Failed);
-        assert_eq!(failed.count(), tasks.len() - 1, "{place}");
+        assert_eq!(failed.count(), TASKS - 1, "{place}");
         let error = format!("{:?}", outcome.check().unwrap_err());
         assert!(error.contains("data race: store of 8 bytes after store by hart"), "{error}");
         assert_eq!(error.matches("task_race.c:").count(), 2, "{error}");

@@ -11,7 +11,7 @@ use et_runtime::{
     Config, Device, DeviceBuffer, Drain, Error, Event, EventState, Kernel, Launch, Stream,
 };
 
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A card that ends no launch until it is asked for a copy.
 struct Card {

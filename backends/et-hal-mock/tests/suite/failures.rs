@@ -10,7 +10,7 @@ use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
 use et_runtime::{Config, Device, Drain, Error, OpenError, Refusal};
 
 const SHORT: Duration = Duration::from_millis(200);
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
     Config::new()

@@ -17,7 +17,7 @@ use et_runtime::{
     Clock, Config, Device, DeviceError, Drain, Error, EventState, KernelArgs, Launch, ListedCopy,
 };
 
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
     Config::new()

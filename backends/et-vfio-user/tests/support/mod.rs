@@ -25,7 +25,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use zerocopy::{FromBytes, IntoBytes};
 
 /// No wait in these tests is longer.
-pub const LONG: Duration = Duration::from_secs(5);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Region behind a descriptor.
 pub const MEMORY: u32 = 0;
