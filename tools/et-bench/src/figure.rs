@@ -100,6 +100,13 @@ pub(crate) fn print(figure: &Figure) {
     );
 }
 
+/// The middle one of several values.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
 /// Runs `run` several times and returns what it returns each time.
 pub(crate) fn repeat(
     times: usize,

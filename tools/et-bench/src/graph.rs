@@ -10,7 +10,7 @@ use anyhow::ensure;
 use et::executor::{CpuPool, ExecutorConfig, Place, PoolConfig, RunOptions, TaskState};
 use et::graph::{Graph, GraphBuilder, Resource, Task};
 
-use crate::figure::{Figure, Group, Take, Unit, measure, repeat};
+use crate::figure::{Figure, Group, Take, Unit, measure, median, repeat};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS: usize = 11;
@@ -455,14 +455,9 @@ fn forks(take: Take<'_>) -> anyhow::Result<()> {
         bare_runs.push(graph.bare());
         graph.run(&pool)
     })?;
-    let floor = ("by one bare thread", median(bare_runs));
+    let floor = ("by one bare thread", median(&bare_runs));
     take(Figure::new("graph_forks_us_per_task", Unit::Less("µs"), &runs, floor));
     Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// A chain of tasks that compute for 20 µs, and shorter ones of which two at a time can run
@@ -490,7 +485,7 @@ fn contended(take: Take<'_>) -> anyhow::Result<()> {
                 graph.run(&pool)
             })
         })?;
-        let floor = ("by one bare thread, beside the same", median(bare_runs));
+        let floor = ("by one bare thread, beside the same", median(&bare_runs));
         take(Figure::new(name, Unit::Less("µs"), &runs, floor));
     }
     Ok(())

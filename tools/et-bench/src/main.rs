@@ -18,6 +18,7 @@ mod hosts;
 mod llama;
 mod management;
 mod python;
+mod report;
 mod vfio;
 
 use std::path::PathBuf;
@@ -57,6 +58,8 @@ enum What {
     /// The Python package, by the interpreter that the environment variable PYTHON names; it needs
     /// the wheel and NumPy.
     Python,
+    /// `et report` with a profile of 100 000 tasks, and what a browser does with it.
+    Report,
     /// The examples with Ray and MPI, by the same; it needs the wheel and what they import.
     Hosts,
     /// The other process of a measurement.
@@ -117,6 +120,7 @@ fn main() -> anyhow::Result<()> {
         Some(What::Graph) => graph::figures(only, &mut take)?,
         Some(What::Llama) => llama::figures(only, &mut take)?,
         Some(What::Python) => python::figures(&mut take)?,
+        Some(What::Report) => report::figures(&mut take)?,
         Some(What::Hosts) => hosts::figures(&mut take)?,
         Some(_) => vfio::figures(only, &mut take)?,
         None => {

@@ -7,7 +7,7 @@ use et::hal::ResetScope;
 use et::sim::Fault;
 use et::{Launch, RecoveryPolicy, Remedy};
 
-use crate::figure::{Figure, Unit, repeat};
+use crate::figure::{Figure, Unit, median, repeat};
 use crate::host::ADD;
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -28,13 +28,9 @@ pub(crate) fn query_under_load() -> anyhow::Result<Figure> {
         management.power_mw()?;
         Ok(start.elapsed().as_secs_f64() * 1e6)
     };
-    let median = |mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
     let idle = || (0..QUERIES).map(|_| query()).collect::<anyhow::Result<Vec<_>>>();
     idle()?;
-    let floor = median(idle()?);
+    let floor = median(&idle()?);
 
     let streams: Vec<_> = (0..4).map(|_| device.stream()).collect();
     let target = device.alloc((COPIES * BYTES) as u64)?;
@@ -55,7 +51,7 @@ pub(crate) fn query_under_load() -> anyhow::Result<Figure> {
             times.push(query()?);
         }
         anyhow::ensure!(!times.is_empty(), "the copies were over before the first question");
-        runs.push(median(times));
+        runs.push(median(&times));
         for transfer in transfers {
             hosts.push(transfer.wait(WAIT).map_err(|failed| failed.error)?);
         }

@@ -9,7 +9,7 @@ use et::Launch;
 use serde::Deserialize;
 
 use crate::copies;
-use crate::figure::{Figure, Unit, repeat};
+use crate::figure::{Figure, Unit, median, repeat};
 use crate::host::{ADD, NULL_DEVICE};
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -48,12 +48,6 @@ pub(crate) fn figures(take: &mut impl FnMut(Figure)) -> anyhow::Result<()> {
     let floor = ("an interpreter that imports nothing", median(&empty_ms));
     take(Figure::new("python_import_ms", Unit::Less("ms"), &import_ms, floor));
     Ok(())
-}
-
-fn median(runs: &[f64]) -> f64 {
-    let mut sorted = runs.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// Microseconds of a launch with four arguments and its wait, made anew each time, as Python does.

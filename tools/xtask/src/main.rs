@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use shell::{cargo, execute};
+use shell::{build_programs, cargo, execute};
 use tools::Done;
 
 #[derive(Debug, Parser)]
@@ -151,6 +151,9 @@ fn main() -> anyhow::Result<()> {
                 Ok(Some(python)) => drop(command.env("PYTHON", python)),
                 Ok(None) => {}
                 Err(why) => anyhow::bail!("not measured, because {why}"),
+            }
+            if args.first().is_some_and(|what| what == "report") {
+                execute(build_programs(&["et"]).args(["--release", "--quiet"]))?;
             }
             if args.first().is_some_and(|what| what == "llama") {
                 if let Some(launcher) = sdk::launcher()? {

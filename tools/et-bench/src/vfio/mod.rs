@@ -14,7 +14,7 @@ mod trips;
 
 use std::time::Duration;
 
-use crate::figure::{Figure, Group, Take, measure};
+use crate::figure::{Figure, Group, Take, measure, median};
 
 pub(crate) use peer::{Role, play};
 
@@ -32,13 +32,6 @@ const GROUPS: [Group; 5] = [
 /// Makes the figures; with `only`, those of groups whose names fit.
 pub(crate) fn figures(only: Option<&str>, mut take: impl FnMut(Figure)) -> anyhow::Result<()> {
     measure(&GROUPS, only, &mut take)
-}
-
-/// The middle one of several values.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// Says why a figure is not there.
