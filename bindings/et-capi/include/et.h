@@ -249,6 +249,29 @@ typedef enum et_copy_path {
     ET_COPY_CORES = 3,
 } et_copy_path;
 
+// What is wrong with an access to memory. The first four are of `check=memory` and `check=races`,
+// the others of `check=races`.
+typedef enum et_finding_kind {
+    // Nothing: the hart stopped for another reason.
+    ET_FINDING_NONE = 0,
+    // A byte of it is in no buffer, nor in anything else that kernels may use.
+    ET_FINDING_OUT_OF_BOUNDS = 1,
+    // It is in a buffer that has been freed.
+    ET_FINDING_USE_AFTER_FREE = 2,
+    // It writes code or constants, or what kernels may only read.
+    ET_FINDING_READ_ONLY = 3,
+    // It reads what nothing has written.
+    ET_FINDING_UNINITIALISED = 4,
+    // Nothing orders it and an access of another hart.
+    ET_FINDING_DATA_RACE = 5,
+    // What another hart has written before is still in a cache, or on its way.
+    ET_FINDING_NOT_WRITTEN_BACK = 6,
+    // It found what its own cache has kept from before.
+    ET_FINDING_OLD_COPY = 7,
+    // Something that this version does not know.
+    ET_FINDING_OTHER = 8,
+} et_finding_kind;
+
 // A text about a device and what connects it.
 typedef enum et_identity {
     // Name of the backend.
@@ -283,6 +306,20 @@ typedef enum et_log_level {
     // Every step.
     ET_LOG_TRACE = 5,
 } et_log_level;
+
+// What an instruction does to memory.
+typedef enum et_memory_access {
+    // Reads.
+    ET_MEMORY_LOAD = 1,
+    // Writes.
+    ET_MEMORY_STORE = 2,
+    // Reads and writes at once.
+    ET_MEMORY_ATOMIC = 3,
+    // Reads a whole line of 64 bytes, as the tensor unit does.
+    ET_MEMORY_LINE = 4,
+    // Something that this version does not know.
+    ET_MEMORY_OTHER = 5,
+} et_memory_access;
 
 // The way from the memory of one device to that of another.
 typedef enum et_peer_path {
@@ -724,6 +761,32 @@ typedef struct et_hart {
     // x1 to x31.
     uint64_t registers[31];
 } et_hart;
+
+// What a check has found where a hart stopped.
+typedef struct et_finding {
+    // `sizeof(et_finding)`, set by the caller.
+    size_t size;
+    // An `et_finding_kind`; all that follows is 0 if it is `ET_FINDING_NONE`.
+    uint32_t kind;
+    // An `et_memory_access`.
+    uint32_t access;
+    // Address of the access.
+    uint64_t address;
+    // Bytes of the access.
+    uint64_t bytes;
+    // Address of the buffer nearest to it, as it was used then; 0 if there is none.
+    uint64_t buffer;
+    // Bytes of that buffer.
+    uint64_t buffer_bytes;
+    // 1 if that buffer has been freed.
+    uint32_t buffer_is_freed;
+    // What another hart did before, an `et_memory_access`; 0 if no other is part of it.
+    uint32_t other_access;
+    // Number of that hart; its own if it did that itself, in another way.
+    uint64_t other_hart;
+    // Where that hart was in the kernel; 0 if unknown.
+    uint64_t other_pc;
+} et_finding;
 
 // What tasks and edges are given to.
 typedef struct et_graph_builder {
@@ -1474,6 +1537,31 @@ enum et_status et_failure_text(struct et_failure failure,
 
 // Frees the details of a failure.
 enum et_status et_failure_free(struct et_failure failure);
+
+// Returns what a check of the simulated card has found where a hart stopped, by the hart's index
+// from 0; of the kind `ET_FINDING_NONE` if it stopped for another reason. The caller sets
+// `finding->size`.
+enum et_status et_failure_finding(struct et_failure failure,
+                                  size_t index,
+                                  struct et_finding *finding);
+
+// Returns the function in which the other hart of a finding was, and the bytes from its start; an
+// empty text if that is unknown, or there is none. `distance` and `needed` may be null.
+enum et_status et_failure_other_function(struct et_failure failure,
+                                         size_t index,
+                                         uint64_t *distance,
+                                         char *buffer,
+                                         size_t capacity,
+                                         size_t *needed);
+
+// Returns the source file and line in which the other hart of a finding was; an empty text and 0
+// if that is unknown, or there is none. `line` and `needed` may be null.
+enum et_status et_failure_other_source(struct et_failure failure,
+                                       size_t index,
+                                       uint32_t *line,
+                                       char *buffer,
+                                       size_t capacity,
+                                       size_t *needed);
 
 // Makes a builder without tasks.
 enum et_status et_graph_builder_create(struct et_graph_builder *builder);

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use et::LaunchFailure;
-use et::kernel::{ExceptionKind, HartContext};
+use et::kernel::{ExceptionKind, HartContext, Location};
 
 use crate::call::guard;
 use crate::device::no_such;
@@ -76,7 +76,7 @@ unsafe impl Growing for et_hart {
     const FIRST: usize = size_of::<Self>();
 }
 
-fn hart(failure: &LaunchFailure, index: usize) -> Result<&HartContext, Failure> {
+pub(crate) fn hart(failure: &LaunchFailure, index: usize) -> Result<&HartContext, Failure> {
     failure.contexts.get(index).ok_or_else(|| no_such("hart", index))
 }
 
@@ -183,6 +183,38 @@ pub unsafe extern "C" fn et_failure_hart(
     })
 }
 
+/// # Safety
+///
+/// As for [`raw::put_text`].
+pub(crate) unsafe fn put_function(
+    location: Option<Location>,
+    distance: Option<&mut MaybeUninit<u64>>,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> Result<(), Failure> {
+    let (name, from_start) = location.and_then(|place| place.symbol).unwrap_or_default();
+    raw::store(distance, from_start);
+    // SAFETY: promised by the caller.
+    unsafe { raw::put_text(&name, buffer, capacity, needed) }
+}
+
+/// # Safety
+///
+/// As for [`raw::put_text`].
+pub(crate) unsafe fn put_source(
+    location: Option<Location>,
+    line: Option<&mut MaybeUninit<u32>>,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> Result<(), Failure> {
+    let (file, number) = location.and_then(|place| place.source).unwrap_or_default();
+    raw::store(line, number);
+    // SAFETY: promised by the caller.
+    unsafe { raw::put_text(&file, buffer, capacity, needed) }
+}
+
 /// Returns the function in which a hart stopped, and the bytes from its start; an empty text if
 /// that is unknown. `distance` and `needed` may be null.
 #[unsafe(no_mangle)]
@@ -197,10 +229,8 @@ pub unsafe extern "C" fn et_failure_function(
     guard(|| {
         let failure = table::get(failure)?;
         let location = failure.location(hart(&failure, index)?);
-        let (name, from_start) = location.and_then(|place| place.symbol).unwrap_or_default();
-        raw::store(distance, from_start);
         // SAFETY: promised by the caller.
-        unsafe { raw::put_text(&name, buffer, capacity, needed) }
+        unsafe { put_function(location, distance, buffer, capacity, needed) }
     })
 }
 
@@ -218,10 +248,8 @@ pub unsafe extern "C" fn et_failure_source(
     guard(|| {
         let failure = table::get(failure)?;
         let location = failure.location(hart(&failure, index)?);
-        let (file, number) = location.and_then(|place| place.source).unwrap_or_default();
-        raw::store(line, number);
         // SAFETY: promised by the caller.
-        unsafe { raw::put_text(&file, buffer, capacity, needed) }
+        unsafe { put_source(location, line, buffer, capacity, needed) }
     })
 }
 

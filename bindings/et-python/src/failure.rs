@@ -60,5 +60,39 @@ fn hart<'py>(
     dict.set_item("line", line)?;
     dict.set_item("registers", context.gpr.as_deref().map(|registers| registers.to_vec()))?;
     dict.set_item("code", code)?;
+    dict.set_item("finding", finding(py, failure, context)?)?;
     Ok(dict)
+}
+
+/// What a check has found wrong with an access to memory.
+fn finding<'py>(
+    py: Python<'py>,
+    failure: &LaunchFailure,
+    context: &HartContext,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let race = context.race();
+    let (kind, access, address, bytes) = match (context.memory_fault(), race) {
+        (Some((fault, address)), _) => {
+            (fault.violation.to_string(), fault.access, address, fault.bytes)
+        }
+        (None, Some((race, address))) => (race.kind.to_string(), race.access, address, race.bytes),
+        (None, None) => return Ok(None),
+    };
+    let dict = PyDict::new(py);
+    dict.set_item("kind", kind)?;
+    dict.set_item("access", access.to_string())?;
+    dict.set_item("address", address)?;
+    dict.set_item("nbytes", bytes)?;
+    let buffer = context.nearest;
+    let buffer = buffer.map(|near| (near.addr.as_u64(), near.len_bytes, near.is_freed));
+    dict.set_item("buffer", buffer)?;
+    let other = race.map(|(race, _)| {
+        let location = failure.other_location(context).unwrap_or_default();
+        let (function, offset) = location.symbol.unzip();
+        let (file, line) = location.source.unzip();
+        let (access, pc) = (race.other.to_string(), context.other_pc());
+        (race.other_hart, access, pc, function, offset, file, line)
+    });
+    dict.set_item("other", other)?;
+    Ok(Some(dict))
 }

@@ -173,6 +173,34 @@ def test_a_trap_says_where(device):
     assert len(error.report) > len(str(error))
 
 
+def test_a_race_names_the_other_hart():
+    with et.open("sim:check=races,shires=2,dram=1GiB") as device:
+        cells, sums = device.zeros(24 << 16, "u1"), device.zeros(128 * 64, "u1")
+        kernel = device.load(KERNELS / "races.elf")
+        # Harts read what others have written, and not written back.
+        error = kernel.launch(et.u64(2), cells, sums).exception(60)
+        found = error.harts[0].finding
+        assert (found.kind, found.access, found.nbytes) == ("data not written back", "load", 8)
+        assert found.buffer == (cells.address, cells.nbytes, False)
+        assert found.address == cells.address + 64 * found.other.hart
+        assert found.other.access == "store" and found.other.pc and found.other.function
+        assert found.other.file.endswith("races.c") and found.other.line == 31
+        assert error.line == 36
+        # Without it nothing is found.
+        assert kernel.launch(et.u64(0), cells, sums).exception(60) is None
+
+
+def test_an_access_outside_of_a_buffer_says_which():
+    with et.open("sim:check=memory,shires=1,dram=1GiB") as device:
+        array = device.empty(64, "u1")
+        launch = device.load(KERNELS / "memset.elf").launch(array, et.u64(1), et.u64(65))
+        found = launch.exception(60).harts[0].finding
+        assert found == et.Finding("out of bounds", "store", array.address + 64, 1,
+                                   et.NearBuffer(array.address, 64, False), None)
+        trap = device.load(KERNELS / "trap_illegal.elf").launch().exception(60)
+        assert trap.harts[0].finding is None
+
+
 def test_failed_launches_leave_core_files(device, tmp_path):
     trap, path = device.load(KERNELS / "trap_load.elf"), tmp_path / "failed.core"
     kept = device.array(b"kept by the launch as an argument")

@@ -44,6 +44,9 @@ def right(device: et.Device) -> float:
         kernel.launch(x, 5, shires=[0, 1])
     except et.KernelError as error:
         print(error.hart, error.harts[0].registers, error.line)
+        found = error.harts[0].finding
+        if found is not None and found.other is not None:
+            print(found.kind.upper(), found.address + found.nbytes, found.other.hart + 1)
     with device.profile() as profile:
         first = profile.records[0]
     try:

@@ -180,6 +180,46 @@ class DeadlineError(RunError, builtins.TimeoutError):
     """The run had a deadline, and was not complete then."""
 
 
+class NearBuffer(typing.NamedTuple):
+    """A buffer beside an address."""
+
+    address: int
+    nbytes: int
+    is_freed: bool
+
+
+class OtherHart(typing.NamedTuple):
+    """What another hart did before, and where; `None` is what is not known."""
+
+    hart: int
+    """Its number; that of the hart itself if it did that, in another way."""
+    access: str
+    """`"load"`, `"store"`, `"atomic"` or `"tensor load"`."""
+    pc: typing.Optional[int]
+    function: typing.Optional[str]
+    offset: typing.Optional[int]
+    """Bytes from the start of the function."""
+    file: typing.Optional[str]
+    line: typing.Optional[int]
+
+
+class Finding(typing.NamedTuple):
+    """What a check of the simulated card has found wrong with an access to memory."""
+
+    kind: str
+    """With `check=memory`, and with `check=races`, `"out of bounds"`, `"use after free"`,
+    `"write to read-only memory"` or `"read of uninitialised memory"`; with `check=races` also
+    `"data race"`, `"data not written back"` or `"old copy in the cache"`."""
+    access: str
+    """`"load"`, `"store"`, `"atomic"` or `"tensor load"`."""
+    address: int
+    nbytes: int
+    buffer: typing.Optional[NearBuffer]
+    """The buffer nearest to the address, as it was used then."""
+    other: typing.Optional[OtherHart]
+    """Of the last three kinds, the other hart."""
+
+
 class Hart(typing.NamedTuple):
     """What a hart left behind that stopped a kernel; `None` is what is not known."""
 
@@ -203,6 +243,17 @@ class Hart(typing.NamedTuple):
     """x1 to x31."""
     code: list[str]
     """The instruction and its neighbours."""
+    finding: typing.Optional[Finding] = None
+    """What a check has found, if it stopped for that."""
+
+
+def _hart(finding: typing.Optional[dict[str, typing.Any]] = None, **known: typing.Any) -> Hart:
+    if finding is None:
+        return Hart(**known)
+    near, other = finding.pop("buffer"), finding.pop("other")
+    found = Finding(buffer=NearBuffer(*near) if near else None,
+                    other=OtherHart(*other) if other else None, **finding)
+    return Hart(finding=found, **known)
 
 
 class CoreFile(typing.NamedTuple):
@@ -230,7 +281,7 @@ class KernelError(Error):
                  report: str = "", core_file: typing.Any = None) -> None:
         super().__init__(message)
         self.kernel = kernel
-        self.harts = [Hart(**hart) for hart in harts]
+        self.harts = [_hart(**hart) for hart in harts]
         self.report = report or message
         self.core_file = CoreFile(*core_file) if core_file else None
 
