@@ -267,6 +267,7 @@ fn packages(counts: &mut Counts) {
     shown(counts);
     counts.try_check("fresh", fresh::check);
     counts.try_check("python", python::check);
+    counts.try_check("python-install", python::check_install);
     counts.try_check("pythons", python::check_others);
     counts.try_check("pytorch", python::check_pytorch);
     counts.try_check("python-dbg", python::check_debug);

@@ -146,18 +146,27 @@ pub(crate) fn check() -> anyhow::Result<Done> {
         Ok(archive) => archive,
         Err(why) => return Ok(Done::Skipped(why)),
     };
-    let system = folder.path().join("root");
-    fs::create_dir(&system)?;
-    execute(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&system))?;
-    fs::copy(&deb, system.join("tmp/et.deb"))?;
+    try_in(&archive, &[(&deb, "et.deb")], TRIAL)?;
+    Ok(Done::Checked)
+}
+
+/// Puts files into the folder `/tmp` of a system, and runs a script there that says `removed` in
+/// the end.
+pub(crate) fn try_in(archive: &Path, files: &[(&Path, &str)], script: &str) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let system = folder.path();
+    execute(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(system))?;
+    for (file, name) in files {
+        fs::copy(file, system.join("tmp").join(name))?;
+    }
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--net"]).arg("--mount-proc").arg("--root");
-    command.arg(&system).args(["/bin/bash", "-c", TRIAL]).env_clear();
+    command.arg(system).args(["/bin/bash", "-c", script]).env_clear();
     let output = capture(command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success() && text.ends_with("removed\n"), "the package failed a trial");
-    Ok(Done::Checked)
+    Ok(())
 }
 
 /// A system with nothing but what every Debian has and `packages`, made once; else says why there

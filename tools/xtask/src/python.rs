@@ -1,5 +1,6 @@
 //! `cargo xtask wheel`: the Python package, and its tests.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::dist;
 use crate::sdk;
 use crate::shell::{build_programs, capture, execute, root};
 use crate::tools::Done;
@@ -28,6 +30,20 @@ const MINORS: Range<u32> = 11..30;
 const PYRIGHT: &str = "pyright@1.1.414";
 /// Examples that check their own results.
 const EXAMPLES: [&str; 4] = ["formula.py", "saxpy.py", "matmul.py", "softmax.py"];
+
+/// The packages of the system in which the wheel is tried.
+const SYSTEM_PACKAGES: [&str; 3] = ["gcc-riscv64-unknown-elf", "python3-numpy", "python3-venv"];
+/// What is done there.
+const TRIAL: &str = r#"
+set -e
+python3 -m venv --system-site-packages /opt/et
+/opt/et/bin/pip install --quiet --no-index /tmp/et-*.whl
+cd /tmp
+/opt/et/bin/python formula.py
+/opt/et/bin/pip uninstall --quiet --yes et
+find /opt/et/bin /opt/et/lib -path '*site-packages/et*' -o -path '*bin/et*' | grep . && exit 1
+echo removed
+"#;
 
 /// Builds the wheel into a folder.
 pub(crate) fn wheel(out: &Path) -> anyhow::Result<Done> {
@@ -275,6 +291,24 @@ pub(crate) fn check_debug() -> anyhow::Result<Done> {
         Err(why) => return Ok(Done::Skipped(why)),
     };
     environment.test(&["-X", "dev"])?;
+    Ok(Done::Checked)
+}
+
+/// Installs the wheel in a system that has Python, NumPy and the compiler for kernels, without a
+/// network; runs the example, and removes it.
+pub(crate) fn check_install() -> anyhow::Result<Done> {
+    let archive = match dist::archive(&SYSTEM_PACKAGES.map(str::to_owned))? {
+        Ok(archive) => archive,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let folder = tempfile::tempdir()?;
+    let wheel = match build(Interpreter::default().profile, folder.path())? {
+        Ok(wheel) => wheel,
+        Err(why) => return Ok(Done::Skipped(why)),
+    };
+    let name = wheel.file_name().and_then(OsStr::to_str).context("a wheel without a name")?;
+    let example = root().join(PACKAGE).join("examples/formula.py");
+    dist::try_in(&archive, &[(&wheel, name), (&example, "formula.py")], TRIAL)?;
     Ok(Done::Checked)
 }
 
