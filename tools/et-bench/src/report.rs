@@ -110,8 +110,8 @@ impl<'a> Browser<'a> {
     fn find(home: &'a Path) -> anyhow::Result<Option<Self>> {
         let empty = home.join("empty.html");
         std::fs::write(&empty, "<!DOCTYPE html><html data-ready='0'></html>")?;
-        let found = BROWSERS.into_iter().map(|name| Self(name, home));
-        Ok(found.into_iter().find(|browser| browser.ready(&empty).is_ok()))
+        let mut known = BROWSERS.into_iter().map(|name| Self(name, home));
+        Ok(known.find(|browser| browser.ready(&empty).is_ok()))
     }
 
     /// Milliseconds from when the script of a page began to when it was ready.

@@ -55,10 +55,10 @@ const RATES: usize = 7;
 /// Where races are looked for, events are rarer than that: what is missing shows best if nothing
 /// happens by itself.
 const RATE_FOR_RACES: u32 = 10;
-/// So long, there, an operation waits at most that was posted: others may do nothing but wait for
-/// it.
+/// After that time without, there, one of the operations that a hart has posted takes effect:
+/// others may do nothing but wait for it.
 const PATIENCE_FOR_RACES: u64 = 64 * ROUND;
-/// Each hart that can run has a turn, on average.
+/// The time in which each hart that can run has a turn, on average.
 const ROUND: u64 = 1 << 16;
 
 /// The caches of all minions and shires, and what harts have posted.
@@ -66,7 +66,7 @@ pub(crate) struct Weak {
     seed: u64,
     random: Random,
     trace: Trace,
-    /// In [rounds](ROUND).
+    /// The time since the start of the machine; a turn is a part of a [`ROUND`].
     now: u64,
     /// One event in 2^this turns: lines leaving caches, and posted operations taking effect.
     line_rate: u32,
@@ -536,7 +536,7 @@ impl Weak {
 
     /// Completes the operations of `hart` for which `wanted` holds, in their order.
     fn complete_all(&mut self, core: &Core<'_>, hart: u32, wanted: impl Fn(&Posted) -> bool) {
-        while let Some(posted) = self.queues[hart as usize].take_first(&wanted, self.now) {
+        while let Some(posted) = self.queues[hart as usize].take_first(&wanted) {
             self.note_taken(hart);
             self.apply(core, hart, posted);
         }

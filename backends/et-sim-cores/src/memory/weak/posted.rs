@@ -156,7 +156,7 @@ impl Posted {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     waiting: Vec<Posted>,
-    /// When it last took effect, or was empty.
+    /// When one was last drawn, or there was none.
     since: u64,
 }
 
@@ -179,7 +179,8 @@ impl Queue {
         self.waiting.push(posted);
     }
 
-    /// Returns `true` if nothing has taken effect for `patience` though something is waiting.
+    /// Returns `true` if none was drawn for longer than `patience` though something is waiting.
+    /// What instructions demand meanwhile does not count: the others would wait forever.
     pub(super) fn is_overdue(&self, now: u64, patience: u64) -> bool {
         !self.is_empty() && now - self.since > patience
     }
@@ -188,22 +189,14 @@ impl Queue {
     pub(super) fn take(&mut self, index: usize, now: u64) -> Option<Posted> {
         let chosen = self.waiting.get(index)?;
         let first = self.waiting.iter().position(|posted| posted.is_before(chosen))?;
-        Some(self.remove(first, now))
+        self.since = now;
+        Some(self.waiting.remove(first))
     }
 
     /// Takes the oldest operation for which `wanted` holds.
-    pub(super) fn take_first(
-        &mut self,
-        wanted: impl Fn(&Posted) -> bool,
-        now: u64,
-    ) -> Option<Posted> {
+    pub(super) fn take_first(&mut self, wanted: impl Fn(&Posted) -> bool) -> Option<Posted> {
         let first = self.waiting.iter().position(wanted)?;
-        Some(self.remove(first, now))
-    }
-
-    fn remove(&mut self, index: usize, now: u64) -> Posted {
-        self.since = now;
-        self.waiting.remove(index)
+        Some(self.waiting.remove(first))
     }
 }
 
@@ -231,11 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_overdue_when_none_took_effect_for_long() {
+    fn operations_are_overdue_when_none_was_drawn_for_long() {
         let mut queue = Queue::default();
         assert!(!queue.is_overdue(100, 10), "there is none");
         queue.push(store(Scope::Global, 1, 0), 100);
         queue.push(store(Scope::Global, 2, 1), 108);
+        queue.push(store(Scope::Global, 3, 2), 108);
+        assert!(queue.take_first(|posted| posted.line == 3).is_some(), "demanded");
         assert!(!queue.is_overdue(110, 10) && queue.is_overdue(111, 10));
         assert!(queue.take(0, 111).is_some());
         assert!(!queue.is_overdue(121, 10) && queue.is_overdue(122, 10));
@@ -250,7 +245,7 @@ mod tests {
             queue.push(posted, 0);
         }
         assert_eq!(queue.take(1, 0), Some(global));
-        assert_eq!(queue.take_first(|posted| posted.path() == Path::L1, 0), Some(evict));
+        assert_eq!(queue.take_first(|posted| posted.path() == Path::L1), Some(evict));
         assert_eq!(queue.len(), 1);
     }
 }
