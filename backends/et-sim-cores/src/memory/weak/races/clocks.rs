@@ -120,12 +120,20 @@ impl Clocks {
         self.add(sync, snapshot);
     }
 
-    /// Makes what was released to one known to those who acquire the other.
-    pub(super) fn forward(&mut self, from: Sync, to: Sync) {
-        if let Some(times) = self.syncs.remove(&from) {
-            self.add(to, &times);
-            self.syncs.insert(from, times);
+    /// Makes what was released to one known to those who acquire the other, but for what harts did
+    /// at the times that are `unseen`, and later.
+    pub(super) fn forward(
+        &mut self,
+        from: Sync,
+        to: Sync,
+        unseen: impl Iterator<Item = (u16, u32)>,
+    ) {
+        let Some(mut times) = self.syncs.get(&from).cloned() else { return };
+        for (hart, time) in unseen {
+            let known = &mut times[usize::from(hart)];
+            *known = time.saturating_sub(1).min(*known);
         }
+        self.add(to, &times);
     }
 
     /// Lets a hart know of what was released to `sync`.
@@ -178,6 +186,21 @@ mod tests {
         clocks.release_snapshot(&snapshot, word);
         clocks.acquire(1, word);
         assert!(clocks.is_before(0, first, 1) && !clocks.is_before(0, second, 1));
+    }
+
+    #[test]
+    fn what_is_unseen_is_not_forwarded() {
+        let mut clocks = clocks();
+        let (first, _) = (clocks.now(0), clocks.snapshot(0));
+        let (second, _) = (clocks.now(0), clocks.snapshot(0));
+        clocks.release(0, Sync::Host);
+        let word = Sync::Word(None, 9, 8);
+        clocks.forward(Sync::Host, word, [(0, second)].into_iter());
+        clocks.acquire(1, word);
+        assert!(clocks.is_before(0, first, 1) && !clocks.is_before(0, second, 1));
+        clocks.forward(Sync::Host, word, std::iter::empty());
+        clocks.acquire(1, word);
+        assert!(clocks.is_before(0, second, 1));
     }
 
     #[test]

@@ -234,12 +234,13 @@ impl Races {
 
     /// An atomic finds a value, and so sees what others have done to a word. In memory that may be
     /// the host, if it is not what an atomic has left there; and the host may have seen all that
-    /// was there before.
+    /// was there before, but nothing that has not taken effect yet.
     pub(super) fn acquires(&mut self, hart: u32, line: u64, at: usize, way: Way, found: u64) {
         let word = word(hart, line, at, way);
         if way == Way::Global && self.left.get(&(line, at)) != Some(&found) {
             // Also for others that look at the word.
-            self.clocks.forward(Sync::Host, word);
+            let pending = self.pending.values().flatten().map(|one| one.write.by);
+            self.clocks.forward(Sync::Host, word, pending.map(|by| (by.hart, by.time)));
         }
         self.clocks.acquire(hart, word);
     }
