@@ -162,29 +162,30 @@ pub(crate) fn run(
         let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked"]);
         execute(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
-    // Two lines of checks beside one another, of about the same length: one test at a time often
-    // leaves a processor idle, and much of what packages and machines do is waiting. The demo,
-    // models and the older compiler have folders of their own for builds.
+    // Three lines of checks beside one another: one test at a time often leaves a processor idle,
+    // and much of what packages and machines do is waiting. Programs are built in the folder of the
+    // demo, which has most of them; models and the older compiler have folders of their own.
     let tested = beside(
         &mut counts,
-        ("demo, models, machines and campaign", |counts| {
+        ("demo, packages, models and machines", |counts| {
             counts.check("demo", || {
                 run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
             });
-            models(counts);
-            // In the folder of the tests, which have been built by now.
-            features(counts);
-            machines(counts);
-            counts.check("campaign", || execute(&mut crate::campaign("campaign")));
-            counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
-            minimum_rust(counts);
+            beside(counts, ("packages", packages), |counts| {
+                models(counts);
+                machines(counts);
+                counts.check("campaign", || execute(&mut crate::campaign("campaign")));
+                counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
+            });
         }),
         |counts| {
             tests(counts)?;
             counts.check("refusals", tools::refusals);
             bare_metal(counts)?;
             counts.try_check("kernels", kernels);
-            packages(counts);
+            // In the folder of the tests.
+            features(counts);
+            minimum_rust(counts);
             anyhow::Ok(())
         },
     );
