@@ -11,7 +11,7 @@ use crate::memory::map::HART_SLOTS;
 /// races may be missed, and none is made up.
 const MOST_WORDS: usize = 4096;
 
-/// The times of all harts that one knows of.
+/// The times of all harts of the launch that one knows of.
 pub(super) type Times = Box<[u32]>;
 
 /// What harts release and acquire.
@@ -45,6 +45,8 @@ impl Sync {
 /// The clocks of harts, and of what they synchronise by.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
+    /// Where the times of a hart are: of few harts they are few.
+    places: Box<[u16]>,
     harts: Box<[Times]>,
     syncs: HashMap<Sync, Times>,
     words: usize,
@@ -60,33 +62,43 @@ impl Clocks {
     /// Starts a launch, in which no hart knows of another.
     pub(super) fn start(&mut self, harts: &[u32]) {
         *self = Self::default();
-        self.harts = (0..HART_SLOTS).map(|_| Times::default()).collect();
-        for &hart in harts {
-            let mut times = vec![0; HART_SLOTS as usize].into_boxed_slice();
-            times[hart as usize] = 1;
-            self.harts[hart as usize] = times;
+        self.places = vec![u16::MAX; HART_SLOTS as usize].into_boxed_slice();
+        for (place, &hart) in (0..).zip(harts) {
+            self.places[hart as usize] = place;
         }
+        let times = |place| {
+            let mut times = vec![0; harts.len()].into_boxed_slice();
+            times[place] = 1;
+            times
+        };
+        self.harts = (0..harts.len()).map(times).collect();
+    }
+
+    fn place(&self, hart: u32) -> usize {
+        self.places[hart as usize].into()
     }
 
     /// Returns the time of a hart.
     pub(super) fn now(&self, hart: u32) -> u32 {
-        self.harts[hart as usize][hart as usize]
+        let place = self.place(hart);
+        self.harts[place][place]
     }
 
     /// Returns `true` if what `other` did at `time` comes before what `hart` does now.
     pub(super) fn is_before(&self, other: u16, time: u32, hart: u32) -> bool {
-        self.harts[hart as usize][usize::from(other)] >= time
+        self.harts[self.place(hart)][self.place(other.into())] >= time
     }
 
     /// Returns what a hart knows, for a release that takes effect later; its time goes on.
     pub(super) fn snapshot(&mut self, hart: u32) -> Times {
-        let snapshot = self.harts[hart as usize].clone();
+        let snapshot = self.harts[self.place(hart)].clone();
         self.advance(hart);
         snapshot
     }
 
     fn advance(&mut self, hart: u32) {
-        self.harts[hart as usize][hart as usize] += 1;
+        let place = self.place(hart);
+        self.harts[place][place] += 1;
     }
 
     /// What stands for `sync`: itself, unless there are too many.
@@ -109,9 +121,10 @@ impl Clocks {
 
     /// Makes what a hart knows known to those who acquire `sync`.
     pub(super) fn release(&mut self, hart: u32, sync: Sync) {
-        let times = std::mem::take(&mut self.harts[hart as usize]);
+        let place = self.place(hart);
+        let times = std::mem::take(&mut self.harts[place]);
         self.add(sync, &times);
-        self.harts[hart as usize] = times;
+        self.harts[place] = times;
         self.advance(hart);
     }
 
@@ -130,7 +143,7 @@ impl Clocks {
     ) {
         let Some(mut times) = self.syncs.get(&from).cloned() else { return };
         for (hart, time) in unseen {
-            let known = &mut times[usize::from(hart)];
+            let known = &mut times[self.place(hart.into())];
             *known = time.saturating_sub(1).min(*known);
         }
         self.add(to, &times);
@@ -138,12 +151,13 @@ impl Clocks {
 
     /// Lets a hart know of what was released to `sync`.
     pub(super) fn acquire(&mut self, hart: u32, sync: Sync) {
+        let place = self.place(hart);
         let of = match sync {
             Sync::Word(..) => self.syncs.get(&sync).or_else(|| self.syncs.get(&Sync::AnyWord)),
             _ => self.syncs.get(&sync),
         };
         if let Some(of) = of {
-            join(&mut self.harts[hart as usize], of);
+            join(&mut self.harts[place], of);
         }
     }
 }
