@@ -174,6 +174,8 @@ pub(crate) fn run(
             beside(counts, ("packages", packages), |counts| {
                 models(counts);
                 machines(counts);
+                // Has a machine of its own, and there is one at a time.
+                counts.try_check("llama", llama::check);
                 counts.check("campaign", || execute(&mut crate::campaign("campaign")));
                 counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
             });
@@ -274,7 +276,6 @@ fn packages(counts: &mut Counts) {
     counts.try_check("python-dbg", python::check_debug);
     counts.try_check("pyright", python::check_types);
     counts.try_check("hosts", python::check_hosts);
-    counts.try_check("llama", llama::check);
 }
 
 /// What the book and the READMEs show.

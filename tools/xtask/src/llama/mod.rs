@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::shell::{capture, write_json};
 use crate::tools::Done;
+use crate::vm::{self, Hindrance};
 use build::Workshop;
 use judge::{Cases, speed};
 use listen::{Operators, said};
@@ -143,6 +144,7 @@ fn climb(shop: &Workshop, quick: bool, report: &mut Report) {
         return;
     }
     report.step("vfio-user", || elsewhere(shop));
+    report.step("guest", || in_guest(shop));
     if report.step("llama", || shop.build_programs().map(|()| Cases::passed(1))) {
         report.step("test-llama-archs", || architectures(shop, quick));
         let mut found = None;
@@ -211,6 +213,21 @@ fn elsewhere(shop: &Workshop) -> anyhow::Result<Cases> {
     server.kill().context("ending the simulator")?;
     server.wait().context("ending the simulator")?;
     Ok(Cases::of_operators(&said?))
+}
+
+/// One on the real kernel's VFIO, in a virtual machine whose card is simulated.
+fn in_guest(shop: &Workshop) -> anyhow::Result<Cases> {
+    let (said, tally) = match vm::operator(&shop.operators()) {
+        Ok(ran) => ran,
+        Err(Hindrance::Absent(why)) => return Ok(Cases::skipped(why)),
+        Err(Hindrance::Broken(why)) => bail!(why),
+    };
+    let mut cases = Cases::of_operators(&said);
+    // The guest and the simulator have to be well, too.
+    if cases.failed == 0 && tally.failed != 0 {
+        cases.add(Cases::failure(tally.reasons.join("; ")));
+    }
+    Ok(cases)
 }
 
 /// Random models of each architecture, on the device and on the CPU.

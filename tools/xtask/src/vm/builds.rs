@@ -21,6 +21,12 @@ pub(crate) struct Builds {
 }
 
 impl Builds {
+    /// Takes a program that is there for one that was built.
+    pub(crate) fn have(&mut self, program: &Path) {
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.done.insert(name, Ok(program.to_owned()));
+    }
+
     /// The program of that name.
     pub(crate) fn program(&mut self, name: &str) -> Result<PathBuf, Hindrance> {
         let build = || {

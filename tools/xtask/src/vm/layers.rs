@@ -42,11 +42,21 @@ pub(crate) struct Boot {
     pub(crate) reactions: &'static [Reaction],
     /// More arguments of the simulator.
     pub(crate) simulator: &'static [&'static str],
+    /// Variables of the commands, `NAME=value`.
+    pub(crate) environment: &'static [&'static str],
 }
 
 impl Boot {
     const fn new(name: &'static str, at_least: u64, commands: &'static [&'static str]) -> Self {
-        Self { name, commands, at_least, limit: LIMIT, reactions: &[], simulator: &[] }
+        Self {
+            name,
+            commands,
+            at_least,
+            limit: LIMIT,
+            reactions: &[],
+            simulator: &[],
+            environment: &[],
+        }
     }
 
     /// The host acts when the guest says so.
@@ -85,13 +95,25 @@ const ON_AER: &[Reaction] = &[Reaction {
     action: Action::Monitor("pcie_aer_inject_error rp0 POISON_TLP"),
 }];
 
-const CARD: Machine = Machine { device: Device::Card, iommu: Iommu::Translating, cmdline: "" };
+const CARD: Machine =
+    Machine { device: Device::Card, iommu: Iommu::Translating, cpu: "qemu64", cmdline: "" };
 const CARD_BARE: Machine = Machine {
-    device: Device::Card,
     iommu: Iommu::Missing,
     cmdline: "vfio.enable_unsafe_noiommu_mode=1 hugepages=64",
+    ..CARD
 };
-const EDU: Machine = Machine { device: Device::Edu, iommu: Iommu::Translating, cmdline: "" };
+const EDU: Machine = Machine { device: Device::Edu, ..CARD };
+
+/// For programs of others, which are not made for the least of processors.
+pub(crate) const CARD_BEST: Machine = Machine { cpu: "max", ..CARD };
+/// An operator of llama.cpp's backend, by the test of its own.
+pub(crate) const OPERATOR: Boot = Boot {
+    limit: SUITE_LIMIT,
+    simulator: &["--board", "memory=private"],
+    // Without it, a runtime that finds no card takes a simulated one of its own.
+    environment: &["ET_DEVICE=vfio:0000:01:00.0"],
+    ..Boot::new("operator", 1, &["test-backend-ops test -b ET0 -o MEAN"])
+};
 
 /// Every layer, in the order in which they are run.
 pub(crate) const LAYERS: &[Layer] = &[

@@ -25,8 +25,10 @@ use anyhow::{Context, ensure};
 
 use builds::Builds;
 use fetch::Cache;
-use hindrance::Hindrance;
-use layers::{LAYERS, Layer, Stage};
+pub(crate) use hindrance::Hindrance;
+use kernel::Kernel;
+use layers::{CARD_BEST, LAYERS, Layer, OPERATOR, Stage};
+use qemu::Release;
 pub(crate) use report::Report;
 use stage::Bench;
 use tally::Tally;
@@ -73,15 +75,8 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<(Report, PathBuf)> {
     ensure!(!chosen.is_empty(), "no such layer; there are {}", names.join(", "));
 
     let work = options.work.clone().unwrap_or_else(work_folder);
-    fs::create_dir_all(&work).with_context(|| format!("creating {}", work.display()))?;
-    let work = work.canonicalize()?;
-    let mut bench = Bench {
-        cache: Cache::open()?,
-        builds: Builds::default(),
-        simulator: options.simulator.clone(),
-        work: work.clone(),
-        report: Report::default(),
-    };
+    let mut bench = bench(&work, options.simulator.clone())?;
+    let work = bench.work.clone();
     for layer in chosen {
         let started = Instant::now();
         println!("layer {}", layer.name);
@@ -90,6 +85,30 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<(Report, PathBuf)> {
     }
     bench.report.print();
     Ok((bench.report, work))
+}
+
+fn bench(work: &Path, simulator: Option<PathBuf>) -> anyhow::Result<Bench> {
+    fs::create_dir_all(work).with_context(|| format!("creating {}", work.display()))?;
+    Ok(Bench {
+        cache: Cache::open()?,
+        builds: Builds::default(),
+        simulator,
+        work: work.canonicalize()?,
+        report: Report::default(),
+    })
+}
+
+/// An operator of llama.cpp in a guest, whose program is `operators`; returns what it said, and
+/// what was not as it should be.
+pub(crate) fn operator(operators: &Path) -> Result<(String, Tally), Hindrance> {
+    let mut bench = bench(&work_folder(), None)?;
+    bench.builds.have(operators);
+    let folder = bench.work.join("llama");
+    fs::create_dir_all(&folder)?;
+    let (qemu, kernel) = (Release::Backports, Kernel::Cloud);
+    let tally = stage::run(&mut bench, qemu, kernel, &CARD_BEST, &[OPERATOR], &folder)?;
+    let log = fs::read(folder.join(OPERATOR.name).with_extension("log"))?;
+    Ok((String::from_utf8_lossy(&log).into_owned(), tally))
 }
 
 fn outcome(bench: &mut Bench, layer: &Layer, work: &Path) -> Tally {

@@ -77,6 +77,8 @@ impl Qemu {
 pub(crate) struct Machine {
     pub(crate) device: Device,
     pub(crate) iommu: Iommu,
+    /// QEMU's name of the processor.
+    pub(crate) cpu: &'static str,
     /// Appended to the kernel's command line.
     pub(crate) cmdline: &'static str,
 }
@@ -133,7 +135,7 @@ impl Machine {
     pub(crate) fn command(&self, qemu: &Qemu, files: Files<'_>) -> anyhow::Result<Command> {
         let mut command = qemu.command();
         // Emulation only: where KVM can be opened it need not work.
-        command.args(["-accel", "tcg", "-cpu", "qemu64", "-smp", "1", "-m", "512"]);
+        command.args(["-accel", "tcg", "-cpu", self.cpu, "-smp", "1", "-m", "512"]);
         command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
         // The simulator gets the memory as a file descriptor, so it must be one.
         command.args(["-machine", "q35,kernel-irqchip=split,memory-backend=ram"]);

@@ -102,7 +102,7 @@ impl Parts<'_> {
     fn boot(&self, builds: &mut Builds, boot: &Boot, folder: &Path) -> Result<Tally, Hindrance> {
         let commands: Vec<String> = boot.commands.iter().map(|line| (*line).to_owned()).collect();
         let image = folder.join(format!("{}.cpio", boot.name));
-        self.write_image(builds, &commands, &image)?;
+        self.write_image(builds, boot, &image)?;
         let log = folder.join(format!("{}.log", boot.name));
         let ended = self.once(boot, &commands, &image, &log)?;
         // An emulated machine on a loaded host may fail to start; what fails after its start
@@ -159,12 +159,7 @@ impl Parts<'_> {
         Run { commands, reactions, limit, monitor: &monitor, log }.run(command, simulator)
     }
 
-    fn write_image(
-        &self,
-        builds: &mut Builds,
-        commands: &[String],
-        path: &Path,
-    ) -> Result<(), Hindrance> {
+    fn write_image(&self, builds: &mut Builds, boot: &Boot, path: &Path) -> Result<(), Hindrance> {
         let mut archive = Archive::new(BufWriter::new(File::create(path)?));
         archive.file("init", &fs::read(root().join("testing/vm/init"))?)?;
         archive.file("bin/busybox", &self.busybox)?;
@@ -176,9 +171,12 @@ impl Parts<'_> {
         }
         archive.file("etc/modules", order.as_bytes())?;
         archive.file("etc/devices", format!("{}\n", self.machine.device.id()).as_bytes())?;
-        archive.file("etc/commands", (commands.join("\n") + "\n").as_bytes())?;
+        let lines =
+            |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        archive.file("etc/environment", lines(boot.environment).as_bytes())?;
+        archive.file("etc/commands", lines(boot.commands).as_bytes())?;
         let mut programs: Vec<_> =
-            commands.iter().filter_map(|command| command.split(' ').next()).collect();
+            boot.commands.iter().filter_map(|command| command.split(' ').next()).collect();
         programs.dedup();
         let work = path.parent().context("an image lies in a folder")?;
         let mut needed = BTreeSet::new();
