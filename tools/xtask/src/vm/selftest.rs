@@ -19,7 +19,7 @@ use super::tally::{Protocol, Tally};
 /// Limit of one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Limit of one command.
-const COMMAND: Duration = Duration::from_secs(300);
+const COMMAND: Duration = Duration::from_secs(900);
 
 pub(crate) fn run(bench: &mut Bench, commands: &[&str], folder: &Path) -> Result<Tally, Hindrance> {
     let program = bench.simulator()?;
