@@ -31,6 +31,19 @@ fn event(lines: &mut Lines<BufReader<ChildStdout>>, name: &str) -> Value {
     }
 }
 
+/// What the packaged unit starts, for such variables; without the program.
+fn unit_command(variables: &[(&str, &str)]) -> Vec<String> {
+    let unit = include_str!("../../packaging/et-share@.service");
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/et "));
+    let words = command.unwrap().split(' ').flat_map(|word| {
+        let replace = |word: String, (name, value): &(&str, &str)| word.replace(name, value);
+        let word = variables.iter().fold(word.to_owned(), replace);
+        // What is not in braces is several words.
+        word.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    });
+    words.collect()
+}
+
 fn demo(socket: &str) -> Child {
     let mut et = Command::new(ET);
     et.args(["--device", &format!("vfio-user:{socket}"), "demo"]).stdout(Stdio::piped());
@@ -75,6 +88,26 @@ fn clients_of_a_shared_card_come_compute_and_go() {
     kill_process(Pid::from_child(&share.0), Signal::TERM).unwrap();
     assert!(share.0.wait().unwrap().success());
     assert!(!std::fs::exists(socket(0)).unwrap(), "the socket is left");
+}
+
+#[test]
+fn the_packaged_unit_shares_a_card() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = unit_command(&[
+        ("${DEVICE}", "sim:shires=2,dram=512MiB"),
+        ("${CLIENTS}", "1"),
+        ("$OPTIONS", "--kernel-limit 60 --json"),
+        ("%t", folder.path().to_str().unwrap()),
+        ("%i", "one"),
+    ]);
+    let share = Command::new(ET).args(command).stdout(Stdio::piped()).spawn().unwrap();
+    let mut share = Share(share);
+    let mut lines = BufReader::new(share.0.stdout.take().unwrap()).lines();
+    let listening = event(&mut lines, "listening");
+    let socket = folder.path().join("et-share/one/0");
+    assert_eq!(listening["sockets"], serde_json::json!([socket.to_str().unwrap()]));
+    let demo = demo(socket.to_str().unwrap()).wait_with_output().unwrap();
+    assert!(demo.status.success(), "{demo:?}");
 }
 
 #[test]

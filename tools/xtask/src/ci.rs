@@ -263,7 +263,7 @@ fn conformance(counts: &mut Counts) {
 /// What users install, and programs that use all of it.
 fn packages(counts: &mut Counts) {
     counts.try_check("prefix", sdk::check);
-    counts.try_check("systemd", sdk::check_unit);
+    counts.try_check("systemd", sdk::check_units);
     counts.try_check("udev", sdk::check_rules);
     counts.try_check("dist", dist::check);
     counts.try_check("readme", readme::check);

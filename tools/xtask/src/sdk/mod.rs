@@ -20,7 +20,7 @@ use crate::shell::{build_programs, capture, cargo, execute, root, write_json};
 
 pub(crate) use check::check;
 pub(crate) use deb::{architecture, epoch, package};
-pub(crate) use system::{check_rules, check_unit};
+pub(crate) use system::{check_rules, check_units};
 
 /// Where a file of the prefix comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Origin {
 use Origin::{Built, File, Folder, Link, Made, Template};
 
 /// Everything in a prefix. Packages are made from this list, too.
-const FILES: [(&str, Origin, &str); 37] = [
+const FILES: [(&str, Origin, &str); 38] = [
     // Programs.
     ("bin/et", Built, "et"),
     ("bin/et-as", Built, "et-as"),
@@ -106,6 +106,7 @@ const FILES: [(&str, Origin, &str); 37] = [
     ("share/man/man1/et-g++.1", Link, "et-gcc.1"),
     // What the system is told; of use with the prefix `/usr` only.
     ("lib/udev/rules.d/70-et-vfio.rules", File, "tools/packaging/70-et-vfio.rules"),
+    ("lib/systemd/system/et-share@.service", File, "tools/packaging/et-share@.service"),
     ("lib/systemd/system/et-simd@.service", File, "tools/packaging/et-simd@.service"),
     ("share/doc/et-sdk/copyright", File, "tools/packaging/copyright"),
     ("share/doc/et/LICENSE-APACHE", File, "LICENSE-APACHE"),
