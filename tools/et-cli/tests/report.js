@@ -51,5 +51,8 @@
   // Nothing has failed.
   const isRed = (pixel) => (pixel & 255) - Math.max(pixel >> 8 & 255, pixel >> 16 & 255) > 40;
   told.push(`red:${pixels.filter(isRed).length}`);
+  const { backgroundColor } = getComputedStyle(document.querySelector('#kernels .find'), '::before');
+  const [red, green, blue] = backgroundColor.match(/\d+/g).map(Number);
+  told.push(`legend:${pixels.includes((0xff << 24 | blue << 16 | green << 8 | red) >>> 0)}`);
   root.dataset.told = told.join(' ');
 }

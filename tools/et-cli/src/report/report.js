@@ -125,6 +125,10 @@ function theme() {
     // The label is dark on light and light on dark.
     return dark ? `hsl(${hue} 38% 36%)` : `hsl(${hue} 62% 76%)`;
   });
+  // The table of kernels says which is whose.
+  for (const kernel of document.querySelectorAll('#kernels .find')) {
+    kernel.style.setProperty('--own', names[data.names.indexOf(kernel.dataset.find)]);
+  }
   later();
 }
 
