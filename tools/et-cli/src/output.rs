@@ -307,6 +307,11 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{count} bytes")
 }
 
+/// A number with what it counts.
+pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A time in the largest fitting unit.
 pub(crate) fn time(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;

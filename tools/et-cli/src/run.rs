@@ -423,8 +423,9 @@ fn dump(device: &Device, failure: &LaunchFailure, path: &Path) {
     let written = File::create(path).and_then(|file| device.core_dump(failure).write(file));
     match written {
         Ok(summary) => {
-            let (size, harts) = (output::bytes(summary.bytes), summary.harts);
-            eprintln!("core of {harts} harts written to {} ({size})", path.display());
+            let size = output::bytes(summary.bytes);
+            let harts = output::plural(summary.harts as u64, "hart", "harts");
+            eprintln!("core of {harts} written to {} ({size})", path.display());
             for region in &summary.regions {
                 if let Some(error) = &region.error {
                     eprintln!("  without {}: {error}", region.name);

@@ -31,10 +31,7 @@ fn a_failed_run_leaves_a_core_that_is_summed_up_and_opened() {
     let output = et(&["run", &kernel("trap_load"), "--arg", "u64:70", "--core", &core]);
     assert!(!output.status.success());
     let stderr = text(&output.stderr);
-    assert!(
-        stderr.contains("core of 1 harts written to") && stderr.contains("hart 70"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("core of 1 hart written to") && stderr.contains("hart 70"), "{stderr}");
 
     let output = et(&["core", &core, "--kernel", &elf]);
     let stdout = text(&output.stdout);

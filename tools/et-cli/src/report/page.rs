@@ -78,10 +78,6 @@ pub(super) fn grouped(count: u64) -> String {
     text
 }
 
-fn plural(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
 /// The numbers that the script gives to spans: those of the data, in their order.
 #[derive(Default)]
 struct Ids {
@@ -221,7 +217,7 @@ fn summary(
         notes.push(format!("{} more were recorded than there was room for", profile.dropped));
     }
     if profile.ignored != 0 {
-        let count = plural(profile.ignored, "event", "events");
+        let count = output::plural(profile.ignored, "event", "events");
         notes.push(format!("{count} of unknown kinds left out"));
     }
     if !notes.is_empty() {
@@ -240,7 +236,7 @@ fn failures(out: &mut String, profile: &Profile, ids: &Ids) -> anyhow::Result<()
         out.push_str("<li>");
         link(out, ids.failed(failure.number), &what)?;
         if failure.dependents != 0 {
-            let tasks = plural(failure.dependents, "task was", "tasks were");
+            let tasks = output::plural(failure.dependents, "task was", "tasks were");
             write!(out, " <em>{tasks} not run because of it</em>")?;
         }
         write!(out, "<pre>{}</pre></li>", Escaped(&failure.why))?;
@@ -333,7 +329,7 @@ fn critical_path(
          <div class=\"scroll\"><table><thead><tr><th>task</th><th>kernel</th>\
          <th class=\"n\">after a wait of</th><th class=\"n\">time</th><th class=\"n\">share</th></tr>\
          </thead><tbody>",
-        plural(path.steps.len() as u64, "task", "tasks"),
+        output::plural(path.steps.len() as u64, "task", "tasks"),
         Time(path.nanos),
         percent(path.nanos, profile.end()),
         Time(waiting),
