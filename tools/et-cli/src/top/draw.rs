@@ -140,16 +140,14 @@ fn draw_meters(frame: &mut Frame<'_>, area: Rect, model: &Model, now: Duration, 
         (Some([_, least, greatest]), None) => format!("{average} %  ({least} to {greatest})"),
         _ => format!("{average} %"),
     };
+    let memory = match sample.activity.as_ref().map(|activity| activity.memory_bytes) {
+        Some(all) if all != 0 => format!("{} % of {}", sample.memory_percent, output::bytes(all)),
+        _ => format!("{} %", sample.memory_percent),
+    };
     let history = &model.history;
     let rows: [(&str, u64, u64, String, &VecDeque<u64>); 4] = [
         ("compute", average, 100, compute, &history.compute),
-        (
-            "memory",
-            sample.memory_percent.into(),
-            100,
-            format!("{} %", sample.memory_percent),
-            &history.memory,
-        ),
+        ("memory", sample.memory_percent.into(), 100, memory, &history.memory),
         (
             "power",
             power_mw.into(),
@@ -432,6 +430,7 @@ mod tests {
         let mut activity = Activity::default();
         (activity.accepted, activity.pending, activity.in_flight) = (1000, 12, 5);
         (activity.memory_used_bytes, activity.buffers) = (3 << 29, 34);
+        activity.memory_bytes = 32 << 30;
         (activity.available_shires, activity.launched_shires) = (0b11_0101, 0b100);
         for (second, accepted) in [(10, 0), (12, 2000)] {
             activity.accepted += accepted;
@@ -439,13 +438,15 @@ mod tests {
             activity.to_device_bytes += 3000 * accepted;
             activity.busy_cycles[0] += 300_000 * accepted;
             let activity = Some(activity);
-            let sample = Sample { activity, minion_mhz: 600, ..Sample::default() };
+            let sample =
+                Sample { activity, memory_percent: 5, minion_mhz: 600, ..Sample::default() };
             let host = model.host.clone();
             model.add(Duration::from_secs(second), sample::Look { sample: Ok(sample), host });
         }
         let screen = screen(&model, 80, 24);
         let line = "program  1000 ops/s, 12 queued, 5 sent; 1.50 GiB in 34 buffers";
         assert!(screen[16].contains("4242") && screen[17].contains(line), "{}", screen.join("\n"));
+        assert!(screen[3].contains("5 % of 32 GiB"), "{}", screen.join("\n"));
         // One shire ran kernels for half of the time, and another has one that goes on.
         let compute = "compute  ███████▍";
         assert!(screen[2].contains(compute) && screen[2].contains("37 %"), "{}", screen.join("\n"));
