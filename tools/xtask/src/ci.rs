@@ -172,12 +172,13 @@ pub(crate) fn run(
                 run_cargo(&["run", "--release", "--locked", "--bin", "et", "--", "demo"])
             });
             beside(counts, ("packages", packages), |counts| {
+                // What takes longest is last: a slow machine may not come to it.
+                counts.check("campaign", || execute(&mut crate::campaign("campaign")));
+                counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
                 models(counts);
                 machines(counts);
                 // Has a machine of its own, and there is one at a time.
                 counts.try_check("llama", llama::check);
-                counts.check("campaign", || execute(&mut crate::campaign("campaign")));
-                counts.check("soak", || execute(crate::campaign("soak").args(["--seconds", "20"])));
             });
         }),
         |counts| {
