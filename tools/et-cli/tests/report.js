@@ -51,8 +51,11 @@
   // Nothing has failed.
   const isRed = (pixel) => (pixel & 255) - Math.max(pixel >> 8 & 255, pixel >> 16 & 255) > 40;
   told.push(`red:${pixels.filter(isRed).length}`);
-  const { backgroundColor } = getComputedStyle(document.querySelector('#kernels .find'), '::before');
-  const [red, green, blue] = backgroundColor.match(/\d+/g).map(Number);
-  told.push(`legend:${pixels.includes((0xff << 24 | blue << 16 | green << 8 | red) >>> 0)}`);
+  const legend = [...document.querySelectorAll('#kernels .find')].map((kernel) => {
+    const [red, green, blue] = getComputedStyle(kernel, '::before').backgroundColor.match(/\d+/g).map(Number);
+    return (0xff << 24 | blue << 16 | green << 8 | red) >>> 0;
+  });
+  const isOwn = new Set(legend).size === legend.length && legend.every((colour) => pixels.includes(colour));
+  told.push(`legend:${legend.length}:${isOwn}`);
   root.dataset.told = told.join(' ');
 }

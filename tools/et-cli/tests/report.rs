@@ -246,7 +246,7 @@ fn a_browser_draws_100_000_spans_searches_and_zooms() {
     assert_eq!(
         driven("told"),
         "asked:1000000 1100000:33333 drawn:true zoomed:2 all:true focus:true found:3707 at:2 of 3,707 detail:copy 50 near:true \
-         cleared:0 wheel:true selected:true dragged:true pinched:true fitted:true theme:dark colourful:true red:0 legend:true"
+         cleared:0 wheel:true selected:true dragged:true pinched:true fitted:true theme:dark colourful:true red:0 legend:3:true"
     );
 
     // Nothing is wider than a telephone; the outer page has no smaller window than 500 pixels.

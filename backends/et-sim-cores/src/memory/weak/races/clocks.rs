@@ -205,16 +205,16 @@ mod tests {
     #[test]
     fn what_is_unseen_is_not_forwarded() {
         let mut clocks = clocks();
-        let (first, _) = (clocks.now(0), clocks.snapshot(0));
-        let (second, _) = (clocks.now(0), clocks.snapshot(0));
-        clocks.release(0, Sync::Host);
+        let (first, _) = (clocks.now(70), clocks.snapshot(70));
+        let (second, _) = (clocks.now(70), clocks.snapshot(70));
+        clocks.release(70, Sync::Host);
         let word = Sync::Word(None, 9, 8);
-        clocks.forward(Sync::Host, word, [(0, second)].into_iter());
+        clocks.forward(Sync::Host, word, [(70, second)].into_iter());
         clocks.acquire(1, word);
-        assert!(clocks.is_before(0, first, 1) && !clocks.is_before(0, second, 1));
+        assert!(clocks.is_before(70, first, 1) && !clocks.is_before(70, second, 1));
         clocks.forward(Sync::Host, word, std::iter::empty());
         clocks.acquire(1, word);
-        assert!(clocks.is_before(0, second, 1));
+        assert!(clocks.is_before(70, second, 1));
     }
 
     #[test]
