@@ -114,8 +114,11 @@ impl Workshop {
         configure.arg("-S").arg(self.sources(version)).arg("-B").arg(&build);
         configure.args(["-DGGML_ET=ON", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF"]);
         configure.args(["-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]);
-        // What is made for this processor need not run on the one that a machine emulates.
-        quiet(configure.args(["-DLLAMA_CURL=OFF", "-DGGML_NATIVE=OFF"]))?;
+        if version == OPERATORS {
+            // What is made for this processor need not run on the one of a virtual machine.
+            configure.arg("-DGGML_NATIVE=OFF");
+        }
+        quiet(configure.arg("-DLLAMA_CURL=OFF"))?;
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = cmake();
         command.arg("--build").arg(&build).arg(format!("-j{jobs}"));

@@ -227,6 +227,9 @@ fn in_guest(shop: &Workshop) -> anyhow::Result<Cases> {
     if cases.failed == 0 && tally.failed != 0 {
         cases.add(Cases::failure(tally.reasons.join("; ")));
     }
+    if cases.failed != 0 {
+        cases.remarks.push(format!("the guest said: {}", said.trim_end()));
+    }
     Ok(cases)
 }
 

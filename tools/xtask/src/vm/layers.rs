@@ -108,7 +108,6 @@ const EDU: Machine = Machine { device: Device::Edu, ..CARD };
 pub(crate) const CARD_BEST: Machine = Machine { cpu: "max", ..CARD };
 /// An operator of llama.cpp's backend, by the test of its own.
 pub(crate) const OPERATOR: Boot = Boot {
-    limit: SUITE_LIMIT,
     simulator: &["--board", "memory=private"],
     // Without it, a runtime that finds no card takes a simulated one of its own.
     environment: &["ET_DEVICE=vfio:0000:01:00.0"],
