@@ -156,7 +156,7 @@ impl Kernel {
         )
     )]
     #[expect(clippy::too_many_arguments, reason = "they are those of Python, by name")]
-    fn launch(
+    pub(crate) fn launch(
         &self,
         args: &Bound<'_, PyTuple>,
         shires: Option<&Bound<'_, PyAny>>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use et::AnyHal;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 
 use crate::card::Card;
 use crate::device::Device;
@@ -18,6 +18,7 @@ use crate::life::Here;
 use crate::mapping::Mapping;
 use crate::memory::{Buffer, SMALL};
 use crate::raw::Source;
+use crate::trace::KernelTrace;
 use crate::wait;
 
 /// An in-order queue of operations on a device; those of different streams may overlap.
@@ -85,17 +86,24 @@ impl Stream {
     }
 
     /// Launches a kernel on this stream, as `Kernel.launch`.
-    #[pyo3(signature = (kernel, *args, **options))]
+    #[pyo3(
+        signature = (
+            kernel, *args, shires = None, stack = None, flush_l3 = false, core_dump = None,
+            trace = None
+        )
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are those of Python, by name")]
     fn launch(
-        this: &Bound<'_, Self>,
-        kernel: &Bound<'_, Kernel>,
+        &self,
+        kernel: &Kernel,
         args: &Bound<'_, PyTuple>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<Event>> {
-        let all = options.map_or_else(|| Ok(PyDict::new(this.py())), |given| given.copy())?;
-        all.set_item("stream", this)?;
-        let event = kernel.call_method("launch", args, Some(&all))?;
-        Ok(event.cast_into::<Event>()?.unbind())
+        shires: Option<&Bound<'_, PyAny>>,
+        stack: Option<u64>,
+        flush_l3: bool,
+        core_dump: Option<PathBuf>,
+        trace: Option<&KernelTrace>,
+    ) -> PyResult<Event> {
+        kernel.launch(args, shires, Some(self), stack, flush_l3, core_dump, trace)
     }
 
     /// Copies arrays to the device, launches a kernel, and copies what it made to a host buffer: as

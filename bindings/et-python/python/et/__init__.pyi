@@ -340,7 +340,16 @@ class Stream:
     def device(self) -> Device: ...
     @property
     def idle(self) -> bool: ...
-    def launch(self, kernel: Kernel, *args: Any, **options: Any) -> Event: ...
+    def launch(
+        self,
+        kernel: Kernel,
+        *args: Any,
+        shires: _Shires = None,
+        stack: int | None = None,
+        flush_l3: bool = False,
+        core_dump: str | os.PathLike[str] | None = None,
+        trace: KernelTrace | None = None,
+    ) -> Event: ...
     def launch_staged(
         self,
         kernel: Kernel,
