@@ -15,8 +15,9 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../et-cpp")
 }
 
-/// Builds a test and runs it; all but that of graphs with the compatibility layer.
-fn passes(prefix: &Prefix, test: &str, more: &[&str]) {
+/// Builds a test and runs it; all but that of graphs with the compatibility layer. Returns what it
+/// said.
+fn passes(prefix: &Prefix, test: &str, more: &[&str]) -> String {
     let folder = folder();
     let mut sources = vec![folder.join("tests").join(test)];
     let mut includes = Vec::new();
@@ -38,6 +39,7 @@ fn passes(prefix: &Prefix, test: &str, more: &[&str]) {
     let program = prefix.build("c++", &sources, &flags);
     let said = run(Command::new(program).arg(common::kernels()));
     assert!(said.contains(": passed") && !said.contains("skipped"), "{said}");
+    said
 }
 
 #[test]
@@ -65,12 +67,23 @@ fn the_original_interface_works() {
 }
 
 #[test]
+fn the_originals_library_reads_profiles() {
+    let has_cereal = ["-fsyntax-only", "-include", "cereal/cereal.hpp", "-x", "c++", "/dev/null"];
+    if is_there("c++", &["--version"]) {
+        let said = passes(&Prefix::new(), "profile.cpp", &["-std=c++17"]);
+        let are_read = said.contains("read by cereal");
+        assert_eq!(are_read, is_there("c++", &has_cereal), "{said}");
+    }
+}
+
+#[test]
 fn the_address_sanitizer_finds_nothing() {
     let prefix = Prefix::new();
     if has_sanitizer(&prefix, "c++") {
         let flags = [&["-std=c++17"], &ADDRESS_SANITIZER[..]].concat();
         passes(&prefix, "compat.cpp", &flags);
         passes(&prefix, "graph.cpp", &flags);
+        passes(&prefix, "profile.cpp", &flags);
     }
 }
 

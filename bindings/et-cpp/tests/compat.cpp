@@ -3,9 +3,6 @@
 #define ET_TRACE_DECODER_IMPL
 #include <et-trace/decoder.h>
 
-#include <device-layer/IDeviceLayer.h>
-#include <runtime/IRuntime.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -17,76 +14,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include "check.hpp"
+#include "fixture.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string kernels;
-
-template <class Work>
-std::string refusal(Work work) {
-  try {
-    work();
-  } catch (const rt::Exception& error) {
-    return error.what();
-  }
-  return {};
-}
-
-std::shared_ptr<dev::IDeviceLayer> layer(std::uint8_t cards = 1) {
-  emu::SysEmuOptions options;
-  options.minionShiresMask = 0x100000003;
-  return dev::IDeviceLayer::createSysEmuDeviceLayer(options, cards);
-}
-
-// A runtime with a stream on its first device.
-struct Fixture {
-  rt::RuntimePtr runtime;
-  rt::DeviceId device;
-  rt::StreamId stream;
-
-  explicit Fixture(std::uint8_t cards = 1) : runtime(rt::IRuntime::create(layer(cards))) {
-    device = runtime->getDevices().at(0);
-    stream = runtime->createStream(device);
-  }
-
-  rt::KernelId load(const std::string& name) {
-    std::ifstream file(kernels + "/" + name + ".elf", std::ios::binary);
-    const std::vector<char> elf{std::istreambuf_iterator<char>(file), {}};
-    CHECK(!elf.empty());
-    const auto loaded = runtime->loadCode(
-        stream, reinterpret_cast<const std::byte*>(elf.data()), elf.size());
-    CHECK(runtime->waitForEvent(loaded.event_));
-    CHECK(loaded.loadAddress_ != nullptr);
-    return loaded.kernel_;
-  }
-
-  template <class Args>
-  rt::EventId launch(rt::KernelId kernel, const Args& args,
-                     const rt::KernelLaunchOptions& options = {}) {
-    return runtime->kernelLaunch(stream, kernel, reinterpret_cast<const std::byte*>(&args),
-                                 sizeof args, options);
-  }
-
-  template <class T>
-  std::byte* upload(const std::vector<T>& values) {
-    std::byte* place = runtime->mallocDevice(device, values.size() * sizeof(T));
-    runtime->memcpyHostToDevice(stream, reinterpret_cast<const std::byte*>(values.data()), place,
-                                values.size() * sizeof(T));
-    return place;
-  }
-
-  template <class T>
-  std::vector<T> download(const std::byte* place, std::size_t count) {
-    std::vector<T> values(count);
-    const auto event = runtime->memcpyDeviceToHost(
-        stream, place, reinterpret_cast<std::byte*>(values.data()), count * sizeof(T));
-    CHECK(runtime->waitForEvent(event));
-    return values;
-  }
-};
 
 // A file that is empty.
 std::string temporary() {
@@ -100,14 +32,6 @@ std::string temporary() {
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<std::uint32_t> numbers(std::size_t count) {
-  std::vector<std::uint32_t> values(count);
-  for (std::size_t index = 0; index < count; ++index) {
-    values[index] = static_cast<std::uint32_t>(index * 2654435761U);
-  }
-  return values;
 }
 
 void properties() {
@@ -493,20 +417,6 @@ void streams() {
   }
 }
 
-void profiles() {
-  Fixture f;
-  std::ostringstream text;
-  rt::IProfiler* profiler = f.runtime->getProfiler();
-  CHECK(!refusal([&] { profiler->start(text, rt::IProfiler::OutputType::Binary); }).empty());
-  profiler->start(text, rt::IProfiler::OutputType::Json);
-  CHECK(!refusal([&] { profiler->start(text, rt::IProfiler::OutputType::Json); }).empty());
-  f.upload(numbers(10));
-  CHECK(f.runtime->waitForStream(f.stream));
-  profiler->stop();
-  CHECK(text.str().find("traceEvents") != std::string::npos);
-  profiler->stop();
-}
-
 void traces() {
   Fixture f;
   const auto kernel = f.load("trace");
@@ -590,7 +500,6 @@ int main(int, char** arguments) {
       {"aborts", aborts},
       {"events", events},
       {"streams", streams},
-      {"profiles", profiles},
       {"traces", traces},
       {"device layers", deviceLayers},
   };

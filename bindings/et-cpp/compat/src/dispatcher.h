@@ -64,6 +64,7 @@ private:
   }
 
   static void run(State& state, const End& end) {
+    profiling::IProfilerRecorder::setCurrentThreadName(" callbacks");
     for (;;) {
       std::unique_lock lock(state.mutex);
       state.change.wait(lock, [&] { return state.isOver || !state.ended.empty(); });

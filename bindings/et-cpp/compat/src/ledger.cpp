@@ -20,7 +20,8 @@ int number(StreamId id) { return static_cast<int>(id); }
 
 } // namespace
 
-Ledger::Ledger(TellAborted tellAborted) : tellAborted_(std::move(tellAborted)), events_(EVENTS) {}
+Ledger::Ledger(TellAborted tellAborted, TellEnd tellEnd)
+    : tellAborted_(std::move(tellAborted)), tellEnd_(std::move(tellEnd)), events_(EVENTS) {}
 
 void Ledger::close(std::chrono::seconds timeout) {
   const auto end = after(timeout);
@@ -239,6 +240,7 @@ void Ledger::endQuietly(const OperationPtr& operation, Clock::time_point end) no
 // Lists or reports what failed, and forgets the operation.
 void Ledger::conclude(const OperationPtr& operation) {
   try {
+    tellEnd_(*operation);
     for (const et::Event& part : operation->parts) {
       if (const et_status status = et_event_status(part.raw()); status != ET_OK) {
         report(*operation, describe(*operation, part, status));

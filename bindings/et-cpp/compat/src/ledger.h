@@ -30,6 +30,7 @@ struct What {
   Kind kind;
   // Which aborts it, and reports its failures.
   DeviceId device;
+  profiling::ResponseType response;
   // Of a launch that asks for a core file.
   std::string coreDumpFilePath = {};
 };
@@ -40,7 +41,10 @@ public:
   using TellAborted =
       std::function<void(const Operation&, const StreamError&, const KernelAbortedCallback&)>;
 
-  explicit Ledger(TellAborted tellAborted);
+  // Called once for each operation, when it has ended and before any call or callback says so.
+  using TellEnd = std::function<void(const Operation&)>;
+
+  Ledger(TellAborted tellAborted, TellEnd tellEnd);
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
@@ -64,7 +68,9 @@ public:
     operation->device = what.device;
     operation->kind = what.kind;
     operation->coreDumpFilePath = what.coreDumpFilePath;
+    operation->response = what.response;
     const std::lock_guard lock(stream.submitting);
+    operation->submitted = Clock::now();
     try {
       work(operation->parts);
     } catch (...) {
@@ -87,6 +93,9 @@ public:
   bool wait(StreamId id, std::chrono::seconds timeout);
   bool wait(EventId id, std::chrono::seconds timeout);
 
+  // Has ends dealt with when they come, and not only when the user asks for them.
+  void startDispatcher();
+
   std::vector<StreamError> takeErrors(StreamId id);
   void setOnError(StreamErrorCallback callback);
   void setOnAborted(KernelAbortedCallback callback);
@@ -102,9 +111,9 @@ private:
   void conclude(const OperationPtr& operation);
   void forget(const OperationPtr& operation);
   void report(const Operation& operation, const StreamError& error);
-  void startDispatcher();
 
   const TellAborted tellAborted_;
+  const TellEnd tellEnd_;
   // Of everything below, and of the states of streams.
   mutable std::mutex mutex_;
   std::unordered_map<int, std::shared_ptr<StreamState>> streams_;

@@ -3,7 +3,7 @@
 #ifndef RT_OPERATION_H
 #define RT_OPERATION_H
 
-#include <runtime/Types.h>
+#include <runtime/IProfileEvent.h>
 
 #include <et.hpp>
 
@@ -27,6 +27,10 @@ struct Operation {
   Kind kind = Kind::Other;
   // Of a launch that asked for a core file.
   std::string coreDumpFilePath;
+  // How profiles call its answers.
+  std::optional<profiling::ResponseType> response;
+  // When the first of the parts was submitted.
+  Clock::time_point submitted{};
   std::vector<et::Event> parts;
   // Others that end before this.
   std::vector<std::shared_ptr<Operation>> before;

@@ -3,7 +3,7 @@
 #include "launch_options.h"
 #include "ledger.h"
 #include "memory_map.h"
-#include "profiler.h"
+#include "recording.h"
 
 #include <device-layer/IDeviceLayer.h>
 
@@ -21,7 +21,7 @@ constexpr std::chrono::seconds LAST_WAIT{10};
 
 // What the C interface refuses is a mistake of the caller here.
 template <class Work>
-auto call(Work work) {
+auto checked(Work work) {
   try {
     return work();
   } catch (const et::Error& error) {
@@ -59,21 +59,24 @@ struct KernelState {
 class Runtime final : public IRuntime {
 public:
   explicit Runtime(const std::vector<std::string>& locators)
-      : ledger_([this](const Operation& operation, const StreamError& error,
-                       const KernelAbortedCallback& callback) {
-          tellAborted(operation, error, callback);
-        }) {
+      : ledger_(
+            [this](const Operation& operation, const StreamError& error,
+                   const KernelAbortedCallback& callback) {
+              tellAborted(operation, error, callback);
+            },
+            [this](const Operation& operation) { recordEnd(operation); }) {
     std::vector<et_device> raw;
     for (const std::string& locator : locators) {
       devices_.push_back(std::make_unique<DeviceState>(locator));
       raw.push_back(devices_.back()->device.raw());
     }
-    profiler_ = std::make_unique<Profiler>(std::move(raw));
+    recording_ = std::make_unique<Recording>(std::move(raw));
   }
 
   ~Runtime() override { ledger_.close(LAST_WAIT); }
 
   std::vector<DeviceId> getDevices() override {
+    const Call call(*recording_, Class::GetDevices);
     std::vector<DeviceId> ids;
     for (std::size_t index = 0; index < devices_.size(); ++index) {
       ids.push_back(static_cast<DeviceId>(index));
@@ -82,6 +85,8 @@ public:
   }
 
   DeviceProperties getDeviceProperties(DeviceId id) const override {
+    Call call(*recording_, Class::GetDeviceProperties);
+    call.note([&](Event& event) { event.setDeviceId(id); });
     const et_properties& found = at(id).properties;
     DeviceProperties properties{};
     properties.frequency_ = found.frequency_mhz;
@@ -97,6 +102,7 @@ public:
     properties.deviceArch_ = DeviceProperties::ArchRevision::ETSOC1;
     properties.formFactor_ = DeviceProperties::FormFactor::PCIE;
     properties.tdp_ = static_cast<std::uint8_t>(found.tdp_watts);
+    call.note([&](Event& event) { event.setDeviceProperties(properties); });
     return properties;
   }
 
@@ -111,6 +117,12 @@ public:
   }
 
   std::byte* mallocDevice(DeviceId id, std::size_t size, std::uint32_t alignment) override {
+    Call call(*recording_, Class::MallocDevice);
+    call.note([&](Event& event) {
+      event.setDeviceId(id);
+      event.setSize(size);
+      event.setAlignment(alignment);
+    });
     if (size == 0) {
       throw Exception("an allocation of 0 bytes");
     }
@@ -121,26 +133,44 @@ public:
       throw Exception("an allocation of " + std::to_string(size) + " bytes");
     }
     DeviceState& device = at(id);
-    return call([&] {
+    std::byte* const place = checked([&] {
       et::Memory memory =
           device.device.alloc(bytes, std::max<std::uint64_t>(alignment, MemoryMap::BLOCK));
       const std::lock_guard lock(mutex_);
       return device.memory.add(std::move(memory), bytes);
     });
+    call.note([&](Event& event) { event.setAddress(address(place)); });
+    recordMemory(id);
+    return place;
   }
 
   void freeDevice(DeviceId id, std::byte* buffer) override {
+    Call call(*recording_, Class::FreeDevice);
+    call.note([&](Event& event) {
+      event.setDeviceId(id);
+      event.setAddress(address(buffer));
+    });
     DeviceState& device = at(id);
-    const std::lock_guard lock(mutex_);
-    device.memory.remove(buffer);
+    {
+      const std::lock_guard lock(mutex_);
+      device.memory.remove(buffer);
+    }
+    recordMemory(id);
   }
 
   StreamId createStream(DeviceId id) override {
+    Call call(*recording_, Class::CreateStream);
+    call.note([&](Event& event) { event.setDeviceId(id); });
     DeviceState& device = at(id);
-    return call([&] { return ledger_.addStream(id, device.device.stream()); });
+    const StreamId stream =
+        checked([&] { return ledger_.addStream(id, device.device.stream()); });
+    call.note([&](Event& event) { event.setStream(stream); });
+    return stream;
   }
 
   void destroyStream(StreamId id) override {
+    Call call(*recording_, Class::DestroyStream);
+    call.note([&](Event& event) { event.setStream(id); });
     // Of what is read, the memory is the user's again afterwards.
     if (!ledger_.wait(id, LONGEST_WAIT)) {
       throw Exception("stream " + std::to_string(static_cast<int>(id)) +
@@ -150,8 +180,10 @@ public:
   }
 
   LoadCodeResult loadCode(StreamId id, const std::byte* elf, std::size_t elfSize) override {
+    Call call(*recording_, Class::LoadCode);
+    call.note([&](Event& event) { event.setStream(id); });
     const auto stream = ledger_.find(id);
-    return call([&] {
+    const LoadCodeResult loaded = checked([&] {
       std::unique_lock lock(mutex_);
       const int number = nextKernel_++;
       lock.unlock();
@@ -164,9 +196,17 @@ public:
       return LoadCodeResult{event, static_cast<KernelId>(number),
                             reinterpret_cast<std::byte*>(address)};
     });
+    call.note([&](Event& event) {
+      event.setEvent(loaded.event_);
+      event.setKernelId(loaded.kernel_);
+      event.setLoadAddress(address(loaded.loadAddress_));
+    });
+    return loaded;
   }
 
   void unloadCode(KernelId id) override {
+    Call call(*recording_, Class::UnloadCode);
+    call.note([&](Event& event) { event.setKernelId(id); });
     const std::lock_guard lock(mutex_);
     if (kernels_.erase(number(id)) == 0) {
       throw Exception("there is no kernel " + std::to_string(number(id)));
@@ -176,12 +216,18 @@ public:
   using IRuntime::kernelLaunch;
   EventId kernelLaunch(StreamId id, KernelId kernelId, const std::byte* args, std::size_t argsSize,
                        const KernelLaunchOptions& options) override {
+    Call call(*recording_, Class::KernelLaunch);
+    call.note([&](Event& event) {
+      event.setStream(id);
+      event.setKernelId(kernelId);
+    });
     const auto stream = ledger_.find(id);
     const KernelState kernel = find(kernelId);
+    call.note([&](Event& event) { event.setLoadAddress(kernel.kernel->address()); });
     if (kernel.device != stream->device) {
       throw Exception("kernel and stream are of different devices");
     }
-    return call([&] {
+    return submitted(call, [&] {
       const KernelLaunchOptionsImp& wanted = *options.imp_;
       et::Launch launch(*kernel.kernel);
       launch.args(args, argsSize);
@@ -212,61 +258,81 @@ public:
       const auto work = [&](std::vector<et::Event>& parts) {
         parts.push_back(stream->stream.launch(launch));
       };
-      return ledger_.submit(id, *stream, {Kind::Launch, stream->device, wanted.coreDumpFilePath},
+      return ledger_.submit(id, *stream,
+                            {Kind::Launch, stream->device, ResponseType::Kernel,
+                             wanted.coreDumpFilePath},
                             work);
     });
   }
 
   EventId memcpyHostToDevice(StreamId id, const std::byte* src, std::byte* dst, std::size_t size,
-                             bool, const CmaCopyFunction&) override {
-    return copyToDevice(id, {{const_cast<std::byte*>(src), dst, size}});
+                             bool barrier, const CmaCopyFunction&) override {
+    Call call(*recording_, Class::MemcpyHostToDevice);
+    noteCopy(call, id, barrier, src, dst, size);
+    return copyToDevice(call, id, {{const_cast<std::byte*>(src), dst, size}});
   }
 
   EventId memcpyDeviceToHost(StreamId id, const std::byte* src, std::byte* dst, std::size_t size,
-                             bool, const CmaCopyFunction&) override {
-    return copyToHost(id, {{const_cast<std::byte*>(src), dst, size}});
+                             bool barrier, const CmaCopyFunction&) override {
+    Call call(*recording_, Class::MemcpyDeviceToHost);
+    noteCopy(call, id, barrier, src, dst, size);
+    return copyToHost(call, id, {{const_cast<std::byte*>(src), dst, size}});
   }
 
-  EventId memcpyHostToDevice(StreamId id, MemcpyList list, bool,
+  EventId memcpyHostToDevice(StreamId id, MemcpyList list, bool barrier,
                              const CmaCopyFunction&) override {
+    Call call(*recording_, Class::MemcpyHostToDevice);
+    noteStream(call, id, barrier);
     check(list, ledger_.find(id)->device);
-    return copyToDevice(id, list.operations_);
+    return copyToDevice(call, id, list.operations_);
   }
 
-  EventId memcpyDeviceToHost(StreamId id, MemcpyList list, bool,
+  EventId memcpyDeviceToHost(StreamId id, MemcpyList list, bool barrier,
                              const CmaCopyFunction&) override {
+    Call call(*recording_, Class::MemcpyDeviceToHost);
+    noteStream(call, id, barrier);
     check(list, ledger_.find(id)->device);
-    return copyToHost(id, list.operations_);
+    return copyToHost(call, id, list.operations_);
   }
 
   EventId memcpyDeviceToDevice(StreamId streamSrc, DeviceId deviceDst, const std::byte* src,
-                               std::byte* dst, std::size_t size, bool) override {
+                               std::byte* dst, std::size_t size, bool barrier) override {
+    Call call(*recording_, Class::MemcpyDeviceToDevice);
+    noteCopy(call, streamSrc, barrier, src, dst, size);
+    call.note([&](Event& event) { event.setDeviceId(deviceDst); });
     const auto stream = ledger_.find(streamSrc);
     if (stream->device == deviceDst) {
-      return copyWithin(streamSrc, *stream, src, dst, size);
+      return copyWithin(call, streamSrc, *stream, src, dst, size);
     }
     // The destination is written in order with nothing: its other work is other streams'.
-    const et::Stream other = call([&] { return at(deviceDst).device.stream(); });
-    return copyAcross(streamSrc, *stream, {stream->device, &stream->stream}, {deviceDst, &other},
-                      src, dst, size);
+    const et::Stream other = checked([&] { return at(deviceDst).device.stream(); });
+    return copyAcross(call, streamSrc, *stream, {stream->device, &stream->stream},
+                      {deviceDst, &other}, src, dst, size);
   }
 
   EventId memcpyDeviceToDevice(DeviceId deviceSrc, StreamId streamDst, const std::byte* src,
-                               std::byte* dst, std::size_t size, bool) override {
+                               std::byte* dst, std::size_t size, bool barrier) override {
+    Call call(*recording_, Class::MemcpyDeviceToDevice);
+    noteCopy(call, streamDst, barrier, src, dst, size);
+    call.note([&](Event& event) { event.setDeviceId(deviceSrc); });
     const auto stream = ledger_.find(streamDst);
     if (stream->device == deviceSrc) {
-      return copyWithin(streamDst, *stream, src, dst, size);
+      return copyWithin(call, streamDst, *stream, src, dst, size);
     }
-    const et::Stream other = call([&] { return at(deviceSrc).device.stream(); });
-    return copyAcross(streamDst, *stream, {deviceSrc, &other}, {stream->device, &stream->stream},
-                      src, dst, size);
+    const et::Stream other = checked([&] { return at(deviceSrc).device.stream(); });
+    return copyAcross(call, streamDst, *stream, {deviceSrc, &other},
+                      {stream->device, &stream->stream}, src, dst, size);
   }
 
   bool waitForEvent(EventId id, std::chrono::seconds timeout) override {
+    Call call(*recording_, Class::WaitForEvent);
+    call.note([&](Event& event) { event.setEvent(id); });
     return ledger_.wait(id, timeout);
   }
 
   bool waitForStream(StreamId id, std::chrono::seconds timeout) override {
+    Call call(*recording_, Class::WaitForStream);
+    call.note([&](Event& event) { event.setStream(id); });
     return ledger_.wait(id, timeout);
   }
 
@@ -287,7 +353,7 @@ public:
     if (target == nullptr) {
       return ledger_.happened();
     }
-    return call([&] {
+    return checked([&] {
       for (const et::Event& part : target->parts) {
         const et_status status = et_device_abort(at(target->device).device.raw(), part.raw(), 0);
         // It may have ended meanwhile.
@@ -302,7 +368,7 @@ public:
   EventId abortStream(StreamId id) override {
     const auto stream = ledger_.find(id);
     std::vector<OperationPtr> pending = ledger_.pendingOf(id);
-    return call([&] {
+    return checked([&] {
       const et_status status = et_stream_abort(stream->stream.raw(), 0);
       // It was asked for; that is all that can be done without waiting.
       if (status != ET_TIMEOUT) {
@@ -312,9 +378,17 @@ public:
     });
   }
 
-  IProfiler* getProfiler() const override { return profiler_.get(); }
+  void setProfiler(std::unique_ptr<profiling::IProfilerRecorder>&& profiler) override {
+    recording_->set(std::move(profiler));
+  }
+
+  profiling::IProfilerRecorder* getProfiler() const override { return recording_->get(); }
 
 private:
+  using Class = profiling::Class;
+  using Event = profiling::ProfileEvent;
+  using ResponseType = profiling::ResponseType;
+
   // A device, and the stream to use there.
   struct Side {
     DeviceId device;
@@ -390,14 +464,14 @@ private:
                               found[0].bytes, &options));
   }
 
-  EventId copyToDevice(StreamId id, const std::vector<MemcpyList::Op>& copies) {
+  EventId copyToDevice(Call& call, StreamId id, const std::vector<MemcpyList::Op>& copies) {
     const auto stream = ledger_.find(id);
     std::vector<std::vector<Piece>> targets;
-    const What what{Kind::Copy, stream->device};
+    const What what{Kind::Copy, stream->device, ResponseType::DMAWrite};
     for (const MemcpyList::Op& copy : copies) {
       targets.push_back(pieces(stream->device, copy.dst_, copy.size_));
     }
-    return call([&] {
+    return submitted(call, [&] {
       return ledger_.submit(id, *stream, what, [&](std::vector<et::Event>& parts) {
         for (std::size_t index = 0; index < copies.size(); ++index) {
           const std::byte* from = copies[index].src_;
@@ -410,14 +484,14 @@ private:
     });
   }
 
-  EventId copyToHost(StreamId id, const std::vector<MemcpyList::Op>& copies) {
+  EventId copyToHost(Call& call, StreamId id, const std::vector<MemcpyList::Op>& copies) {
     const auto stream = ledger_.find(id);
     std::vector<std::vector<Piece>> sources;
-    const What what{Kind::Copy, stream->device};
+    const What what{Kind::Copy, stream->device, ResponseType::DMARead};
     for (const MemcpyList::Op& copy : copies) {
       sources.push_back(pieces(stream->device, copy.src_, copy.size_));
     }
-    return call([&] {
+    return submitted(call, [&] {
       return ledger_.submit(id, *stream, what, [&](std::vector<et::Event>& parts) {
         for (std::size_t index = 0; index < copies.size(); ++index) {
           std::byte* to = copies[index].dst_;
@@ -431,30 +505,31 @@ private:
     });
   }
 
-  EventId copyWithin(StreamId id, StreamState& stream, const std::byte* src, std::byte* dst,
-                     std::size_t size) {
+  EventId copyWithin(Call& call, StreamId id, StreamState& stream, const std::byte* src,
+                     std::byte* dst, std::size_t size) {
     const auto copy = [&](const Piece& from, const Piece& to, std::uint64_t bytes) {
       return stream.stream.copy_on_device(*from.memory, from.offset, *to.memory, to.offset, bytes);
     };
-    return copyPieces(id, stream, stream.device, pieces(stream.device, src, size),
+    return copyPieces(call, id, stream, stream.device, pieces(stream.device, src, size),
                       pieces(stream.device, dst, size), copy);
   }
 
-  EventId copyAcross(StreamId id, StreamState& stream, Side source, Side target,
+  EventId copyAcross(Call& call, StreamId id, StreamState& stream, Side source, Side target,
                      const std::byte* src, std::byte* dst, std::size_t size) {
     const auto copy = [&](const Piece& from, const Piece& to, std::uint64_t bytes) {
       return source.stream->copy_to_peer(*from.memory, from.offset, *target.stream, *to.memory,
                                          to.offset, bytes);
     };
-    return copyPieces(id, stream, target.device, pieces(source.device, src, size),
+    return copyPieces(call, id, stream, target.device, pieces(source.device, src, size),
                       pieces(target.device, dst, size), copy);
   }
 
   template <class Copy>
-  EventId copyPieces(StreamId id, StreamState& stream, DeviceId target, std::vector<Piece> from,
-                     std::vector<Piece> to, const Copy& copy) {
-    return call([&] {
-      return ledger_.submit(id, stream, {Kind::Copy, target}, [&](std::vector<et::Event>& parts) {
+  EventId copyPieces(Call& call, StreamId id, StreamState& stream, DeviceId target,
+                     std::vector<Piece> from, std::vector<Piece> to, const Copy& copy) {
+    const What what{Kind::Copy, target, ResponseType::DMAP2P};
+    return submitted(call, [&] {
+      return ledger_.submit(id, stream, what, [&](std::vector<et::Event>& parts) {
         for (std::size_t f = 0, t = 0; f < from.size() && t < to.size();) {
           const std::uint64_t bytes = std::min(from[f].bytes, to[t].bytes);
           parts.push_back(copy(from[f], to[t], bytes));
@@ -470,6 +545,91 @@ private:
     piece.offset += bytes;
     piece.bytes -= bytes;
     return piece.bytes == 0 ? 1 : 0;
+  }
+
+  static std::uint64_t address(const std::byte* place) {
+    return reinterpret_cast<std::uint64_t>(place);
+  }
+
+  static void noteStream(Call& call, StreamId stream, bool barrier) {
+    call.note([&](Event& event) {
+      event.setStream(stream);
+      event.setBarrier(barrier);
+    });
+  }
+
+  static void noteCopy(Call& call, StreamId stream, bool barrier, const std::byte* src,
+                       const std::byte* dst, std::size_t size) {
+    noteStream(call, stream, barrier);
+    call.note([&](Event& event) {
+      event.setAddressSrc(address(src));
+      event.setAddressDst(address(dst));
+      event.setSize(size);
+    });
+  }
+
+  // Does what a call is for, which is to submit an operation.
+  template <class Work>
+  EventId submitted(Call& call, Work work) {
+    const EventId id = checked(work);
+    call.note([&](Event& event) {
+      event.setEvent(id);
+      ledger_.startDispatcher();
+    });
+    return id;
+  }
+
+  void recordMemory(DeviceId id) const {
+    const RecorderPtr recorder = recording_->listener();
+    if (recorder == nullptr) {
+      return;
+    }
+    et_memory_stats stats{};
+    stats.size = sizeof stats;
+    if (et_memory_stats_get(at(id).device.raw(), &stats) == ET_OK) {
+      Event event(profiling::Type::Counter, Class::MemoryStats);
+      event.setDeviceId(id);
+      event.setAllocatedMemory(stats.used_bytes);
+      event.setFreeMemory(stats.free_bytes);
+      event.setMaxContiguousFreeMemory(stats.largest_free_bytes);
+      tell(*recorder, event);
+    }
+  }
+
+  // Records when the device was sent an operation and when it answered. What failed has no times.
+  void recordEnd(const Operation& operation) const {
+    const RecorderPtr recorder = recording_->listener();
+    if (recorder == nullptr) {
+      return;
+    }
+    std::optional<std::uint64_t> start;
+    for (const et::Event& part : operation.parts) {
+      et_timeline times{};
+      times.size = sizeof times;
+      if (!operation.response || et_event_wait(part.raw(), 0, &times) != ET_OK) {
+        continue;
+      }
+      // The clock of the device's times is another.
+      start = start.value_or(times.queued_ns);
+      const auto at = [&](std::uint64_t time) {
+        return operation.submitted + std::chrono::nanoseconds(time - *start);
+      };
+      Event sent(profiling::Type::Instant, Class::CommandSent, operation.stream, operation.id);
+      sent.setDeviceId(operation.device);
+      sent.setTimeStamp(at(times.sent_ns));
+      tell(*recorder, sent);
+      Event received(profiling::Type::Instant, Class::ResponseReceived);
+      received.setEvent(operation.id);
+      received.setResponseType(*operation.response);
+      received.setDeviceCmdStartTs(times.device_start_cycles);
+      received.setDeviceCmdWaitDur(times.device_wait_cycles);
+      received.setDeviceCmdExecDur(times.device_execute_cycles);
+      received.setTimeStamp(at(times.completed_ns));
+      tell(*recorder, received);
+    }
+    Event over(profiling::Type::Instant, Class::DispatchEvent);
+    over.setEvent(operation.id);
+    tell(*recorder, over);
   }
 
   // Puts the contexts of an aborted kernel where its callback expects them.
@@ -493,7 +653,7 @@ private:
 
   // Never changes after the constructor.
   std::vector<std::unique_ptr<DeviceState>> devices_;
-  std::unique_ptr<Profiler> profiler_;
+  std::unique_ptr<Recording> recording_;
   // Of kernels, and of the memory of devices.
   mutable std::mutex mutex_;
   std::unordered_map<int, KernelState> kernels_;
@@ -529,11 +689,11 @@ RuntimePtr IRuntime::create(const std::shared_ptr<dev::IDeviceLayer>& deviceLaye
   for (int device = 0; device < deviceLayer->getDevicesCount(); ++device) {
     locators.push_back(deviceLayer->getLocator(device));
   }
-  return call([&] { return std::make_unique<Runtime>(locators); });
+  return checked([&] { return std::make_unique<Runtime>(locators); });
 }
 
 RuntimePtr IRuntime::create(const std::string& socketPath) {
-  return call([&] {
+  return checked([&] {
     return std::make_unique<Runtime>(std::vector<std::string>{"vfio-user:" + socketPath});
   });
 }

@@ -103,8 +103,11 @@ public:
                std::chrono::milliseconds timeout = std::chrono::milliseconds(5000)) = 0;
   virtual EventId abortStream(StreamId stream) = 0;
 
+  // Has a recorder of the user's own told what the runtime does from now on, in place of the one
+  // before, which ends. No other thread may use that one meanwhile.
+  virtual void setProfiler(std::unique_ptr<profiling::IProfilerRecorder>&& profiler) = 0;
   // Belongs to the runtime.
-  virtual IProfiler* getProfiler() const = 0;
+  virtual profiling::IProfilerRecorder* getProfiler() const = 0;
 };
 
 } // namespace rt
