@@ -1777,6 +1777,17 @@ enum et_status et_kernel_load(struct et_device device,
                               size_t bytes,
                               struct et_kernel *kernel);
 
+// Loads a kernel as `et_kernel_load` does, into memory of the caller's from `offset`. Nothing may
+// write there while the kernel is of use. `ET_OUT_OF_BOUNDS` if it does not fit,
+// `ET_MISALIGNED` if the file demands another place.
+enum et_status et_kernel_load_to(struct et_device device,
+                                 const char *name,
+                                 const void *elf,
+                                 size_t bytes,
+                                 struct et_mem mem,
+                                 uint64_t offset,
+                                 struct et_kernel *kernel);
+
 // Loads a kernel from an ELF file, by whose path it is called in messages.
 enum et_status et_kernel_load_file(struct et_device device,
                                    const char *path,

@@ -9,6 +9,7 @@ use et::Kernel;
 
 use crate::call::{guard, may_wait};
 use crate::device::{self, et_device};
+use crate::memory::{self, et_mem};
 use crate::raw;
 use crate::status::et_status;
 use crate::table::{self, handle};
@@ -40,6 +41,34 @@ pub unsafe extern "C" fn et_kernel_load(
         // SAFETY: promised by the caller.
         let elf = unsafe { raw::bytes(elf, bytes, "elf") }?;
         let loaded = device::with(device, |device| Ok(device.load_kernel(name, elf)?))?;
+        out.write(table::insert(loaded)?);
+        Ok(())
+    })
+}
+
+/// Loads a kernel as `et_kernel_load` does, into memory of the caller's from `offset`. Nothing may
+/// write there while the kernel is of use. `ET_OUT_OF_BOUNDS` if it does not fit,
+/// `ET_MISALIGNED` if the file demands another place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn et_kernel_load_to(
+    device: et_device,
+    name: *const c_char,
+    elf: *const c_void,
+    bytes: usize,
+    mem: et_mem,
+    offset: u64,
+    kernel: Option<&mut MaybeUninit<et_kernel>>,
+) -> et_status {
+    guard(|| {
+        may_wait()?;
+        let out = raw::wanted(kernel, "kernel")?;
+        // SAFETY: promised by the caller.
+        let name = unsafe { raw::text(name, "name") }?;
+        // SAFETY: promised by the caller.
+        let elf = unsafe { raw::bytes(elf, bytes, "elf") }?;
+        let place = memory::rest(mem, offset)?;
+        let loaded =
+            device::with(device, |device| Ok(device.load_kernel_to(name, elf, None, &place)?))?;
         out.write(table::insert(loaded)?);
         Ok(())
     })

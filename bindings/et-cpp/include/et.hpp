@@ -695,6 +695,14 @@ public:
     check(et_kernel_load(raw(), name.c_str(), elf, bytes, &kernel));
     return Kernel(kernel);
   }
+  // Loads a kernel into memory of the caller's from `offset`, which nothing may write while the
+  // kernel is of use.
+  Kernel load_to(const Memory& memory, std::uint64_t offset, const std::string& name,
+                 const void* elf, std::size_t bytes) const {
+    et_kernel kernel{};
+    check(et_kernel_load_to(raw(), name.c_str(), elf, bytes, memory.raw(), offset, &kernel));
+    return Kernel(kernel);
+  }
   // Loads a file from which several kernels come, without waiting.
   Module load_module(const std::string& path) const {
     et_module module{};

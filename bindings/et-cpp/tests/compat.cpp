@@ -209,6 +209,24 @@ void launches() {
   f.runtime->unloadCode(kernel);
   CHECK(!refusal([&] { f.runtime->unloadCode(kernel); }).empty());
   CHECK(!refusal([&] { f.launch(kernel, args); }).empty());
+
+  // In memory of the user's.
+  std::byte* code = f.runtime->mallocDevice(f.device, 16384);
+  const auto elf = contents(kernels + "/add_scalar.elf");
+  const auto loadTo = [&](std::byte* to) {
+    return f.runtime->loadCodeTo(f.stream, to, reinterpret_cast<const std::byte*>(elf.data()),
+                                 elf.size());
+  };
+  const auto loaded = loadTo(code + 4096);
+  CHECK(loaded.loadAddress_ == code + 4096);
+  f.launch(loaded.kernel_, args);
+  CHECK(f.download<float>(place, 1)[0] == -600.0F);
+  f.runtime->unloadCode(loaded.kernel_);
+  CHECK(!refusal([&] { loadTo(code + 4); }).empty());
+  CHECK(!refusal([&] { loadTo(code + 16384 - 64); }).empty());
+  CHECK(!refusal([&] { loadTo(nullptr); }).empty());
+  f.runtime->freeDevice(f.device, code);
+  CHECK(!refusal([&] { loadTo(code); }).empty());
 }
 
 void stacks() {

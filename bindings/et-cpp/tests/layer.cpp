@@ -3,6 +3,8 @@
 #include <et.hpp>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 
 #include "check.hpp"
 
@@ -70,6 +72,16 @@ int main(int, char** arguments) {
   const et::Parameter& z = (*parameters)[1];
   CHECK(z.name == "z" && z.offset == 8 && z.scalar == ET_F32 && z.access == ET_WRITES);
 
+  std::ifstream file(kernels + "/add_scalar.elf", std::ios::binary);
+  const std::vector<char> elf{std::istreambuf_iterator<char>(file), {}};
+  const et::Memory code = device.alloc(16384, 4096);
+  const et::Kernel placed = device.load_to(code, 4096, "placed", elf.data(), elf.size());
+  CHECK(placed.address() == code.address() + 4096);
+  const auto statusAt = [&](std::uint64_t offset) {
+    return statusOf([&] { device.load_to(code, offset, "elsewhere", elf.data(), elf.size()); });
+  };
+  CHECK(statusAt(64) == ET_MISALIGNED);
+  CHECK(statusAt(16320) == ET_OUT_OF_BOUNDS && statusAt(20000) == ET_OUT_OF_BOUNDS);
   const et::Module module = device.load_module(kernels + "/entries.elf");
   stream.launch(et::Launch(module.function("third")).arg(memory)).wait(60s);
   CHECK(stream.read<std::uint64_t>(memory, 1, 60s) == std::vector<std::uint64_t>{3});
@@ -196,16 +208,22 @@ int main(int, char** arguments) {
   dumped.arg(std::uint64_t{0}).core_dump("/does/not/exist/failed.core");
   CHECK(statusOf([&] { stream.launch(dumped).wait(60s); }) == ET_LAUNCH_FAILED);
 
-  const et::Stream other = device.stream();
+  // Of two streams one is in another queue, where it cannot be sent what waits.
+  const et::Stream others[] = {device.stream(), device.stream()};
   const et::Event endless = stream.launch(et::Launch(device.load(kernels + "/hang.elf")));
-  other.wait_for(endless);
-  const et::Event behind = other.barrier();
-  CHECK(behind.state() == ET_EVENT_QUEUED);
+  std::vector<et::Event> behind;
+  for (const et::Stream& other : others) {
+    other.wait_for(endless);
+    behind.push_back(other.barrier());
+    CHECK(!behind.back().is_done());
+  }
+  CHECK((behind[0].state() == ET_EVENT_QUEUED) != (behind[1].state() == ET_EVENT_QUEUED));
   CHECK(statusOf([&] { endless.wait(1ms); }) == ET_TIMEOUT);
   device.abort(endless, 60s);
   CHECK(statusOf([&] { endless.wait(60s); }) == ET_LAUNCH_FAILED);
   CHECK(endless.state() == ET_EVENT_FAILED);
-  behind.wait(60s);
+  behind[0].wait(60s);
+  behind[1].wait(60s);
   stream.synchronize(60s);
   CHECK(statusOf([&] { et::text([](char*, std::size_t, std::size_t*) { return ET_OTHER; }); }) ==
         ET_OTHER);

@@ -368,8 +368,14 @@ impl Device {
     /// Loads a kernel: the path of an ELF file, its bytes, or what `et.compile` returns.
     ///
     /// `entry` is a function to start at instead of the file's own, `signature` what it takes, if
-    /// its file does not state that; what the file states it must agree with.
-    #[pyo3(signature = (kernel, *, name = None, entry = None, signature = None, _keep = None))]
+    /// its file does not state that; what the file states it must agree with. With `into` it is
+    /// loaded into the memory of that buffer, which nothing may write while the kernel is of use.
+    #[pyo3(
+        signature = (
+            kernel, *, name = None, entry = None, signature = None, into = None, _keep = None
+        )
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are those of Python, by name")]
     fn load(
         &self,
         py: Python<'_>,
@@ -377,12 +383,17 @@ impl Device {
         name: Option<String>,
         entry: Option<&str>,
         signature: Option<&Bound<'_, PyAny>>,
+        into: Option<&Buffer>,
         _keep: Option<u64>,
     ) -> PyResult<Kernel> {
         let keep = _keep;
         let (name, bytes) = file(kernel, name)?;
         let signature = signature.map(Signature::parse).transpose()?;
-        let loaded = self.card.with(py, |device| device.load_kernel_entry(&name, &bytes, entry))?;
+        let place = into.map(Buffer::place).transpose()?;
+        let loaded = self.card.with(py, |device| match place {
+            Some(place) => device.load_kernel_to(&name, &bytes, entry, place),
+            None => device.load_kernel_entry(&name, &bytes, entry),
+        })?;
         let signature = Signature::of(py, &loaded, signature)?;
         if let Some(number) = keep {
             self.card.keep(number, (loaded.clone(), signature.clone()));

@@ -159,6 +159,20 @@ def test_files_that_are_no_kernels(device, tmp_path):
         device.load(KERNELS / "saxpy.elf", signature=[int])
 
 
+def test_kernels_in_memory_of_the_user(device, xy):
+    code = device.alloc(20480)
+    # The file demands a multiple.
+    code = code[-code.address % 4096:][:16384]
+    place = code[4096:]
+    kernel = device.load(KERNELS / "saxpy.elf", into=place)
+    kernel.launch(*xy, 3.0, 1000).wait(10)
+    np.testing.assert_array_equal(xy[1].to_numpy(), expected())
+    assert code[:4096].to_numpy().size == 4096 and kernel.nbytes <= 12288
+    for wrong in (code[4:], code[:8], code.toreadonly()):
+        with pytest.raises(et.Error):
+            device.load(KERNELS / "saxpy.elf", into=wrong)
+
+
 def test_a_trap_says_where(device):
     kernel = device.load(KERNELS / "trap_load.elf")
     with pytest.raises(et.KernelError) as caught:

@@ -29,8 +29,8 @@ use crate::link::{Activity, Counters, DeviceError, DeviceErrors, Driver, ErrorLi
 use crate::link::{Parker, Wire};
 use crate::management;
 use crate::memory::{
-    BufferOptions, DeviceArray, DeviceBuffer, HostBuffer, ImportError, MemoryStats, TagStats,
-    array_bytes,
+    BufferOptions, DeviceArray, DeviceBuffer, DeviceSlice, HostBuffer, ImportError, MemoryStats,
+    TagStats, array_bytes,
 };
 use crate::profile::Profiler;
 use crate::properties::Properties;
@@ -312,11 +312,47 @@ impl<H: Hal> Device<H> {
         elf: &[u8],
         entry: Option<&str>,
     ) -> Result<Kernel, LoadError> {
+        self.load(name, elf, entry, None)
+    }
+
+    /// Loads a kernel into memory of the caller's, which must not be written while the kernel is of
+    /// use; it is shared with no other kernel. The kernel keeps the memory from being freed.
+    ///
+    /// `memory` must begin on a multiple of [`KernelImage::align_bytes`], and have
+    /// [`KernelImage::span_bytes`]. If it has more, zeros follow up to a multiple of
+    /// [`Properties::dma_align_bytes`].
+    ///
+    /// # Errors
+    /// As [`load_kernel`](Device::load_kernel); [`LoadError::Device`] also with
+    /// [`Error::OutOfRange`] if the memory is too short, and [`Error::Misaligned`].
+    ///
+    /// Spec: §13
+    pub fn load_kernel_to(
+        &self,
+        name: &str,
+        elf: &[u8],
+        entry: Option<&str>,
+        memory: &DeviceSlice,
+    ) -> Result<Kernel, LoadError> {
+        self.load(name, elf, entry, Some(memory))
+    }
+
+    fn load(
+        &self,
+        name: &str,
+        elf: &[u8],
+        entry: Option<&str>,
+        memory: Option<&DeviceSlice>,
+    ) -> Result<Kernel, LoadError> {
         self.link.profiler.call("load_kernel", (None, None), || {
             let name = name.into();
             let layout = KernelImage::parse(elf).map_err(|error| refused(&name, error))?;
             layout.entry(entry).map_err(|error| refused(&name, error))?;
-            let (image, _) = self.place(&layout, elf).map_err(failed(&name))?;
+            let placed = match memory {
+                Some(memory) => self.place_at(&layout, elf, memory),
+                None => self.place(&layout, elf).map(|(image, _)| image),
+            };
+            let image = placed.map_err(failed(&name))?;
             image.wait().map_err(failed(&name))?;
             Module { name: Arc::clone(&name), layout, image }.entry(name, entry)
         })
@@ -370,14 +406,43 @@ impl<H: Hal> Device<H> {
             let addr = DeviceAddr::new(code.addr().as_u64() + part.start);
             self.link.memory.read_only(addr, part.end - part.start);
         }
-        let bytes = layout.place(code.addr());
-        // In a stream of its own: kernels that run must not hold it up.
-        let event = self.stream().copy_to_device(&bytes, &code)?;
-        let image = Image::new(code, elf.into(), &event, self.link.config.command_timeout);
+        let (image, event) = self.put(layout, elf, code.whole())?;
         if may_share {
             self.images.insert(&image);
         }
         Ok((image, Some(event)))
+    }
+
+    /// Makes the image of a file in memory of the caller's.
+    fn place_at(
+        &self,
+        layout: &KernelImage,
+        elf: &[u8],
+        memory: &DeviceSlice,
+    ) -> Result<Arc<Image>> {
+        self.link.check_open("load")?;
+        let (span, align) = (layout.span_bytes(), layout.align_bytes());
+        let whole = span.next_multiple_of(self.link.copy_align());
+        let code = memory.slice(..whole.min(memory.len_bytes()).max(span))?;
+        if code.addr().as_u64() % align != 0 {
+            let (addr, len) = (code.addr(), code.len_bytes());
+            return Err(Error::Misaligned { addr, len, align });
+        }
+        self.put(layout, elf, code).map(|(image, _)| image)
+    }
+
+    /// Starts the copy of an image.
+    fn put(
+        &self,
+        layout: &KernelImage,
+        elf: &[u8],
+        code: DeviceSlice,
+    ) -> Result<(Arc<Image>, Event)> {
+        let mut bytes = layout.place(code.addr());
+        bytes.resize(usize::try_from(code.len_bytes()).unwrap_or(bytes.len()), 0);
+        // In a stream of its own: kernels that run must not hold it up.
+        let event = self.stream().copy_to_device(&bytes, &code)?;
+        Ok((Image::new(code, elf.into(), &event, self.link.config.command_timeout), event))
     }
 
     /// Aborts one operation, whether it runs or waits, and waits until it has ended. A kernel that

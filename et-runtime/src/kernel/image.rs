@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::event::Event;
-use crate::memory::DeviceBuffer;
+use crate::memory::DeviceSlice;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering, lock};
 
 /// The bytes of a kernel file in device memory, or on their way there.
 #[derive(Debug)]
 pub(crate) struct Image {
-    pub(crate) code: DeviceBuffer,
+    pub(crate) code: DeviceSlice,
     pub(crate) elf: Arc<[u8]>,
     copy: Arc<Copy>,
     /// How long the copy may take if someone has to wait for it.
@@ -36,7 +36,7 @@ enum Loading {
 impl Image {
     /// `event` is that of the copy to `code`.
     pub(crate) fn new(
-        code: DeviceBuffer,
+        code: DeviceSlice,
         elf: Arc<[u8]>,
         event: &Event,
         patience: Duration,

@@ -63,7 +63,7 @@ impl Module {
     ) -> Result<Kernel, LoadError> {
         let entry = self.layout.entry(function).map_err(|error| refused(&name, error))?;
         let image = Arc::clone(&self.image);
-        let (code, elf) = (image.code.whole(), Arc::clone(&image.elf));
+        let (code, elf) = (image.code.clone(), Arc::clone(&image.elf));
         let inner = Arc::new(KernelInner::new(name, &self.layout, entry, code, elf));
         Ok(Kernel { inner, image })
     }

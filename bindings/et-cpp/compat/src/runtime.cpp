@@ -180,28 +180,17 @@ public:
   }
 
   LoadCodeResult loadCode(StreamId id, const std::byte* elf, std::size_t elfSize) override {
-    Call call(*recording_, Class::LoadCode);
-    call.note([&](Event& event) { event.setStream(id); });
-    const auto stream = ledger_.find(id);
-    const LoadCodeResult loaded = checked([&] {
-      std::unique_lock lock(mutex_);
-      const int number = nextKernel_++;
-      lock.unlock();
-      const EventId event = ledger_.happened();
-      auto kernel = std::make_shared<et::Kernel>(
-          at(stream->device).device.load("kernel " + std::to_string(number), elf, elfSize));
-      const Address address = kernel->address();
-      lock.lock();
-      kernels_[number] = KernelState{stream->device, std::move(kernel)};
-      return LoadCodeResult{event, static_cast<KernelId>(number),
-                            reinterpret_cast<std::byte*>(address)};
+    return load(id, [&](const et::Device& device, const std::string& name) {
+      return device.load(name, elf, elfSize);
     });
-    call.note([&](Event& event) {
-      event.setEvent(loaded.event_);
-      event.setKernelId(loaded.kernel_);
-      event.setLoadAddress(address(loaded.loadAddress_));
+  }
+
+  LoadCodeResult loadCodeTo(StreamId id, std::byte* deviceBuffer, const std::byte* elf,
+                            std::size_t elfSize) override {
+    const Piece place = pieces(ledger_.find(id)->device, deviceBuffer, 1).at(0);
+    return load(id, [&](const et::Device& device, const std::string& name) {
+      return device.load_to(*place.memory, place.offset, name, elf, elfSize);
     });
-    return loaded;
   }
 
   void unloadCode(KernelId id) override {
@@ -410,6 +399,33 @@ private:
       throw Exception("there is no kernel " + std::to_string(number(id)));
     }
     return kernel->second;
+  }
+
+  // Loads a kernel with a call that gets the device and the kernel's name.
+  template <class Load>
+  LoadCodeResult load(StreamId id, Load load) {
+    Call call(*recording_, Class::LoadCode);
+    call.note([&](Event& event) { event.setStream(id); });
+    const auto stream = ledger_.find(id);
+    const LoadCodeResult loaded = checked([&] {
+      std::unique_lock lock(mutex_);
+      const int number = nextKernel_++;
+      lock.unlock();
+      const EventId event = ledger_.happened();
+      auto kernel = std::make_shared<et::Kernel>(
+          load(at(stream->device).device, "kernel " + std::to_string(number)));
+      const Address address = kernel->address();
+      lock.lock();
+      kernels_[number] = KernelState{stream->device, std::move(kernel)};
+      return LoadCodeResult{event, static_cast<KernelId>(number),
+                            reinterpret_cast<std::byte*>(address)};
+    });
+    call.note([&](Event& event) {
+      event.setEvent(loaded.event_);
+      event.setKernelId(loaded.kernel_);
+      event.setLoadAddress(address(loaded.loadAddress_));
+    });
+    return loaded;
   }
 
   std::vector<std::shared_ptr<et::Memory>> memoryOf(DeviceId id) const {

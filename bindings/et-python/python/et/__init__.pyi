@@ -198,6 +198,7 @@ class Device:
         name: str | None = None,
         entry: str | None = None,
         signature: _Signature | None = None,
+        into: Buffer | None = None,
         _keep: int | None = None,
     ) -> Kernel: ...
     def _kept(self, number: int) -> Kernel | None: ...

@@ -1,6 +1,7 @@
 //! Kernel files with several entries, loaded once and without waiting.
 
 use et_hal::Hal;
+use et_runtime::memory::BufferOptions;
 use et_runtime::{Error, Kernel, Launch, LoadError};
 
 use super::bench::Bench;
@@ -11,6 +12,7 @@ crate::case::group! { Runtime, "runtime::modules":
     every_entry_of_a_file_is_a_kernel_and_the_file_is_there_once [Need::Compute],
     launches_wait_for_the_copy_of_their_kernel [Need::Compute],
     files_without_variables_are_shared_and_others_are_not [Need::Compute],
+    a_kernel_is_loaded_where_the_caller_wants_it [Need::Compute],
 }
 
 fn every_entry_of_a_file_is_a_kernel_and_the_file_is_there_once<H: Hal>(
@@ -106,5 +108,42 @@ fn files_without_variables_are_shared_and_others_are_not<H: Hal>(
     check!(first.load_address() != second.load_address(), "kernels share their variables");
     let asked = second.clone().unload();
     check_matches!(asked, Err((_, Error::KernelInUse { .. })), "a kernel with a clone");
+    bench.works()
+}
+
+fn a_kernel_is_loaded_where_the_caller_wants_it<H: Hal>(rig: &Rig<H>) -> Result<(), Failure> {
+    const PLACE: u64 = 4096;
+    let bench = Bench::open(rig)?;
+    let (elf, out) = (kernels::elf("entries")?, bench.zeroed(64)?);
+    let options = BufferOptions::new().align(PLACE);
+    let memory = bench.device.alloc_with(16 << 10, &options)?;
+    let load = |range: std::ops::Range<u64>, function| -> Result<_, Failure> {
+        let place = memory.slice(range)?;
+        Ok(bench.device.load_kernel_to("placed", elf, function, &place))
+    };
+    let elsewhere = bench.load("entries")?;
+    for (function, number) in [(None, 1u64), (Some("third"), 3)] {
+        let kernel = load(PLACE..16 << 10, function)??;
+        check_eq!(kernel.load_address().as_u64(), memory.addr().as_u64() + PLACE, "where it is");
+        check!(kernel.len_bytes() <= 12 << 10, "it has {} bytes", kernel.len_bytes());
+        bench.done(&bench.stream().launch(&Launch::new(&kernel).buffer(&out))?)?;
+        same("what it wrote", &bench.download::<u64>(&out)?[..1], &[number])?;
+        check!(elsewhere.load_address() != kernel.load_address(), "it is shared");
+    }
+    let refused = |outcome: Result<Kernel, LoadError>| match outcome {
+        Err(LoadError::Device { source, .. }) => Ok(*source),
+        other => Err(Failure::new(format!("{other:?} for memory that cannot hold a kernel"))),
+    };
+    check_matches!(refused(load(0..8, None)?)?, Error::OutOfRange { buffer: 8, .. }, "too short");
+    let odd = refused(load(8..16 << 10, None)?)?;
+    check_matches!(odd, Error::Misaligned { .. }, "no multiple of its alignment");
+    let unknown = load(0..16 << 10, Some("fourth"))?;
+    check_matches!(unknown, Err(LoadError::Elf { .. }), "an unknown function");
+    let used = || bench.device.memory_stats().used_bytes;
+    let (kernel, with_memory) = (load(0..16 << 10, None)??, used());
+    drop(memory);
+    check_eq!(used(), with_memory, "what is in use while the kernel is");
+    drop(kernel);
+    check!(used() < with_memory, "the memory goes with the kernel");
     bench.works()
 }

@@ -50,6 +50,10 @@ public:
   // The ELF file is copied before this returns. The event has ended, unless a copy of the image to
   // the device is still on its way.
   virtual LoadCodeResult loadCode(StreamId stream, const std::byte* elf, std::size_t elfSize) = 0;
+  // Into memory of the user's, which `unloadCode` does not free. Throws if it does not fit, or if
+  // the place is not aligned as the file demands.
+  virtual LoadCodeResult loadCodeTo(StreamId stream, std::byte* deviceBuffer, const std::byte* elf,
+                                    std::size_t elfSize) = 0;
   virtual void unloadCode(KernelId kernel) = 0;
 
   // The arguments are copied before this returns.
