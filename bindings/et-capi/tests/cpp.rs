@@ -70,7 +70,10 @@ fn the_original_interface_works() {
 fn the_originals_library_reads_profiles() {
     let has_cereal = ["-fsyntax-only", "-include", "cereal/cereal.hpp", "-x", "c++", "/dev/null"];
     if is_there("c++", &["--version"]) {
-        let said = passes(&Prefix::new(), "profile.cpp", &["-std=c++17"]);
+        let prefix = Prefix::new();
+        let without = passes(&prefix, "profile.cpp", &["-std=c++17", "-DRT_WITHOUT_CEREAL"]);
+        assert!(!without.contains("read by cereal"), "{without}");
+        let said = passes(&prefix, "profile.cpp", &["-std=c++17"]);
         let are_read = said.contains("read by cereal");
         assert_eq!(are_read, is_there("c++", &has_cereal), "{said}");
     }

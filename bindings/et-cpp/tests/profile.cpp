@@ -3,7 +3,7 @@
 
 #include <runtime/IProfileEvent.h>
 
-#if __has_include(<cereal/cereal.hpp>)
+#ifdef RT_HAS_CEREAL
 #include <cereal/archives/json.hpp>
 #include <cereal/archives/portable_binary.hpp>
 #endif
@@ -36,7 +36,7 @@ rt::EventId recorded(Fixture& f) {
   return event;
 }
 
-#if __has_include(<cereal/cereal.hpp>)
+#ifdef RT_HAS_CEREAL
 
 // The events of a profile, as cereal reads them.
 template <class Archive>

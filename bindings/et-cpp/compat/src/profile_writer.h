@@ -7,6 +7,7 @@
 
 #include <ostream>
 #include <type_traits>
+#include <utility>
 
 namespace rt::profiling {
 

@@ -12,6 +12,9 @@
 #include <mutex>
 #include <set>
 #include <unistd.h>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace rt {
 

@@ -5,6 +5,10 @@
 
 #include "profiler.h"
 
+#include <memory>
+#include <mutex>
+#include <optional>
+
 namespace rt {
 
 using RecorderPtr = std::shared_ptr<profiling::IProfilerRecorder>;

@@ -1,6 +1,7 @@
 // What profiles consist of, by the original's interface.
 //
-// With the library cereal installed, its archives read and write events.
+// With the library cereal installed, its archives read and write events; not with
+// RT_WITHOUT_CEREAL defined.
 
 #ifndef RT_IPROFILE_EVENT_H
 #define RT_IPROFILE_EVENT_H
@@ -9,11 +10,16 @@
 #include "Types.h"
 
 #include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 
-#if __has_include(<cereal/cereal.hpp>)
+#if !defined(RT_WITHOUT_CEREAL) && __has_include(<cereal/cereal.hpp>)
+#define RT_HAS_CEREAL
 #include <cereal/cereal.hpp>
 #include <cereal/types/chrono.hpp>
 #include <cereal/types/string.hpp>
@@ -230,7 +236,7 @@ private:
 
 } // namespace rt::profiling
 
-#if __has_include(<cereal/cereal.hpp>)
+#ifdef RT_HAS_CEREAL
 
 namespace rt {
 
@@ -284,6 +290,6 @@ void load(Archive& archive, ProfileEvent& event) {
 
 } // namespace rt
 
-#endif // cereal
+#endif // RT_HAS_CEREAL
 
 #endif // RT_IPROFILE_EVENT_H
