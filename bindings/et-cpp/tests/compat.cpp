@@ -39,7 +39,7 @@ void properties() {
   const auto properties = f.runtime->getDeviceProperties(f.device);
   CHECK(properties.cacheLineSize_ == 64);
   CHECK(properties.memorySize_ >= std::uint64_t{1} << 30);
-  CHECK(properties.computeMinionShireMask_ == 3);
+  CHECK(properties.computeMinionShireMask_ == 3 && properties.spareComputeMinionoShireId_ == 32);
   CHECK(f.runtime->getDmaInfo(f.device).maxElementCount_ >= 1);
   CHECK(!f.runtime->isP2PEnabled(f.device, f.device));
   CHECK(!refusal([&] { f.runtime->getDeviceProperties(rt::DeviceId{7}); }).empty());

@@ -42,13 +42,20 @@ impl Prefix {
         self.folder.path().join(name)
     }
 
-    /// Builds a program; warnings are errors.
+    /// The compiler, to which warnings are errors, with the library's headers.
+    pub(crate) fn compiler(&self, compiler: &str, more: &[&str]) -> Command {
+        let mut command = Command::new(compiler);
+        command.args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-O1"]).args(more);
+        command.arg("-I").arg(self.file("include"));
+        command
+    }
+
+    /// Builds a program.
     pub(crate) fn build(&self, compiler: &str, sources: &[PathBuf], more: &[&str]) -> PathBuf {
         static PROGRAMS: AtomicU32 = AtomicU32::new(0);
         let program = self.file(&format!("program{}", PROGRAMS.fetch_add(1, Ordering::Relaxed)));
-        let mut command = Command::new(compiler);
-        command.args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-O1"]).args(more);
-        command.arg("-I").arg(self.file("include")).args(sources).arg("-o").arg(&program);
+        let mut command = self.compiler(compiler, more);
+        command.args(sources).arg("-o").arg(&program);
         command.arg("-L").arg(self.file("lib")).args(["-let", "-pthread"]);
         command.arg(format!("-Wl,-rpath,{}", self.file("lib").display()));
         run(&mut command);

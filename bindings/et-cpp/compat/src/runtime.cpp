@@ -14,6 +14,8 @@ namespace rt {
 namespace {
 
 constexpr std::uint64_t THREADS_OF_A_SHIRE = 64;
+// The shire of the firmware, which needs one half of it; interface specification, section 14.
+constexpr std::uint16_t SPARE_SHIRE = 32;
 // The default of waits, for those that take no timeout.
 constexpr std::chrono::hours LONGEST_WAIT{24};
 // How long the end of the runtime waits for what is in flight.
@@ -99,6 +101,7 @@ public:
     properties.cacheLineSize_ = static_cast<std::uint16_t>(found.cache_line_bytes);
     properties.l2CacheBanks_ = 4;
     properties.computeMinionShireMask_ = static_cast<std::uint32_t>(found.shire_mask);
+    properties.spareComputeMinionoShireId_ = SPARE_SHIRE;
     properties.deviceArch_ = DeviceProperties::ArchRevision::ETSOC1;
     properties.formFactor_ = DeviceProperties::FormFactor::PCIE;
     properties.tdp_ = static_cast<std::uint8_t>(found.tdp_watts);
