@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use crate::sdk;
 use crate::shell::{build_programs, capture, execute, root};
 
-/// The package, and the version whose operators are tested: the next one asserts that no backend
-/// pads tensors, as this one does.
+/// The package, and the version whose operators are tested, and random models that the next one
+/// refuses: that asserts that no backend pads tensors, as this one does.
 const PACKAGE: &str = "llama_cpp_python";
 const OPERATORS: &str = "0.3.35";
 /// The version whose models are run.
@@ -146,11 +146,17 @@ impl Workshop {
     }
 
     pub(super) fn build_programs(&self) -> anyhow::Result<()> {
+        self.make(OPERATORS, &["test-llama-archs"])?;
         self.make(MODELS, &["test-llama-archs", "llama-completion", "llama-quantize"])
     }
 
     pub(super) fn operators(&self) -> PathBuf {
         self.file("test-backend-ops")
+    }
+
+    /// The test of random models that refuses none.
+    pub(super) fn older_architectures(&self) -> PathBuf {
+        self.file(&format!("build-{OPERATORS}/bin/test-llama-archs"))
     }
 
     pub(super) fn program(&self, name: &str) -> PathBuf {
