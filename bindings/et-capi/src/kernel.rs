@@ -5,13 +5,13 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use et::Kernel;
+use et::{AnyHal, Device, Kernel};
 
 use crate::call::{guard, may_wait};
 use crate::device::{self, et_device};
 use crate::memory::{self, et_mem};
 use crate::raw;
-use crate::status::et_status;
+use crate::status::{Failure, et_status};
 use crate::table::{self, handle};
 
 /// A kernel on a device.
@@ -34,15 +34,9 @@ pub unsafe extern "C" fn et_kernel_load(
     kernel: Option<&mut MaybeUninit<et_kernel>>,
 ) -> et_status {
     guard(|| {
-        may_wait()?;
-        let out = raw::wanted(kernel, "kernel")?;
         // SAFETY: promised by the caller.
-        let name = unsafe { raw::text(name, "name") }?;
-        // SAFETY: promised by the caller.
-        let elf = unsafe { raw::bytes(elf, bytes, "elf") }?;
-        let loaded = device::with(device, |device| Ok(device.load_kernel(name, elf)?))?;
-        out.write(table::insert(loaded)?);
-        Ok(())
+        let (name, elf) = unsafe { file(name, elf, bytes) }?;
+        load(device, kernel, |device| device.load_kernel(name, elf))
     })
 }
 
@@ -60,18 +54,39 @@ pub unsafe extern "C" fn et_kernel_load_to(
     kernel: Option<&mut MaybeUninit<et_kernel>>,
 ) -> et_status {
     guard(|| {
-        may_wait()?;
-        let out = raw::wanted(kernel, "kernel")?;
         // SAFETY: promised by the caller.
-        let name = unsafe { raw::text(name, "name") }?;
-        // SAFETY: promised by the caller.
-        let elf = unsafe { raw::bytes(elf, bytes, "elf") }?;
+        let (name, elf) = unsafe { file(name, elf, bytes) }?;
         let place = memory::rest(mem, offset)?;
-        let loaded =
-            device::with(device, |device| Ok(device.load_kernel_to(name, elf, None, &place)?))?;
-        out.write(table::insert(loaded)?);
-        Ok(())
+        load(device, kernel, |device| device.load_kernel_to(name, elf, None, &place))
     })
+}
+
+/// The name and the bytes of a kernel's file.
+///
+/// # Safety
+/// - As [`raw::text`] and [`raw::bytes`].
+unsafe fn file<'a>(
+    name: *const c_char,
+    elf: *const c_void,
+    bytes: usize,
+) -> Result<(&'a str, &'a [u8]), Failure> {
+    // SAFETY: promised by the caller.
+    let name = unsafe { raw::text(name, "name") }?;
+    // SAFETY: promised by the caller.
+    let elf = unsafe { raw::bytes(elf, bytes, "elf") }?;
+    Ok((name, elf))
+}
+
+fn load(
+    device: et_device,
+    kernel: Option<&mut MaybeUninit<et_kernel>>,
+    load: impl FnOnce(&Device<AnyHal>) -> Result<Kernel, et::LoadError>,
+) -> Result<(), Failure> {
+    may_wait()?;
+    let out = raw::wanted(kernel, "kernel")?;
+    let loaded = device::with(device, |device| Ok(load(device)?))?;
+    out.write(table::insert(loaded)?);
+    Ok(())
 }
 
 /// Loads a kernel from an ELF file, by whose path it is called in messages.
@@ -82,14 +97,10 @@ pub unsafe extern "C" fn et_kernel_load_file(
     kernel: Option<&mut MaybeUninit<et_kernel>>,
 ) -> et_status {
     guard(|| {
-        may_wait()?;
-        let out = raw::wanted(kernel, "kernel")?;
         // SAFETY: promised by the caller.
         let path = unsafe { raw::text(path, "path") }?;
         let elf = raw::file(path)?;
-        let loaded = device::with(device, |device| Ok(device.load_kernel(path, &elf)?))?;
-        out.write(table::insert(loaded)?);
-        Ok(())
+        load(device, kernel, |device| device.load_kernel(path, &elf))
     })
 }
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <sstream>
+#include <thread>
 #include <unistd.h>
 
 namespace {
@@ -125,9 +126,20 @@ void checkReading(const std::string& json, rt::EventId ofJson, const std::string
   std::puts("profiles: read by cereal");
 }
 
+void checkThreads(const std::string& json) {
+  const auto all = eventsIn<cereal::JSONInputArchive>(json);
+  using rt::profiling::Class;
+  for (const Class cls : {Class::MemcpyHostToDevice, Class::ResponseReceived}) {
+    CHECK(std::count_if(all.begin(), all.end(), [&](const auto& event) {
+            return event.getClass() == cls;
+          }) == 200);
+  }
+}
+
 #else
 
 void checkReading(const std::string&, rt::EventId, const std::string&, rt::EventId) {}
+void checkThreads(const std::string&) {}
 
 #endif
 
@@ -156,8 +168,45 @@ void profiles() {
   const auto json = record(Format::Json, ofJson);
   CHECK(json.find("\"class\": \"KernelLaunch\"") != std::string::npos);
   const auto binary = record(Format::Binary, ofBinary);
+  CHECK(json.find("\"value10\": ") != std::string::npos);
   checkReading(json, ofJson, binary, ofBinary);
   CHECK(binary.at(0) == 1);
+  // What several threads do at once is in it whole.
+  CHECK(f.runtime->waitForStream(f.stream));
+  std::ostringstream shared;
+  profiler->start(shared, Format::Json);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&f] {
+      const auto stream = f.runtime->createStream(f.device);
+      std::byte* place = f.runtime->mallocDevice(f.device, 64);
+      const std::byte bytes[64] = {};
+      for (int copy = 0; copy < 50; ++copy) {
+        f.runtime->memcpyHostToDevice(stream, bytes, place, 64);
+      }
+      CHECK(f.runtime->waitForStream(stream));
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  profiler->stop();
+  checkThreads(shared.str());
+  // A stream that throws is not recorded to.
+  struct Short : std::streambuf {
+    int left = 10;
+    int overflow(int c) override { return left-- > 0 ? c : EOF; }
+  } few;
+  std::ostream throwing(&few);
+  throwing.exceptions(std::ios::badbit);
+  bool hasThrown = false;
+  try {
+    profiler->start(throwing, Format::Json);
+  } catch (const std::ios_base::failure&) {
+    hasThrown = true;
+  }
+  CHECK(hasThrown);
+  f.upload(numbers(10));
   std::ofstream full("/dev/full");
   profiler->start(full, Format::Json);
   CHECK(!refusal([&] { profiler->stop(); }).empty());

@@ -17,8 +17,9 @@ public:
   explicit JsonWriter(std::ostream& stream) : stream_(stream) { stream_ << '{'; }
 
   void begin() {
-    stream_ << (events_ == 0 ? "\n" : ",\n") << "\"value" << events_ << "\": ";
-    ++events_;
+    stream_ << (events_ == 0 ? "\n" : ",\n") << "\"value";
+    number(events_++);
+    stream_ << "\": ";
   }
   void end() { stream_ << "\n}\n"; }
 

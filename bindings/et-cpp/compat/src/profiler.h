@@ -30,36 +30,16 @@ public:
   }
 
   void start(std::ostream& outputStream, OutputType outputType) override {
-    using profiling::Class;
     const std::lock_guard lock(mutex_);
     if (stream_ != nullptr) {
       throw Exception("the profiler has started already");
     }
-    switch (outputType) {
-    case OutputType::Json:
-      format_.emplace<profiling::JsonWriter>(outputStream);
-      break;
-    case OutputType::Binary:
-      format_.emplace<profiling::BinaryWriter>(outputStream);
-      break;
-    case OutputType::Perfetto:
-      for (const et_device device : devices_) {
-        et::check(et_profile_start(device));
-      }
-      break;
-    default:
-      throw Exception("there is no such format of profiles");
-    }
-    stream_ = &outputStream;
-    profiling::ProfileEvent first(profiling::Type::Instant, Class::StartProfiling);
-    first.setExtras({{std::string(profiling::ProfileEvent::kVersion), profiling::kCurrentVersion}});
-    write(first);
-    // Which time of the day the time stamps are.
-    profiling::ProfileEvent time(profiling::Type::Instant, Class::SyncTime);
-    time.setSystemTimeStamp();
-    write(time);
-    for (const profiling::ProfileEvent& event : std::exchange(early_, {})) {
-      write(event);
+    try {
+      begin(outputStream, outputType);
+    } catch (...) {
+      // The stream may be one that throws.
+      stream_ = nullptr;
+      throw;
     }
   }
 
@@ -68,15 +48,15 @@ public:
     if (stream_ == nullptr) {
       return;
     }
-    write(profiling::ProfileEvent(profiling::Type::Instant, profiling::Class::EndProfiling));
+    // It has stopped, even if the stream throws.
     std::ostream& stream = *std::exchange(stream_, nullptr);
+    named_.clear();
+    write(profiling::ProfileEvent(profiling::Type::Instant, profiling::Class::EndProfiling));
     if (auto* const json = std::get_if<profiling::JsonWriter>(&format_)) {
       json->end();
     } else if (std::holds_alternative<std::monostate>(format_)) {
       writeTimelines(stream);
     }
-    format_.emplace<std::monostate>();
-    named_.clear();
     if (!stream.flush()) {
       throw Exception("the stream has not taken all of a profile");
     }
@@ -106,6 +86,37 @@ public:
   }
 
 private:
+  void begin(std::ostream& outputStream, OutputType outputType) {
+    using profiling::Class;
+    switch (outputType) {
+    case OutputType::Json:
+      format_.emplace<profiling::JsonWriter>(outputStream);
+      break;
+    case OutputType::Binary:
+      format_.emplace<profiling::BinaryWriter>(outputStream);
+      break;
+    case OutputType::Perfetto:
+      format_.emplace<std::monostate>();
+      for (const et_device device : devices_) {
+        et::check(et_profile_start(device));
+      }
+      break;
+    default:
+      throw Exception("there is no such format of profiles");
+    }
+    stream_ = &outputStream;
+    profiling::ProfileEvent first(profiling::Type::Instant, Class::StartProfiling);
+    first.setExtras({{std::string(profiling::ProfileEvent::kVersion), profiling::kCurrentVersion}});
+    write(first);
+    // Which time of the day the time stamps are.
+    profiling::ProfileEvent time(profiling::Type::Instant, Class::SyncTime);
+    time.setSystemTimeStamp();
+    write(time);
+    for (const profiling::ProfileEvent& event : std::exchange(early_, {})) {
+      write(event);
+    }
+  }
+
   void write(const profiling::ProfileEvent& event) {
     std::visit(
         [&](auto& format) {

@@ -37,9 +37,13 @@ public:
 
   // Who wants events; null if nobody does.
   RecorderPtr listener() const {
-    const std::lock_guard lock(mutex_);
-    const bool isListening = own_ != nullptr ? own_->isListening() : !recorder_->isDummy();
-    return isListening ? recorder_ : nullptr;
+    std::unique_lock lock(mutex_);
+    if (own_ != nullptr) {
+      return own_->isListening() ? recorder_ : nullptr;
+    }
+    const RecorderPtr recorder = recorder_;
+    lock.unlock();
+    return recorder->isDummy() ? nullptr : recorder;
   }
 
 private:

@@ -18,7 +18,8 @@ public:
 
   virtual ~IProfiler() = default;
 
-  // Starts to record. The stream must last until `stop`, and nothing else may write to it.
+  // Starts to record. The stream must last until `stop`, or the end of the runtime, which stops;
+  // and nothing else may write to it.
   //
   // Throws if it records already.
   virtual void start(std::ostream& outputStream, OutputType outputType) = 0;
