@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
+
 use assert_cmd::Command;
 
 const DEVICE: &str = "sim:shires=1,dram=256MiB";
@@ -23,6 +25,17 @@ fn every_case_is_listed_once() {
     assert_eq!((code, unique.len()), (0, names.len()));
     assert!(names.len() > 100, "{}", names.len());
     assert!(names.contains(&"hal::open::handles_may_outlive_the_device"), "{out}");
+}
+
+/// `cargo xtask conformance` keeps the results that the book shows.
+#[test]
+fn every_case_has_results_that_are_kept() {
+    let (_, out, _) = program(&["--list"]);
+    let cases: BTreeSet<_> = out.lines().map(|line| line.strip_suffix(": test").unwrap()).collect();
+    let kept = include_str!("../../conformance.json");
+    let kept: serde_json::Value = serde_json::from_str(kept).unwrap();
+    let kept = kept["cases"].as_array().unwrap().iter().map(|case| case.as_str().unwrap());
+    assert_eq!(kept.collect::<BTreeSet<_>>(), cases, "run `cargo xtask conformance`");
 }
 
 /// A device by its locator lends its backend, so that the cases of both levels run on it.
