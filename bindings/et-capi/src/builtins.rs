@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use et::kernel::{Builtin, Builtins};
 
@@ -97,7 +97,7 @@ pub extern "C" fn et_builtin_copy(
         let from = memory::slice(from, from_offset, bytes)?;
         let to = memory::slice(to, to_offset, bytes)?;
         let launch = device::with(device, |device| Ok(device.builtins()?.copy(&from, &to)?))?;
-        out.write(table::insert(Arc::new(Mutex::new(launch)))?);
+        out.write(table::insert(Mutex::new(launch))?);
         Ok(())
     })
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn et_builtin_fill(
         // SAFETY: promised by the caller.
         let pattern = unsafe { raw::bytes(pattern, pattern_bytes, "pattern") }?;
         let launch = device::with(device, |device| Ok(device.builtins()?.fill(&to, pattern)?))?;
-        out.write(table::insert(Arc::new(Mutex::new(launch)))?);
+        out.write(table::insert(Mutex::new(launch))?);
         Ok(())
     })
 }

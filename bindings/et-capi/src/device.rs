@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use std::ffi::c_char;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use et::{AnyHal, CopyPath, Device};
@@ -24,7 +24,7 @@ pub struct et_device {
 
 /// `None` while it is reset, and when it is closed.
 pub(crate) type Slot = RwLock<Option<Device<AnyHal>>>;
-handle!(et_device, 1, Arc<Slot>);
+handle!(et_device, 1, Slot);
 
 /// How a device is opened; 0 everywhere is the default.
 #[repr(C)]
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn et_device_open(
         let parsed = locator.parse().map_err(et::OpenError::from)?;
         let busy = Duration::from_nanos(options.busy_timeout_ns);
         let opened = et::open_within(&parsed, &config(&options).name(locator), busy)?;
-        out.write(table::insert(Arc::new(RwLock::new(Some(opened))))?);
+        out.write(table::insert(RwLock::new(Some(opened)))?);
         Ok(())
     })
 }
@@ -264,7 +264,7 @@ pub(crate) fn config(options: &et_device_options) -> et::Config {
 pub extern "C" fn et_device_close(device: et_device) -> et_status {
     guard(|| {
         may_close()?;
-        if let Some(device) = take(&*table::remove(device)?) {
+        if let Some(device) = take(&*table::take(device)?) {
             device.close();
         }
         Ok(())

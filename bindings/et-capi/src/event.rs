@@ -314,5 +314,5 @@ pub extern "C" fn et_event_device_status(
 /// in the stream's list of errors.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_event_free(event: et_event) -> et_status {
-    guard(|| table::remove(event).map(drop))
+    guard(|| table::remove(event))
 }

@@ -31,7 +31,7 @@ pub struct et_executor {
     pub id: u64,
 }
 
-handle!(et_executor, 13, Arc<DeviceExecutor<AnyHal>>);
+handle!(et_executor, 13, DeviceExecutor<AnyHal>);
 
 /// A launched graph.
 #[repr(C)]
@@ -51,7 +51,7 @@ pub struct et_flow {
     pub id: u64,
 }
 
-handle!(et_flow, 23, Arc<Flow>);
+handle!(et_flow, 23, Flow);
 
 /// Who schedules kernels, and what runs them.
 #[repr(C)]
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn et_executor_create(
         let options = unsafe { raw::options(options, "options") }?;
         let config = config(&options)?;
         let made = device::with(device, |device| Ok(device.executor(&config)?))?;
-        out.write(table::insert(Arc::new(made))?);
+        out.write(table::insert(made)?);
         Ok(())
     })
 }
@@ -203,7 +203,7 @@ fn config(options: &et_executor_options) -> Result<ExecutorConfig, Failure> {
 pub extern "C" fn et_executor_free(executor: et_executor) -> et_status {
     guard(|| {
         may_close()?;
-        table::remove(executor).map(drop)
+        table::remove(executor)
     })
 }
 
@@ -251,7 +251,7 @@ pub extern "C" fn et_flow_create(
         // As in a launch.
         may_close()?;
         let out = raw::wanted(flow, "flow")?;
-        out.write(table::insert(Arc::new(table::get(executor)?.flow()))?);
+        out.write(table::insert(table::get(executor)?.flow())?);
         Ok(())
     })
 }
@@ -259,7 +259,7 @@ pub extern "C" fn et_flow_create(
 /// Frees a flow. What was launched goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_flow_free(flow: et_flow) -> et_status {
-    guard(|| table::remove(flow).map(drop))
+    guard(|| table::remove(flow))
 }
 
 /// Launches a graph behind those of the flow. `options` may be null.
@@ -434,7 +434,7 @@ pub unsafe extern "C" fn et_run_write_profile(
         let detail = trace_detail(detail)?;
         let recorded = match recorded.id {
             0 => None,
-            _ => Some(table::get(recorded)?.0),
+            _ => Some(Arc::clone(&table::get(recorded)?.0)),
         };
         let outcome = outcome(run)?;
         profile::write_file(path, |out| match &recorded {
@@ -458,5 +458,5 @@ fn trace_detail(number: u32) -> Result<TraceDetail, Failure> {
 /// Frees a run, which goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_run_free(run: et_run) -> et_status {
-    guard(|| table::remove(run).map(drop))
+    guard(|| table::remove(run))
 }

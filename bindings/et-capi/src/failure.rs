@@ -281,7 +281,7 @@ pub unsafe extern "C" fn et_failure_text(
     needed: Option<&mut MaybeUninit<usize>>,
 ) -> et_status {
     guard(|| {
-        let text = format!("{:#}", table::get(failure)?);
+        let text = format!("{:#}", **table::get(failure)?);
         // SAFETY: promised by the caller.
         unsafe { raw::put_text(&text, buffer, capacity, needed) }
     })
@@ -290,5 +290,5 @@ pub unsafe extern "C" fn et_failure_text(
 /// Frees the details of a failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_failure_free(failure: et_failure) -> et_status {
-    guard(|| table::remove(failure).map(drop))
+    guard(|| table::remove(failure))
 }

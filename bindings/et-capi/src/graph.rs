@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use et::graph::{
     Comparison, FunctionId, Graph, GraphBuilder, Task, TaskContext, TaskError, TaskId, Word,
@@ -38,7 +38,7 @@ pub(crate) struct Builder {
     functions: Vec<FunctionId>,
 }
 
-handle!(et_graph_builder, 11, Arc<Mutex<Option<Builder>>>);
+handle!(et_graph_builder, 11, Mutex<Option<Builder>>);
 
 /// An immutable graph.
 #[repr(C)]
@@ -48,7 +48,7 @@ pub struct et_graph {
     pub id: u64,
 }
 
-handle!(et_graph, 12, Arc<Graph>);
+handle!(et_graph, 12, Graph);
 
 /// The description of a task.
 #[repr(C)]
@@ -58,7 +58,7 @@ pub struct et_task {
     pub id: u64,
 }
 
-handle!(et_task, 15, Arc<Mutex<Option<Task>>>);
+handle!(et_task, 15, Mutex<Option<Task>>);
 
 /// A host function of a graph: gets its `user` pointer, the index of the task, and the arguments in
 /// words of 8 bytes, which last until it returns. Returns 0 if it went well, else any other number,
@@ -93,7 +93,7 @@ pub extern "C" fn et_graph_builder_create(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(builder, "builder")?;
-        out.write(table::insert(Arc::new(Mutex::new(Some(Builder::default()))))?);
+        out.write(table::insert(Mutex::new(Some(Builder::default())))?);
         Ok(())
     })
 }
@@ -101,7 +101,7 @@ pub extern "C" fn et_graph_builder_create(
 /// Frees a builder.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_graph_builder_free(builder: et_graph_builder) -> et_status {
-    guard(|| table::remove(builder).map(drop))
+    guard(|| table::remove(builder))
 }
 
 fn register(
@@ -217,7 +217,7 @@ pub extern "C" fn et_task_create(
             let known = builder.functions.get(function as usize).copied();
             known.ok_or_else(|| crate::device::no_such("function", function as usize))
         })?;
-        out.write(table::insert(Arc::new(Mutex::new(Some(Task::new(function)))))?);
+        out.write(table::insert(Mutex::new(Some(Task::new(function))))?);
         Ok(())
     })
 }
@@ -225,7 +225,7 @@ pub extern "C" fn et_task_create(
 /// Frees a description that was not added.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_task_free(task: et_task) -> et_status {
-    guard(|| table::remove(task).map(drop))
+    guard(|| table::remove(task))
 }
 
 fn change(
@@ -314,9 +314,9 @@ pub extern "C" fn et_task_uses_host_data(
         let data = table::get(data)?;
         change(task, |task| {
             Ok(match access {
-                et_access::ET_READS => task.reads(&data),
-                et_access::ET_WRITES => task.writes(&data),
-                et_access::ET_UPDATES => task.updates(&data),
+                et_access::ET_READS => task.reads(&*data),
+                et_access::ET_WRITES => task.writes(&*data),
+                et_access::ET_UPDATES => task.updates(&*data),
             })
         })
     })
@@ -485,7 +485,7 @@ pub extern "C" fn et_graph_transient(
         let buffer = self::builder(builder, |builder| {
             device::with(device, |device| Ok(builder.builder.transient(device, bytes, align)?))
         })?;
-        out.write(table::insert(Arc::new(buffer.into()))?);
+        out.write(table::insert(buffer.into())?);
         Ok(())
     })
 }
@@ -582,11 +582,11 @@ pub extern "C" fn et_graph_build(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(graph, "graph")?;
-        let shared = table::remove(builder)?;
+        let shared = table::take(builder)?;
         let taken = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
         let was_built = || Failure::new(et_status::ET_BAD_HANDLE, "the graph is already built");
         let graph = taken.ok_or_else(was_built)?.builder.build()?;
-        out.write(table::insert(Arc::new(graph))?);
+        out.write(table::insert(graph)?);
         Ok(())
     })
 }
@@ -594,5 +594,5 @@ pub extern "C" fn et_graph_build(
 /// Frees a graph. Its runs go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_graph_free(graph: et_graph) -> et_status {
-    guard(|| table::remove(graph).map(drop))
+    guard(|| table::remove(graph))
 }

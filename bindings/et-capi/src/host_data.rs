@@ -89,5 +89,5 @@ pub unsafe extern "C" fn et_host_data_read(
 /// Frees host data, once the last graph that uses it is gone.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_host_data_free(data: et_host_data) -> et_status {
-    guard(|| table::remove(data).map(drop))
+    guard(|| table::remove(data))
 }

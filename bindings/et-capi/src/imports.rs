@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use et::HostBuffer;
 use et::hal::{DeviceAccess, StableDeref};
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn et_host_buffer_import(
                 refused.error
             })?)
         })?;
-        out.write(table::insert(Arc::new(Mutex::new(Pinned::Here(buffer))))?);
+        out.write(table::insert(Mutex::new(Pinned::Here(buffer)))?);
         Ok(())
     })
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn et_host_buffer_why_copied(
 #[unsafe(no_mangle)]
 pub extern "C" fn et_host_buffer_free(buffer: et_host_buffer) -> et_status {
     guard(|| {
-        let shared = table::remove(buffer)?;
+        let shared = table::take(buffer)?;
         let mut pinned = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let is_imported = |buffer: &mut HostBuffer<_>| buffer.memory().is_none();
         if !pinned.take_back().is_ok_and(is_imported) {

@@ -107,7 +107,7 @@ pub unsafe extern "C" fn et_kernel_load_file(
 /// Frees a kernel, once the last launch of it has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_kernel_free(kernel: et_kernel) -> et_status {
-    guard(|| table::remove(kernel).map(drop))
+    guard(|| table::remove(kernel))
 }
 
 /// Returns where a kernel is on its device, and how long it is. Either may be null.

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use et::kernel::UserTrace;
 use et::{KernelArgs, Launch};
@@ -24,7 +24,7 @@ pub struct et_launch {
     pub id: u64,
 }
 
-handle!(et_launch, 7, Arc<Mutex<Launch>>);
+handle!(et_launch, 7, Mutex<Launch>);
 
 /// Where a kernel traces to.
 #[repr(C)]
@@ -80,7 +80,7 @@ pub extern "C" fn et_launch_create(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(launch, "launch")?;
-        out.write(table::insert(Arc::new(Mutex::new(Launch::new(&table::get(kernel)?))))?);
+        out.write(table::insert(Mutex::new(Launch::new(&*table::get(kernel)?)))?);
         Ok(())
     })
 }
@@ -88,7 +88,7 @@ pub extern "C" fn et_launch_create(
 /// Frees a description. Launches of it go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_launch_free(launch: et_launch) -> et_status {
-    guard(|| table::remove(launch).map(drop))
+    guard(|| table::remove(launch))
 }
 
 /// Replaces the arguments by bytes; `align` is the alignment of the struct, a power of two up to

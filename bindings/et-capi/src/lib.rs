@@ -30,6 +30,7 @@ mod profile;
 mod raw;
 mod recovery;
 mod sensors;
+mod slots;
 mod status;
 mod stream;
 mod table;

@@ -4,7 +4,6 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::time::Duration;
 
 use et::management::{
@@ -43,7 +42,7 @@ pub struct et_statistics {
     pub id: u64,
 }
 
-handle!(et_statistics, 18, Arc<[Statistic]>);
+handle!(et_statistics, 18, Box<[Statistic]>);
 
 /// A text about the module.
 #[repr(C)]
@@ -169,7 +168,7 @@ fn ask<T>(
     ask: impl FnOnce(&Management<AnyHal>) -> et::Result<T>,
 ) -> Result<T, Failure> {
     may_wait()?;
-    Ok(ask(&table::get(management)?)?)
+    Ok(ask(&*table::get(management)?)?)
 }
 
 /// Asks for a number.
@@ -250,7 +249,7 @@ pub unsafe extern "C" fn et_management_open(
 pub extern "C" fn et_management_free(management: et_management) -> et_status {
     guard(|| {
         may_close()?;
-        table::remove(management).map(drop)
+        table::remove(management)
     })
 }
 
@@ -549,7 +548,7 @@ pub extern "C" fn et_management_statistics(
         ];
         let found = all.into_iter().find(|(number, _)| *number as u32 == processor);
         let (_, of) = found.ok_or_else(|| no_number("processor", processor))?;
-        let list: Arc<[Statistic]> = ask(management, |inner| inner.statistics(of))?.into();
+        let list: Box<[Statistic]> = ask(management, |inner| inner.statistics(of))?.into();
         out.write(table::insert(list)?);
         Ok(())
     })
@@ -591,7 +590,7 @@ pub unsafe extern "C" fn et_statistics_get(
 /// Frees a list of values.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_statistics_free(statistics: et_statistics) -> et_status {
-    guard(|| table::remove(statistics).map(drop))
+    guard(|| table::remove(statistics))
 }
 
 /// Takes the next event of the card; `ET_TIMEOUT` if none comes within `timeout_ns`. The last 1024

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use et::memory::Access;
 use et::{AnyHal, MapPath, Mapping};
@@ -25,7 +25,7 @@ pub struct et_mapping {
     pub id: u64,
 }
 
-handle!(et_mapping, 20, Arc<Mutex<Option<Mapping<AnyHal>>>>);
+handle!(et_mapping, 20, Mutex<Option<Mapping<AnyHal>>>);
 
 /// How the host reaches what it has mapped.
 #[repr(C)]
@@ -90,7 +90,7 @@ pub extern "C" fn et_stream_map(
         };
         let slice = memory::slice(mem, offset, bytes)?;
         let mapped = table::get(stream)?.map(slice, access, timeout(timeout_ns)?)?;
-        out.write(table::insert(Arc::new(Mutex::new(Some(mapped))))?);
+        out.write(table::insert(Mutex::new(Some(mapped)))?);
         Ok(())
     })
 }
@@ -180,6 +180,6 @@ pub extern "C" fn et_mapping_unmap(mapping: et_mapping, timeout_ns: u64) -> et_s
 pub extern "C" fn et_mapping_free(mapping: et_mapping) -> et_status {
     guard(|| {
         may_wait()?;
-        table::remove(mapping).map(drop)
+        table::remove(mapping)
     })
 }

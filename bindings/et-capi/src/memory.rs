@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use et::{AnyHal, DeviceBuffer, DeviceSlice, HostBuffer, Remains, Transfer};
@@ -23,7 +23,7 @@ pub struct et_mem {
     pub id: u64,
 }
 
-handle!(et_mem, 2, Arc<DeviceBuffer>);
+handle!(et_mem, 2, DeviceBuffer);
 
 /// Memory on the host that the device reads and writes directly.
 #[repr(C)]
@@ -33,7 +33,7 @@ pub struct et_host_buffer {
     pub id: u64,
 }
 
-handle!(et_host_buffer, 3, Arc<Mutex<Pinned>>);
+handle!(et_host_buffer, 3, Mutex<Pinned>);
 
 /// Where a host buffer is.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub extern "C" fn et_mem_alloc(
         let out = raw::wanted(mem, "mem")?;
         let align = if align == 0 { 64 } else { align };
         let buffer = device::with(device, |device| Ok(device.alloc_aligned(bytes, align)?))?;
-        out.write(table::insert(Arc::new(buffer))?);
+        out.write(table::insert(buffer)?);
         Ok(())
     })
 }
@@ -106,7 +106,7 @@ pub extern "C" fn et_mem_alloc(
 /// Frees memory, once the last operation that uses it has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_mem_free(mem: et_mem) -> et_status {
-    guard(|| table::remove(mem).map(drop))
+    guard(|| table::remove(mem))
 }
 
 /// Returns the address of memory on its device.
@@ -161,7 +161,7 @@ pub extern "C" fn et_host_buffer_alloc(
     guard(|| {
         let out = raw::wanted(buffer, "buffer")?;
         let buffer = device::with(device, |device| Ok(device.host_buffer(bytes)?))?;
-        out.write(table::insert(Arc::new(Mutex::new(Pinned::Here(buffer))))?);
+        out.write(table::insert(Mutex::new(Pinned::Here(buffer)))?);
         Ok(())
     })
 }

@@ -4,7 +4,6 @@
 
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 
 use et::Module;
 
@@ -25,7 +24,7 @@ pub struct et_module {
     pub id: u64,
 }
 
-handle!(et_module, 19, Arc<Module>);
+handle!(et_module, 19, Module);
 
 fn load(
     device: et_device,
@@ -35,7 +34,7 @@ fn load(
     event: Out<'_, et_event>,
 ) -> Result<(), Failure> {
     let (loaded, copy) = device::with(device, |device| Ok(device.load_module(name, elf)?))?;
-    module.write(table::insert(Arc::new(loaded))?);
+    module.write(table::insert(loaded)?);
     give(event, copy)
 }
 
@@ -102,5 +101,5 @@ pub unsafe extern "C" fn et_module_kernel(
 /// Frees a module. The file stays as long as a kernel of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_module_free(module: et_module) -> et_status {
-    guard(|| table::remove(module).map(drop))
+    guard(|| table::remove(module))
 }

@@ -63,7 +63,7 @@ pub extern "C" fn et_profile_count(
     dropped: Option<&mut MaybeUninit<u64>>,
 ) -> et_status {
     guard(|| {
-        let (profile, _) = table::get(profile)?;
+        let (profile, _) = &*table::get(profile)?;
         raw::wanted(operations, "operations")?.write(profile.records.len());
         raw::store(dropped, profile.dropped);
         Ok(())
@@ -76,8 +76,8 @@ pub unsafe extern "C" fn et_profile_write(profile: et_profile, path: *const c_ch
     guard(|| {
         // SAFETY: promised by the caller.
         let path = unsafe { raw::text(path, "path") }?;
-        let (profile, frequency_mhz) = table::get(profile)?;
-        write_file(path, |out| profile.write_chrome_json(out, frequency_mhz))
+        let (profile, frequency_mhz) = &*table::get(profile)?;
+        write_file(path, |out| profile.write_chrome_json(out, *frequency_mhz))
     })
 }
 
@@ -93,5 +93,5 @@ pub(crate) fn write_file(
 /// Frees a recording.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_profile_free(profile: et_profile) -> et_status {
-    guard(|| table::remove(profile).map(drop))
+    guard(|| table::remove(profile))
 }

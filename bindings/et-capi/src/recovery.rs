@@ -4,7 +4,6 @@
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::time::Duration;
 
 use et::hal::{Loss, ResetScope};
@@ -24,7 +23,7 @@ pub struct et_recovery {
     pub id: u64,
 }
 
-handle!(et_recovery, 24, Arc<Done>);
+handle!(et_recovery, 24, Done);
 
 /// A recovery, whether it helped or not.
 #[derive(Debug)]
@@ -178,7 +177,7 @@ pub unsafe extern "C" fn et_device_recover(
                 }
             })?;
         if let Some(out) = out {
-            *out = table::insert(Arc::new(done))?;
+            *out = table::insert(done)?;
         }
         outcome
     })
@@ -271,5 +270,5 @@ pub unsafe extern "C" fn et_recovery_step_message(
 /// Frees what is known of a recovery.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_recovery_free(recovery: et_recovery) -> et_status {
-    guard(|| table::remove(recovery).map(drop))
+    guard(|| table::remove(recovery))
 }

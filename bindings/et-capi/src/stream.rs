@@ -5,7 +5,6 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use et::core_dump::CoreWriteError;
 use et::{AnyHal, Event, Priority, Stream, StreamError, StreamErrors, StreamOptions};
@@ -52,7 +51,7 @@ pub struct et_error_list {
     pub id: u64,
 }
 
-handle!(et_error_list, 9, Arc<StreamErrors>);
+handle!(et_error_list, 9, StreamErrors);
 
 /// Gives an event to a caller who wants it.
 pub(crate) fn give(out: Out<'_, et_event>, event: Event) -> Result<(), Failure> {
@@ -134,7 +133,7 @@ pub unsafe extern "C" fn et_stream_create_with(
 /// Frees a stream. What it was given is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_stream_free(stream: et_stream) -> et_status {
-    guard(|| table::remove(stream).map(drop))
+    guard(|| table::remove(stream))
 }
 
 /// Waits until all operations are done, failed ones included.
@@ -366,7 +365,7 @@ pub extern "C" fn et_stream_take_errors(
 ) -> et_status {
     guard(|| {
         let out = raw::wanted(list, "list")?;
-        out.write(table::insert(Arc::new(table::get(stream)?.take_errors()))?);
+        out.write(table::insert(table::get(stream)?.take_errors())?);
         Ok(())
     })
 }
@@ -425,5 +424,5 @@ pub unsafe extern "C" fn et_error_list_get(
 /// Frees a list of errors.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_error_list_free(list: et_error_list) -> et_status {
-    guard(|| table::remove(list).map(drop))
+    guard(|| table::remove(list))
 }

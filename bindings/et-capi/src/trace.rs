@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use et::AnyHal;
 use et::trace::{FirmwareTrace, FirmwareTraceConfig, KernelTrace, KernelTraceConfig};
@@ -23,7 +23,7 @@ pub struct et_kernel_trace {
     pub id: u64,
 }
 
-handle!(et_kernel_trace, 21, Arc<KernelTrace<AnyHal>>);
+handle!(et_kernel_trace, 21, KernelTrace<AnyHal>);
 
 /// A reader of what firmware says.
 #[repr(C)]
@@ -33,7 +33,7 @@ pub struct et_firmware_trace {
     pub id: u64,
 }
 
-handle!(et_firmware_trace, 22, Arc<Mutex<FirmwareTrace<AnyHal>>>);
+handle!(et_firmware_trace, 22, Mutex<FirmwareTrace<AnyHal>>);
 
 /// Who traces, and what; 0 everywhere is the default.
 #[repr(C)]
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn et_kernel_trace_create(
             config.level = level(options.level)?;
             Ok(device.kernel_trace(config)?)
         })?;
-        out.write(table::insert(Arc::new(made))?);
+        out.write(table::insert(made)?);
         Ok(())
     })
 }
@@ -125,7 +125,7 @@ pub extern "C" fn et_kernel_trace_log(
 /// Frees the memory, when no launch uses it any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_kernel_trace_free(trace: et_kernel_trace) -> et_status {
-    guard(|| table::remove(trace).map(drop))
+    guard(|| table::remove(trace))
 }
 
 /// Has firmware trace what `et_log_to` lets through for `et::firmware` now, and makes a reader of
@@ -141,7 +141,7 @@ pub extern "C" fn et_firmware_trace_create(
             device.configure_trace(&FirmwareTraceConfig::new(device.properties().shire_mask))?;
             Ok(device.firmware_trace())
         })?;
-        out.write(table::insert(Arc::new(Mutex::new(reader)))?);
+        out.write(table::insert(Mutex::new(reader))?);
         Ok(())
     })
 }
@@ -166,5 +166,5 @@ pub extern "C" fn et_firmware_trace_log(
 /// Frees a reader.
 #[unsafe(no_mangle)]
 pub extern "C" fn et_firmware_trace_free(trace: et_firmware_trace) -> et_status {
-    guard(|| table::remove(trace).map(drop))
+    guard(|| table::remove(trace))
 }

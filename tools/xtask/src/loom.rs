@@ -42,7 +42,7 @@ struct Seed {
 }
 
 /// What the models are built from.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "Cargo.lock",
     "Cargo.toml",
     "et-hal",
@@ -50,6 +50,7 @@ const SOURCES: [&str; 10] = [
     "et-devapi",
     "et-runtime",
     "backends/et-hal-mock",
+    "bindings/et-capi/src/slots.rs",
     "testing/et-loom",
     "testing/et-shuttle",
     "rustfmt.toml",
