@@ -16,13 +16,14 @@ use et_capi::{
     et_stream_create,
 };
 
-use crate::figure::{Figure, Group, Take, Unit, measure, repeat};
+use crate::figure::{Figure, Group, Take, Unit, measure, median, repeat};
 use crate::floor;
 use crate::host::{ADD, NULL_DEVICE};
 
 const WAIT: Duration = Duration::from_secs(30);
 const LAUNCHES: u32 = 20_000;
 const RUNS: usize = 9;
+const TURNS: usize = 15;
 const SPIN_PACKED: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_packed.elf");
 const SPIN_TENSOR: &[u8] = include_bytes!("../../../testing/kernels/elf/spin_tensor.elf");
 /// The card of llama.cpp's programs: kernels rely on private caches.
@@ -207,19 +208,14 @@ fn made<T>(call: impl FnOnce(Option<&mut MaybeUninit<T>>) -> et_status) -> anyho
     Ok(unsafe { place.assume_init() })
 }
 
-/// A launch and its wait on the null device in nanoseconds, in C and in Rust by turns.
+/// A launch and its wait on the null device in nanoseconds, in C and in Rust by turns: they take
+/// turns so often that what the machine does otherwise meets both.
 fn overhead() -> anyhow::Result<Figure> {
     let device = et::open(NULL_DEVICE)?;
     let kernel = device.load_kernel("add", ADD)?;
     let stream = device.default_stream();
     let launch = Launch::new(&kernel).u64(1).u64(2).u64(3).u64(4);
-    let rust = || -> anyhow::Result<f64> {
-        let start = Instant::now();
-        for _ in 0..LAUNCHES {
-            stream.launch(&launch)?.wait(WAIT)?;
-        }
-        Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(LAUNCHES))
-    };
+    let rust = || Ok(stream.launch(&launch)?.wait(WAIT).map(drop)?);
 
     ensure!(et_init(ET_ABI_VERSION) == et_status::ET_OK, "the C interface has another version");
     let locator = std::ffi::CString::new(NULL_DEVICE)?;
@@ -233,27 +229,41 @@ fn overhead() -> anyhow::Result<Figure> {
     for value in 1..=4 {
         ensure!(et_launch_arg_u64(description, value) == et_status::ET_OK, "an argument");
     }
-    let c = || -> anyhow::Result<f64> {
-        let start = Instant::now();
-        for _ in 0..LAUNCHES {
-            let event = made(|out| et_launch_submit(queue, description, out))?;
-            // SAFETY: the times are not wanted.
-            let status = unsafe { et_event_wait(event, 30_000_000_000, null_mut()) };
-            ensure!(status == et_status::ET_OK, "a launch answered {status:?}");
-            let _ = et_event_free(event);
-        }
-        Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(LAUNCHES))
+    let c = || {
+        let event = made(|out| et_launch_submit(queue, description, out))?;
+        // SAFETY: the times are not wanted.
+        let status = unsafe { et_event_wait(event, 30_000_000_000, null_mut()) };
+        ensure!(status == et_status::ET_OK, "a launch answered {status:?}");
+        let _ = et_event_free(event);
+        Ok(())
     };
-    let (mut floors, mut runs) = (vec![rust()?], vec![c()?]);
-    for _ in 1..RUNS {
-        floors.push(rust()?);
-        runs.push(c()?);
+    let (mut floors, mut runs) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let (mut floor, mut run) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            floor.push(turn(rust)?);
+            run.push(turn(c)?);
+        }
+        floors.push(median(&floor));
+        runs.push(median(&run));
     }
-    floors.sort_by(f64::total_cmp);
     device.close();
     let _ = et_device_close(other);
-    let floor = ("the same in Rust", floors[RUNS / 2]);
+    let floor = ("the same in Rust", median(&floors));
     Ok(Figure::new("capi_launch_ns", Unit::Less("ns"), &runs, floor))
+}
+
+/// Nanoseconds of a launch.
+fn turn(launch: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    // The other device still looks for work when this one begins.
+    for _ in 0..LAUNCHES / 20 {
+        launch()?;
+    }
+    let start = Instant::now();
+    for _ in 0..LAUNCHES / 10 {
+        launch()?;
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(LAUNCHES / 10))
 }
 
 /// A launch and its wait through the original runtime's interface, in microseconds, and in Rust by
