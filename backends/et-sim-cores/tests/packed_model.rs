@@ -50,11 +50,15 @@ impl Bench {
     }
 
     fn step(&mut self, text: &str) {
+        assert_eq!(self.try_step(text), Step::Retired, "{text}");
+    }
+
+    fn try_step(&mut self, text: &str) -> Step {
         let word = et_isa::assemble(text).unwrap();
         self.dram.write(self.next, &word.to_le_bytes()).unwrap();
         self.hart.set_pc(self.next);
         self.next += 4;
-        assert_eq!(self.hart.step(), Step::Retired, "{text}");
+        self.hart.step()
     }
 }
 
@@ -219,5 +223,57 @@ proptest! {
             pick(lane, base & !31 | base.wrapping_add(block >> (5 * lane)) & 31)
         };
         prop_assert_eq!(bench.hart.f(2), std::array::from_fn(in_block));
+    }
+
+    #[test]
+    fn gathers_of_halves_are_those_of_loads(
+        indices in prop_oneof![
+            (-40_i32..40).prop_map(|first| std::array::from_fn(|lane| first + 2 * lane as i32)),
+            prop::array::uniform8(-35_i32..35),
+            prop::array::uniform8(-2500_i32..2500),
+        ],
+        is_even in prop_oneof![4 => Just(true), 1 => Just(false)],
+        mask in prop_oneof![2 => Just(0xFF_u64), 1 => any::<u8>().prop_map(u64::from)],
+        at in 0_u64..4200,
+        memory in prop::sample::select(vec![MemoryModel::Flat, MemoryModel::Private]),
+    ) {
+        const START: u64 = DATA + 8192;
+        let mut bench = Bench::new(memory);
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| ((n * 77) >> 3) as u8).collect();
+        bench.dram.write(DATA, &bytes).unwrap();
+        let base = START + if is_even { at & !1 } else { at };
+        let indices = if is_even { indices.map(|index| index & !1) } else { indices };
+        bench.hart.set_x(10, base);
+        bench.hart.set_f(1, [7; 8]);
+        bench.hart.set_f(4, indices.map(i32::cast_unsigned));
+        bench.step("lbu x12, 0(x10)");
+        bench.hart.set_masks(mask);
+        let from = |lane: usize| base.wrapping_add_signed(indices[lane].into());
+        bench.step("fgh.ps f1, f4(x10)");
+        let half = |lane: usize| {
+            let at = (from(lane) - DATA) as usize;
+            let half = i16::from_le_bytes([bytes[at], bytes[at + 1]]);
+            i32::from(half).cast_unsigned()
+        };
+        let gathered = |lane: usize| if mask >> lane & 1 != 0 { half(lane) } else { 7 };
+        prop_assert_eq!(bench.hart.f(1), std::array::from_fn(gathered));
+    }
+}
+
+/// The last lanes are four GiB before the others, where there is nothing.
+#[test]
+fn each_lane_of_a_gather_has_an_address_of_its_own() {
+    for memory in [MemoryModel::Flat, MemoryModel::Private] {
+        for (text, size) in [("fgb.ps f1, f4(x10)", 1), ("fgh.ps f1, f4(x10)", 2)] {
+            for wraps in [false, true] {
+                let first = i32::MAX as u32 + 1 - if wraps { 7 } else { 8 } * size;
+                let mut bench = Bench::new(memory);
+                bench.hart.set_x(10, DATA - u64::from(first));
+                bench.hart.set_f(4, std::array::from_fn(|lane| first + size * lane as u32));
+                bench.hart.set_masks(0xFF);
+                let is_done = bench.try_step(text) == Step::Retired;
+                assert_eq!(is_done, !wraps, "{text}, {memory:?}");
+            }
+        }
     }
 }

@@ -184,11 +184,13 @@ const fn table() -> [Handler; 256] {
         PACKED_STORE = store;
         PACKED_BROADCAST = broadcast;
         PACKED_GATHER = gather;
+        PACKED_GATHER_HALVES = gather_halves;
         PACKED_GATHER_BLOCK = gather_block;
         PRIVATE_PACKED_LOAD = private_load;
         PRIVATE_PACKED_STORE = private_store;
         PRIVATE_PACKED_BROADCAST = private_broadcast;
         PRIVATE_PACKED_GATHER = private_gather;
+        PRIVATE_PACKED_GATHER_HALVES = private_gather_halves;
         PRIVATE_PACKED_GATHER_BLOCK = private_gather_block;
     );
     table

@@ -83,9 +83,11 @@ fn reach(hart: &Hart, op: Op) -> Reach {
             Reach::Store { to: packed(imm_s(raw)), size: REGISTER_BYTES }
         }
         kind::PACKED_GATHER | kind::PRIVATE_PACKED_GATHER => Reach::Gather { size: 1 },
+        kind::PACKED_GATHER_HALVES | kind::PRIVATE_PACKED_GATHER_HALVES => {
+            Reach::Gather { size: 2 }
+        }
         kind::PACKED_GATHER_BLOCK | kind::PRIVATE_PACKED_GATHER_BLOCK => block(hart, raw),
         kind::PACKED => match Id::from_number(op.packed_number()) {
-            Some(Id::FghPs) => Reach::Gather { size: 2 },
             Some(Id::FgwPs) => Reach::Gather { size: 4 },
             Some(Id::Fg32hPs | Id::Fg32wPs) => block(hart, raw),
             Some(id) if crate::exec::packed_memory::of(id).is_none() => Reach::Registers,

@@ -8,10 +8,11 @@
 #![expect(unsafe_code, reason = "calls of functions for processor features that were detected")]
 
 use std::arch::x86_64::{
-    __m256i, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm256_broadcastd_epi32, _mm256_castsi256_si128,
-    _mm256_cvtepi8_epi32, _mm256_extract_epi64, _mm256_loadu_si256, _mm256_set1_epi32,
-    _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_storeu_si256, _mm256_sub_epi32,
-    _mm256_testz_si256, _mm256_xor_si256,
+    __m256i, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm_set_epi64x, _mm256_broadcastd_epi32,
+    _mm256_castsi256_si128, _mm256_cvtepi8_epi32, _mm256_cvtepi16_epi32, _mm256_extract_epi64,
+    _mm256_loadu_si256, _mm256_mullo_epi32, _mm256_set1_epi32, _mm256_setr_epi32,
+    _mm256_setr_epi64x, _mm256_storeu_si256, _mm256_sub_epi32, _mm256_testz_si256,
+    _mm256_xor_si256,
 };
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -63,6 +64,14 @@ handlers! {
         gather_in_order(hart, env, raw, Source::Cache),
         gather_in_order(hart, env, raw, Source::Fetched)
             || packed_memory::gather_at_once::<1>(hart, env.core, raw);
+    gather_halves, gather_halves_wide, gather_halves_missed: |hart, env, raw|
+        gather_halves_in_order(hart, env, raw, Source::Memory),
+        packed_memory::gather_at_once::<2>(hart, env.core, raw);
+    private_gather_halves, private_gather_halves_wide, private_gather_halves_missed:
+        |hart, env, raw|
+        gather_halves_in_order(hart, env, raw, Source::Cache),
+        gather_halves_in_order(hart, env, raw, Source::Fetched)
+            || packed_memory::gather_at_once::<2>(hart, env.core, raw);
     gather_block, gather_block_wide, gather_block_missed: |hart, env, raw|
         gather_block_in_order(hart, env, raw, Source::Memory),
         gather_in_block(hart, env, raw);
@@ -205,22 +214,23 @@ fn broadcast_from_cache(hart: &mut Hart, env: &Env<'_>, raw: u32) -> bool {
     put(hart, raw, _mm256_set1_epi32(word.cast_signed()))
 }
 
-/// Where the bytes of a gather begin, if their indices follow each other and all lanes take part.
+/// Where the numbers of a gather begin, of so many bytes each, if their indices follow each other
+/// and all lanes take part.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn in_order(hart: &Hart, raw: u32) -> Option<u64> {
+fn in_order<const SIZE: i32>(hart: &Hart, raw: u32) -> Option<u64> {
     let indices = first(hart, raw);
     let start = _mm256_broadcastd_epi32(_mm256_castsi256_si128(indices));
     let differ = _mm256_xor_si256(
         _mm256_sub_epi32(indices, start),
-        _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+        _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(SIZE)),
     );
     let index = _mm_cvtsi128_si32(_mm256_castsi256_si128(indices));
     let is_in_order = hart.masks & ALL == ALL
         && hart.gsc_progress == 0
         && _mm256_testz_si256(differ, differ) != 0
         // Each lane's address is of its own: an index that wraps around leads elsewhere.
-        && index <= i32::MAX - 7;
+        && index <= i32::MAX - 7 * SIZE;
     is_in_order.then(|| hart.x[rs2(raw) as usize].wrapping_add_signed(index.into()))
 }
 
@@ -251,8 +261,21 @@ enum Source {
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn gather_in_order(hart: &mut Hart, env: &Env<'_>, raw: u32, source: Source) -> bool {
-    let Some(from) = in_order(hart, raw) else { return false };
+    let Some(from) = in_order::<1>(hart, raw) else { return false };
     gather_from(hart, env, raw, from, source)
+}
+
+/// Writes eight halves, sign-extended, to the lanes. Those at odd addresses are for others.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn gather_halves_in_order(hart: &mut Hart, env: &Env<'_>, raw: u32, source: Source) -> bool {
+    let Some(from) = in_order::<2>(hart, raw).filter(|from| from.is_multiple_of(2)) else {
+        return false;
+    };
+    let parts = [0, EIGHT].map(|at| eight_of(hart, env, from.wrapping_add(at), source));
+    let [Some(low), Some(high)] = parts else { return false };
+    let halves = _mm_set_epi64x(high.cast_signed(), low.cast_signed());
+    put(hart, raw, _mm256_cvtepi16_epi32(halves))
 }
 
 #[inline]
@@ -266,14 +289,18 @@ fn gather_block_in_order(hart: &mut Hart, env: &Env<'_>, raw: u32, source: Sourc
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn gather_from(hart: &mut Hart, env: &Env<'_>, raw: u32, from: u64, source: Source) -> bool {
-    let bytes = match source {
+    let Some(bytes) = eight_of(hart, env, from, source) else { return false };
+    put(hart, raw, _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes.cast_signed())))
+}
+
+#[inline(always)]
+fn eight_of(hart: &mut Hart, env: &Env<'_>, from: u64, source: Source) -> Option<u64> {
+    match source {
         Source::Memory => eight_of_memory(env, from, Stacks::Elsewhere),
         Source::Cache => eight_of_cache(hart, env, from),
         Source::Fetched if fetched(hart, env, from, EIGHT) => eight_of_cache(hart, env, from),
         Source::Fetched => eight_of_memory(env, from, Stacks::Alone),
-    };
-    let Some(bytes) = bytes else { return false };
-    put(hart, raw, _mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes.cast_signed())))
+    }
 }
 
 #[inline(always)]

@@ -122,6 +122,7 @@ impl Vex {
     pub(super) const SHIFT: Self = Self(1, 1, 0x72);
     pub(super) const PERMUTE: Self = Self(3, 1, 0x04);
     pub(super) const WIDEN_BYTES: Self = Self(2, 1, 0x21);
+    pub(super) const WIDEN_HALVES: Self = Self(2, 1, 0x23);
     /// `a · b + c`, with the sum in place of the third operand.
     pub(super) const FUSED: [Self; 2] = [Self(2, 1, 0xB8), Self(2, 1, 0xB9)];
     pub(super) const FUSED_SUB: [Self; 2] = [Self(2, 1, 0xBA), Self(2, 1, 0xBB)];

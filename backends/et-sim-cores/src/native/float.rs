@@ -118,7 +118,9 @@ pub(super) fn operands(op: Op) -> [Option<usize>; 4] {
         | kind::PACKED_SHORT_INTEGER => [field(7), None, None, None],
         kind::PACKED_STORE | kind::PRIVATE_PACKED_STORE => [field(20), None, None, None],
         kind::PACKED_GATHER
+        | kind::PACKED_GATHER_HALVES
         | kind::PRIVATE_PACKED_GATHER
+        | kind::PRIVATE_PACKED_GATHER_HALVES
         | kind::PACKED_FROM_INTEGERS
         | kind::PACKED_FROM_HALVES
         | kind::PACKED_SWIZZLE
@@ -372,6 +374,10 @@ impl Translator<'_> {
                 let Rm::At(base, masks) = of_hart!(masks) else { return false };
                 let to = i32::try_from(p_to & 7).unwrap_or(0);
                 self.e.store_byte(Rm::At(base, masks + to), RAX);
+            }
+            kind::MOVA_M_X => {
+                self.read_into(RAX, p_a);
+                self.e.store(of_hart!(masks), RAX);
             }
             kind::MOVA_X_M => {
                 self.e.load(RAX, of_hart!(masks));

@@ -5,10 +5,11 @@ use et_isa::csr::{EVICT_VA, FLUSH_VA, PREFETCH_VA};
 
 use super::context::PAGE_SHIFT;
 use super::emit::{Alu, Cond, Lanes, R8, RAX, RCX, RDX, Rm, Shift, Vex, Width};
+use super::float::constant;
 use super::integer::immediate;
 use super::page::Translator;
 use super::registers::float;
-use super::thunks::{self, ANY_EIGHT, REGISTER, of_context, of_hart};
+use super::thunks::{self, ANY_EIGHT, HALF_REGISTER, REGISTER, of_context, of_hart};
 use crate::decode::op::{Op, SINK, kind};
 use crate::decode::{imm_i, imm_s, rd, rs1, rs2};
 use crate::exec::reach::{is_load, is_store};
@@ -28,11 +29,8 @@ pub(super) fn is_indifferent(op: Op) -> bool {
         | kind::PRIVATE_FLW
         | kind::PRIVATE_FSW
         | kind::PACKED_LOAD..=kind::PACKED_GATHER_BLOCK
-        | kind::PRIVATE_PACKED_LOAD..=kind::PRIVATE_PACKED_GATHER_BLOCK
-        | kind::MOVA_M_X => true,
-        kind::PACKED => {
-            [Id::FghPs, Id::FgwPs, Id::FschPs].iter().any(|id| *id as usize == op.packed_number())
-        }
+        | kind::PRIVATE_PACKED_LOAD..=kind::PRIVATE_PACKED_GATHER_BLOCK => true,
+        kind::PACKED => [Id::FgwPs, Id::FschPs].iter().any(|id| *id as usize == op.packed_number()),
         _ => is_load(op) || is_store(op) || is_line_operation(op),
     }
 }
@@ -57,6 +55,26 @@ pub(super) fn is_line_operation(op: Op) -> bool {
 const FOUND: Rm = Rm::At(RAX, 0);
 /// The same for a load that has found them in a frame of the cache.
 const IN_FRAME: Rm = Rm::Indexed(R8, RAX, 0, private::offsets::BYTES);
+
+/// Numbers that are gathered.
+#[derive(Clone, Copy)]
+struct Numbers {
+    bytes: i32,
+    /// The size of eight of them.
+    size: usize,
+    /// The constant with the indices of eight that follow each other.
+    in_order: i32,
+    widen: Vex,
+}
+
+const BYTES: Numbers =
+    Numbers { bytes: 1, size: ANY_EIGHT, in_order: constant!(in_order), widen: Vex::WIDEN_BYTES };
+const HALVES: Numbers = Numbers {
+    bytes: 2,
+    size: HALF_REGISTER,
+    in_order: constant!(in_order_halves),
+    widen: Vex::WIDEN_HALVES,
+};
 
 /// The register that mostly leads to the stack.
 const SP: usize = 2;
@@ -172,7 +190,10 @@ impl Translator<'_> {
                 self.e.vector_of(Lanes::Eight, Vex::BROADCAST_FLOAT, 0, from);
                 self.put_float(rd(raw) as usize);
             }
-            kind::PACKED_GATHER | kind::PRIVATE_PACKED_GATHER => self.gather(raw),
+            kind::PACKED_GATHER | kind::PRIVATE_PACKED_GATHER => self.gather(raw, BYTES),
+            kind::PACKED_GATHER_HALVES | kind::PRIVATE_PACKED_GATHER_HALVES => {
+                self.gather(raw, HALVES);
+            }
             kind::PACKED_GATHER_BLOCK | kind::PRIVATE_PACKED_GATHER_BLOCK => {
                 self.gather_block(raw);
             }
@@ -234,8 +255,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Eight bytes whose indices follow each other.
-    fn gather(&mut self, raw: u32) {
+    /// Eight numbers that follow each other, as their indices say.
+    fn gather(&mut self, raw: u32, numbers: Numbers) {
         let slow = self.slow();
         let indices = float(rs1(raw) as usize);
         self.e.compare_byte(of_hart!(gsc_progress), 0);
@@ -243,15 +264,15 @@ impl Translator<'_> {
         let lanes = self.vector(rs1(raw) as usize, 0);
         self.e.vector_of(Lanes::Eight, Vex::BROADCAST, 1, Rm::Reg(lanes));
         self.e.vector(Lanes::Eight, Vex::SUB_INTEGERS, 1, lanes, Rm::Reg(1));
-        self.vector_constant(Vex::XOR, 1, 1, super::float::constant!(in_order));
+        self.vector_constant(Vex::XOR, 1, 1, numbers.in_order);
         self.e.vector_of(Lanes::Eight, Vex::TEST, 1, Rm::Reg(1));
         self.e.jump_if(Cond::NotEqual, slow);
         // An index that wraps around leads elsewhere.
-        self.e.alu_constant(Width::Word, Alu::Cmp, indices, i32::MAX - 7);
+        self.e.alu_constant(Width::Word, Alu::Cmp, indices, i32::MAX - 7 * numbers.bytes);
         self.e.jump_if(Cond::Greater, slow);
         self.e.load_word_signed(RAX, indices);
         self.e.alu(Width::Double, Alu::Add, RAX, self.registers.place(rs2(raw) as usize));
-        self.gathered(raw);
+        self.gathered(raw, numbers);
     }
 
     /// Eight bytes of a block, whose indices follow each other.
@@ -267,13 +288,13 @@ impl Translator<'_> {
         self.e.alu_constant(Width::Word, Alu::And, Rm::Reg(RCX), 31);
         self.e.alu_constant(Width::Word, Alu::Cmp, Rm::Reg(RCX), 24);
         self.e.jump_if(Cond::Above, slow);
-        self.gathered(raw);
+        self.gathered(raw, BYTES);
     }
 
-    fn gathered(&mut self, raw: u32) {
-        let routine = self.thunks.loads[ANY_EIGHT];
+    fn gathered(&mut self, raw: u32, numbers: Numbers) {
+        let routine = self.thunks.loads[numbers.size];
         self.found_by(routine);
-        self.e.vector_of(Lanes::Eight, Vex::WIDEN_BYTES, 0, FOUND);
+        self.e.vector_of(Lanes::Eight, numbers.widen, 0, FOUND);
         self.put_float(rd(raw) as usize);
     }
 

@@ -165,12 +165,15 @@ fn operands(op: Op) -> ([usize; 2], usize) {
         | kind::PRIVATE_PACKED_BROADCAST
         | kind::PRIVATE_PACKED_STORE
         | kind::PACKED_SPREAD => ([field(15), NONE], NONE),
-        kind::PACKED_GATHER | kind::PRIVATE_PACKED_GATHER => ([field(20), NONE], NONE),
+        kind::PACKED_GATHER
+        | kind::PACKED_GATHER_HALVES
+        | kind::PRIVATE_PACKED_GATHER
+        | kind::PRIVATE_PACKED_GATHER_HALVES => ([field(20), NONE], NONE),
         kind::PACKED_GATHER_BLOCK | kind::PRIVATE_PACKED_GATHER_BLOCK => {
             ([field(15), field(20)], NONE)
         }
         kind::MOVA_X_M => ([NONE, NONE], op.rd()),
-        kind::MOV_M_X => ([field(15), NONE], NONE),
+        kind::MOV_M_X | kind::MOVA_M_X => ([field(15), NONE], NONE),
         _ if is_load(op) => ([op.rs1(), NONE], op.rd()),
         _ if is_store(op) => ([op.rs1(), op.rs2()], NONE),
         kind::FLW | kind::PRIVATE_FLW | kind::FSW | kind::PRIVATE_FSW | kind::FMV_W_X => {

@@ -29,7 +29,7 @@ const STACK_TOP: u64 = 0x80_0580_0000;
 /// Instructions: `D`, `A` and `B` are integer registers, `d`, `a`, `b` and `c` floating-point ones,
 /// `L` one with lines of the cache, `M` an address in memory, `N` one of packed ones, `I` an
 /// immediate, `S` and `W` shift counts, `R` a rounding mode, `T` a distance to an instruction.
-const TEXTS: [&str; 148] = [
+const TEXTS: [&str; 154] = [
     "add D, A, B",
     "sub D, A, B",
     "sll D, A, B",
@@ -137,6 +137,11 @@ const TEXTS: [&str; 148] = [
     "fbc.ps d, M",
     "fgb.ps d, f9(x10)",
     "fgb.ps d, a(x10)",
+    "fgh.ps d, f11(x10)",
+    "fgh.ps d, f11(x11)",
+    "fgh.ps d, f11(x2)",
+    "fgh.ps d, f11(x3)",
+    "fgh.ps d, a(x10)",
     "fg32b.ps d, x8(x10)",
     "fg32b.ps d, A(x10)",
     "fcvt.ps.pw d, aR",
@@ -162,6 +167,7 @@ const TEXTS: [&str; 148] = [
     "mov.m.x m0, x0, 255",
     "mov.m.x m0, A, 0",
     "mova.x.m D",
+    "mova.m.x A",
     "fltm.pi m1, a, b",
     "amoaddl.w D, A, (x10)",
     "csrrw D, 0x3, x0",
@@ -414,6 +420,8 @@ fn run(case: &Case, dram: &Arc<Dram>, translated: bool, more: u32) -> Ran {
     }
     hart.f[9] = Vector(std::array::from_fn(|lane| u32::try_from(lane).unwrap() + 3));
     hart.f[10] = Vector(std::array::from_fn(|lane| 0x3C00 + u32::try_from(lane).unwrap() * 99));
+    let first = [0, 8, 0x32, 0x28, 1, 0x7FFF_FFF4][(case.seed >> 4) as usize % 6];
+    hart.f[11] = Vector(std::array::from_fn(|lane| first + 2 * u32::try_from(lane).unwrap()));
     (hart.fcsr, hart.masks) = (case.fcsr, case.masks);
     // The processor's own flags, which Rust leaves as they are, are none of the hart's.
     std::hint::black_box(std::hint::black_box(1.0_f32) / std::hint::black_box(0.0));
@@ -565,4 +573,52 @@ fn lines_leave_the_cache_as_they_do_interpreted() {
         survived += u32::from(ran.entered > 50);
     }
     assert!(survived > 2000, "translated code was executed in {survived}");
+}
+
+/// Where only a part is there: in the cache, or at all.
+#[test]
+fn halves_are_gathered_where_all_of_them_are() {
+    if !can_translate() {
+        return;
+    }
+    let dram = Arc::new(Dram::new(128 << 20).unwrap());
+    let mut entered = 0;
+    for seed in 0_u64..1200 {
+        let before = seed % 5 * 8;
+        let mut texts = if seed % 4 == 0 {
+            // On to the end of memory.
+            [
+                "addi x5, x0, 1",
+                "slli x5, x5, 39",
+                "lui x6, 0x8000",
+                "add x5, x5, x6",
+                &format!("addi x5, x5, -{}", 512 + before),
+                "addi x5, x5, 8",
+            ]
+            .map(str::to_owned)
+            .to_vec()
+        } else {
+            // The line at x11 may leave the cache, and that before it is there.
+            ["csrrw x0, 0x89F, x18", "lh x7, -16(x11)", &format!("addi x5, x11, -{before}")]
+                .map(str::to_owned)
+                .to_vec()
+        };
+        let again = if seed % 4 == 0 { 3 } else { texts.len() + 2 };
+        texts.extend(["fgh.ps f1, f11(x5)", "fxor.pi f2, f2, f1"].map(str::to_owned));
+        texts.push(format!("jal x0, .-{}", 4 * again));
+        let words = texts.iter().flat_map(|text| et_isa::assemble(text).unwrap().to_le_bytes());
+        let case = Case {
+            code: words.collect(),
+            memory: [MemoryModel::Flat, MemoryModel::Private][usize::from(seed % 7 < 3)],
+            seed: seed << 4,
+            fcsr: 0,
+            masks: 0xFF,
+            guard_bytes: 0,
+            turns: (1..120).map(|turn| turn % 13 + 1).collect(),
+        };
+        let (ran, expected) = compare(&case, &dram);
+        assert!(ran.seen == expected, "{before}, {case:?}");
+        entered += u32::from(ran.entered > 50);
+    }
+    assert!(entered > 600, "translated code was executed in {entered}");
 }

@@ -58,10 +58,12 @@ pub(super) const fn distance(offset: usize) -> i32 {
     offset as i32
 }
 
-/// Sizes of accesses: 1, 2, 4, 8 bytes, eight bytes at any address, a register.
-pub(super) const SIZES: usize = 6;
+/// Sizes of accesses: 1, 2, 4, 8 bytes, eight bytes at any address, a register, half of one.
+pub(super) const SIZES: usize = 7;
 pub(super) const ANY_EIGHT: usize = 4;
 pub(super) const REGISTER: usize = 5;
+/// Only loaded.
+pub(super) const HALF_REGISTER: usize = 6;
 
 /// Offsets of the routines.
 #[derive(Clone, Debug, Default)]
@@ -102,7 +104,7 @@ pub(super) fn make(is_private: bool) -> Option<(Vec<u8>, Thunks)> {
         thunks.loads[size] = e.here();
         load(e, size, is_private);
         thunks.stores[size] = e.here();
-        if size != ANY_EIGHT {
+        if !matches!(size, ANY_EIGHT | HALF_REGISTER) {
             store(e, size, is_private);
         }
     }
@@ -221,7 +223,7 @@ fn execute_one(e: &mut Emitter) {
 fn aligned(e: &mut Emitter, size: usize, fail: Label) {
     let bits = match size {
         ANY_EIGHT => return,
-        REGISTER => 7,
+        REGISTER | HALF_REGISTER => 7,
         size => (1_u8 << size) - 1,
     };
     if bits != 0 {
@@ -235,6 +237,7 @@ fn excess(size: usize) -> i32 {
     match size {
         ANY_EIGHT => 7,
         REGISTER => 24,
+        HALF_REGISTER => 8,
         _ => 0,
     }
 }
@@ -360,12 +363,12 @@ fn load(e: &mut Emitter, size: usize, is_private: bool) {
             e.jump_if(Cond::Above, fail);
         }
         e.lea(RAX, Rm::Indexed(R8, RCX, 0, private::offsets::BYTES));
-        if size == REGISTER {
+        if size != ANY_EIGHT {
             // Words behind the last one of the group count as not there.
             e.shift(Width::Word, Shift::Right, RCX, 3);
             e.shift_by(Width::Double, Shift::Right, RDX, Rm::Reg(RDX), RCX);
             e.alu_constant(Width::Word, Alu::Xor, Rm::Reg(RDX), -1);
-            e.test_byte(Rm::Reg(RDX), 0xF);
+            e.test_byte(Rm::Reg(RDX), if size == REGISTER { 0xF } else { 3 });
             e.jump_if(Cond::NotEqual, fail);
             e.set_carry();
             e.ret();
