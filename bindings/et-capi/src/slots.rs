@@ -121,8 +121,8 @@ impl<T> Slots<T> {
         Some(Held { slots: self, slot, index: key.index })
     }
 
-    /// Makes a value one that cannot be found; `None` if it was not found. It is dropped here unless
-    /// others look at it.
+    /// Makes a value one that cannot be found; `None` if it was not found. It is dropped here
+    /// unless others look at it.
     pub(crate) fn remove(&self, key: Key) -> Option<()> {
         let slot = self.slot(key.index)?;
         let word = slot.change(key, |word| word & !LIVE)?;
