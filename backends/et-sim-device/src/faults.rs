@@ -126,6 +126,15 @@ pub enum Fault {
         /// Number of the launch.
         nth: u64,
     },
+    /// `compute-exception:N:HART`: the firmware of a hart takes an exception after the N-th launch
+    /// has begun, which never ends. The host gets the event, and every launch fails until a compute
+    /// reset.
+    ComputeException {
+        /// Number of the launch.
+        nth: u64,
+        /// The hart.
+        hart: u32,
+    },
     /// `ecc:SOURCE:CORRECTED:UNCORRECTABLE`: error correction has found so many errors when the
     /// service processor starts.
     Ecc {
@@ -210,6 +219,7 @@ pub const FAULT_FORMS: &[&str] = &[
     "partial-message:N:BYTES:MICROSECONDS",
     "hang:N",
     "compute-hang:N",
+    "compute-exception:N:HART",
     "ecc:SOURCE:CORRECTED:UNCORRECTABLE",
     "sp-garbage:N:SIZE",
     "sp-silent:N",
@@ -359,6 +369,9 @@ impl Fields<'_> {
             },
             "hang" => Fault::Hang { after: self.number()? },
             "compute-hang" => Fault::ComputeHang { nth: self.number()? },
+            "compute-exception" => {
+                Fault::ComputeException { nth: self.number()?, hart: self.number()? }
+            }
             "ecc" => Fault::Ecc {
                 source: self.source()?,
                 corrected: self.number()?,
@@ -440,6 +453,7 @@ impl fmt::Display for Fault {
             }
             Self::Hang { after } => write!(f, "hang:{after}"),
             Self::ComputeHang { nth } => write!(f, "compute-hang:{nth}"),
+            Self::ComputeException { nth, hart } => write!(f, "compute-exception:{nth}:{hart}"),
             Self::Ecc { source, corrected, uncorrectable } => {
                 write!(f, "ecc:{}:{corrected}:{uncorrectable}", source.name())
             }
@@ -507,6 +521,7 @@ mod tests {
             "partial-message:1:12:100",
             "hang:0",
             "compute-hang:2",
+            "compute-exception:2:77",
             "ecc:sram:3:1",
             "sp-garbage:1:24",
             "sp-silent:4",

@@ -263,3 +263,26 @@ fn cores_that_do_not_acknowledge_need_a_compute_reset() {
     assert!(matches!(rig.next().body, Body::CmReset { .. }));
     assert_eq!(check(&mut rig, |_| ()), LaunchStatus::KernelCompleted);
 }
+
+#[test]
+fn a_launch_under_which_the_firmware_of_a_hart_traps_is_lost() {
+    let mut config = null_config();
+    config.faults = vec![Fault::ComputeException { nth: 2, hart: 7 }];
+    let mut rig = Rig::new(config);
+    assert_eq!(check(&mut rig, |_| ()), LaunchStatus::KernelCompleted);
+    rig.send(0, &launch(1, &params()));
+    let error = et_devapi::msg::ops::FwErrorType::CmSmodeException;
+    assert_eq!(rig.next(), Completion::event(Body::FwError { error, payload: 7 }));
+    // It has no answer of its own; an abort does not reach the cores, and gives it one.
+    rig.send_high(0, &common::abort(8));
+    let lost = rig.next();
+    let expected = LaunchStatus::CmMulticastFailed;
+    assert!(
+        matches!(lost, Completion { body: Body::Launch { status, .. }, .. } if status == expected)
+    );
+    assert!(matches!(rig.next().body, Body::Abort { .. }));
+    assert_eq!(check(&mut rig, |_| ()), expected);
+    rig.send_high(0, &common::cm_reset(9));
+    assert!(matches!(rig.next().body, Body::CmReset { .. }));
+    assert_eq!(check(&mut rig, |_| ()), LaunchStatus::KernelCompleted);
+}

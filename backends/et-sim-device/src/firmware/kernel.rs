@@ -40,10 +40,13 @@ pub(crate) struct KernelWorker {
     reports: Arc<Reports>,
     /// Launches given to the cores so far; names the present one.
     launches: u64,
-    /// The cores did not acknowledge a message: nothing reaches them until a compute reset.
-    hang: bool,
+    /// The cores did not acknowledge a message, or their firmware has trapped: nothing reaches them
+    /// until a compute reset.
+    is_down: bool,
     /// Number of the launch that hangs, if one is to.
     hang_at: Option<u64>,
+    /// Number of the launch during which the firmware of a hart traps, if it is to.
+    trap_at: Option<(u64, u32)>,
     /// Host-managed memory: first address, first address behind.
     host: std::ops::Range<u64>,
 }
@@ -110,8 +113,9 @@ impl KernelWorker {
             running: None,
             reports: Arc::new(Reports::new(Arc::clone(slot))),
             launches: 0,
-            hang: false,
+            is_down: false,
             hang_at: None,
+            trap_at: None,
             host: slot.host_managed(),
         }
     }
@@ -119,6 +123,11 @@ impl KernelWorker {
     /// The cores stop to acknowledge at this launch, counted from the next.
     pub(crate) fn hang_at_launch(&mut self, nth: u64) {
         self.hang_at = Some(self.launches + nth);
+    }
+
+    /// The firmware of a hart traps during this launch, counted from the next.
+    pub(crate) fn trap_at_launch(&mut self, nth: u64, hart: u32) {
+        self.trap_at = Some((self.launches + nth, hart));
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -135,7 +144,7 @@ impl KernelWorker {
 
     /// Returns whether messages reach the cores.
     pub(crate) fn reachable(&self) -> Reachable {
-        if self.hang { Reachable::No } else { Reachable::Yes }
+        if self.is_down { Reachable::No } else { Reachable::Yes }
     }
 
     /// Returns `true` if the running kernel comes from that queue.
@@ -214,16 +223,24 @@ impl Shared {
     /// Gives a checked launch to the cores; the kernel slot is free.
     pub(crate) fn start_launch(&mut self, launch: CheckedLaunch) {
         self.kernel.launches += 1;
-        if self.kernel.hang_at == Some(self.kernel.launches) && !self.kernel.hang {
-            self.kernel.hang = true;
+        if self.kernel.hang_at == Some(self.kernel.launches) && !self.kernel.is_down {
+            self.kernel.is_down = true;
             let error = FwErrorType::CmSmodeHang;
             self.report(Body::FwError { error, payload: launch.shire_mask });
         }
-        if self.kernel.hang {
+        if self.kernel.is_down {
             return self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed);
         }
-        let start = self.prepare(&launch);
         let dispatched = self.now();
+        if let Some((_, hart)) =
+            self.kernel.trap_at.take_if(|(nth, _)| *nth == self.kernel.launches)
+        {
+            self.kernel.is_down = true;
+            let error = FwErrorType::CmSmodeException;
+            self.report(Body::FwError { error, payload: hart.into() });
+            return self.wait_for(launch, dispatched);
+        }
+        let start = self.prepare(&launch);
         match self.compute.start(&start, self.kernel.launches, &self.kernel.reports) {
             Started::Completed => {
                 let times = self.times(&launch, dispatched);
@@ -232,14 +249,17 @@ impl Shared {
                     Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None },
                 );
             }
-            Started::Running => {
-                self.outstanding[launch.origin.queue] += 1;
-                let running =
-                    Running { launch, dispatched, aborted: false, patience: None, orphaned: false };
-                self.kernel.running = Some(running);
-            }
+            Started::Running => self.wait_for(launch, dispatched),
             Started::Refused => self.reject_launch(launch.origin, LaunchStatus::CmMulticastFailed),
         }
+    }
+
+    /// The launch occupies the kernel slot until its harts have left the kernel.
+    fn wait_for(&mut self, launch: CheckedLaunch, dispatched: u64) {
+        self.outstanding[launch.origin.queue] += 1;
+        let running =
+            Running { launch, dispatched, aborted: false, patience: None, orphaned: false };
+        self.kernel.running = Some(running);
     }
 
     /// Writes the kernel environment and makes the cores see what the host has written.
@@ -334,7 +354,7 @@ impl Shared {
             return false;
         }
         let Some(lost) = self.kernel.running.take() else { return false };
-        self.kernel.hang = true;
+        self.kernel.is_down = true;
         tracing::debug!(silent, "harts do not acknowledge an abort");
         let error = FwErrorType::CmSmodeHang;
         self.report(Body::FwError { error, payload: silent });
@@ -428,7 +448,7 @@ impl Shared {
     /// Stops the running kernel. Its answer follows when the cores have stopped, or at once if they
     /// cannot be reached or no longer know the kernel. Spec: §9.4, §10.1
     pub(crate) fn abort_kernel(&mut self) {
-        let unreachable = self.kernel.hang;
+        let unreachable = self.kernel.is_down;
         if let Some(lost) = self.kernel.running.take_if(|r| r.orphaned || unreachable) {
             self.answer_lost(&lost);
         } else if let Some(running) = &mut self.kernel.running {
@@ -444,7 +464,7 @@ impl Shared {
     /// Resets the cores. A running kernel dies silently and keeps the slot. Spec: §10.3
     pub(crate) fn reset_compute(&mut self) {
         self.compute.reset();
-        self.kernel.hang = false;
+        self.kernel.is_down = false;
         if let Some(running) = &mut self.kernel.running {
             running.orphaned = true;
         }

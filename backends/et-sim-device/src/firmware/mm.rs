@@ -336,6 +336,7 @@ impl MasterMinion {
         match fault {
             Fault::Hang { after } => shared.until_hang = Some(after),
             Fault::ComputeHang { nth } => shared.kernel.hang_at_launch(nth),
+            Fault::ComputeException { nth, hart } => shared.kernel.trap_at_launch(nth, hart),
             fault => shared.cq.add_fault(fault, shared.slot.config.seed),
         }
     }
