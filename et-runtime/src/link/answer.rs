@@ -5,7 +5,7 @@ use std::time::Duration;
 use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{AbortStatus, Body, Completion, DmaStatus, FwErrorType};
-use et_hal::{DeviceAccess, Hal, ResetScope};
+use et_hal::{DeviceAccess, Hal};
 
 use super::core::{Answer, Command, Core, Held, StreamKey};
 use super::load::{Diagnosis, Pattern};
@@ -81,16 +81,14 @@ impl<H: Hal> Link<H> {
                     self.counts.stray.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            FwErrorType::CmSmodeException => {
-                let why = format!("supervisor exception on hart {payload}").into();
+            FwErrorType::CmSmodeException | FwErrorType::CmSmodeHang => {
+                let why = match error {
+                    FwErrorType::CmSmodeHang => format!("shires {payload:#x} do not answer"),
+                    _ => format!("supervisor exception on hart {payload}"),
+                };
+                let why = why.into();
                 tracing::warn!(%why, "compute is down");
-                let error = core.health_mut().compute_down(ResetScope::Compute, &why);
-                self.report(DeviceError::Device(error));
-            }
-            FwErrorType::CmSmodeHang => {
-                let why = format!("shires {payload:#x} do not answer").into();
-                tracing::warn!(%why, "compute is down");
-                let error = core.compute_hangs(&why, now);
+                let error = core.compute_fails(&why, now);
                 self.report(DeviceError::Device(error));
             }
             kind => tracing::warn!(?kind, payload, "unknown firmware error"),

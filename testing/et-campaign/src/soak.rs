@@ -65,7 +65,7 @@ impl Usage {
 }
 
 /// Faults that a reset ends: of each one form, with `#` for a random count.
-const FAULTS: [&str; 14] = [
+const FAULTS: [&str; 15] = [
     "noise",
     "delay-responses:300",
     "unknown-tag:#:32767",
@@ -79,6 +79,7 @@ const FAULTS: [&str; 14] = [
     "bad-index:#:5000",
     "hang:#",
     "compute-hang:1",
+    "compute-exception:1:5",
     "link-loss:#",
 ];
 

@@ -45,6 +45,7 @@ const FAULTS: &[(&str, Severity)] = &[
     ("hang:1", Severity::Curable),
     ("hang:5", Severity::Curable),
     ("compute-hang:1", Severity::Curable),
+    ("compute-exception:1:5", Severity::Curable),
     ("link-loss:0", Severity::Curable),
     ("link-loss:7", Severity::Curable),
     ("link-loss:50", Severity::Curable),

@@ -398,9 +398,10 @@ impl<C: Load> Core<C> {
         }
     }
 
-    /// The compute side does not answer any more: launches in flight will never end, so their
-    /// operations do, and their memory stays with the device until it is reset.
-    pub(crate) fn compute_hangs(&mut self, why: &Arc<str>, now: Duration) -> Error {
+    /// The compute side does not answer any more, or its firmware has trapped: launches in flight
+    /// will never end, so their operations do, and their memory stays with the device until it is
+    /// reset. Spec: §10.4
+    pub(crate) fn compute_fails(&mut self, why: &Arc<str>, now: Duration) -> Error {
         let has_launches =
             self.flights.iter().any(|sent| sent.role == Role::Normal && sent.load.is_launch());
         let scope = if has_launches { ResetScope::Function } else { ResetScope::Compute };

@@ -474,10 +474,6 @@ impl<C: Load> Core<C> {
         &self.health
     }
 
-    pub(crate) fn health_mut(&mut self) -> &mut Health {
-        &mut self.health
-    }
-
     pub(crate) fn queue_count(&self) -> usize {
         self.queues.len()
     }

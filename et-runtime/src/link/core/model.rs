@@ -504,7 +504,7 @@ impl World {
                 for op in &mut self.ops {
                     op.touched = true;
                 }
-                self.core.compute_hangs(&why, self.now);
+                self.core.compute_fails(&why, self.now);
             }
             Step::Tick => {
                 self.now += Duration::from_secs(1);

@@ -296,7 +296,7 @@ fn a_kernel_that_hangs_takes_more_to_end_than_a_reset_of_compute() {
         let mut host = Host::new(1, 9);
         let stream = host.stream();
         host.submit(stream, kind);
-        host.core.compute_hangs(&"silence".into(), host.now);
+        host.core.compute_fails(&"silence".into(), host.now);
         let why = host.core.health().compute_refusal();
         assert!(
             matches!(why, Some(Error::NeedsReset { scope: its, .. }) if *its == scope),
