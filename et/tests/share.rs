@@ -9,10 +9,12 @@ use std::os::fd::OwnedFd;
 use et::management::{ErrorSource, command_info};
 use et::share::{MOST_CLIENTS, ShareError, Shared, connect, shared};
 use et::{Config, Device, Error, Launch, Management, OpenError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recv, send,
-    socket_with,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, recv,
+    send, shutdown, socket_with,
 };
+use rustix::process::{Pid, WaitOptions, waitpid};
 
 use self::common::LONG;
 
@@ -41,6 +43,11 @@ fn raw(at: &Shared) -> OwnedFd {
     rustix::net::connect(&socket, &name).unwrap();
     assert!(receive(&socket).starts_with(b"ET-share"));
     socket
+}
+
+/// Another test may start a process, which has a copy of the descriptor until it runs its program.
+fn leave(socket: &OwnedFd) {
+    shutdown(socket, Shutdown::Both).unwrap();
 }
 
 fn receive(socket: &OwnedFd) -> Vec<u8> {
@@ -178,15 +185,67 @@ fn strangers_on_the_socket_do_no_harm() {
     let other = look(&name);
     assert_eq!(other.serial_number().unwrap(), "strange");
     // As many as may look; the next one is told so, and gets in when one has left.
-    drop(socket);
+    // It may have been let go of already.
+    let (Ok(()) | Err(_)) = shutdown(&socket, Shutdown::Both);
     let mut crowd: Vec<_> = (1..MOST_CLIENTS).map(|_| raw(&name)).collect();
     assert_eq!(other.serial_number().unwrap(), "strange");
     let error = connect(name.pid, Some(name.index)).unwrap_err();
     assert!(matches!(error, ShareError::Crowded { .. }), "{error:?}");
-    crowd.pop();
+    leave(&crowd.pop().unwrap());
     assert_eq!(other.serial_number().unwrap(), "strange");
     assert_eq!(look(&name).serial_number().unwrap(), "strange");
     device.close();
+}
+
+/// A child of a fork that has copies of all descriptors, and does nothing until it is dropped, or
+/// for [`LONG`].
+struct Child {
+    pid: Pid,
+    alive: OwnedFd,
+}
+
+impl Child {
+    #[expect(unsafe_code, reason = "forks")]
+    fn new() -> Self {
+        let (end, alive) = rustix::pipe::pipe().unwrap();
+        // SAFETY: the child makes system calls only, and does not return.
+        match unsafe { libc::fork() } {
+            0 => {
+                drop(alive);
+                let mut fds = [PollFd::new(&end, PollFlags::IN)];
+                let (Ok(_) | Err(_)) = poll(&mut fds, Timespec::try_from(LONG).ok().as_ref());
+                // SAFETY: ends the child without the parent's handlers.
+                unsafe { libc::_exit(0) }
+            }
+            pid => Self { pid: Pid::from_raw(pid).unwrap(), alive },
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        waitpid(Some(self.pid), WaitOptions::NOHANG).unwrap().is_none()
+    }
+
+    fn end(self) {
+        drop(self.alive);
+        waitpid(Some(self.pid), WaitOptions::empty()).unwrap();
+    }
+}
+
+#[test]
+fn the_child_of_a_fork_keeps_no_connection_open() {
+    let (device, name) = open("forked");
+    let crowd: Vec<_> = (0..MOST_CLIENTS).map(|_| look(&name)).collect();
+    let child = Child::new();
+    drop(crowd);
+    let other = look(&name);
+    assert_eq!(other.serial_number().unwrap(), "forked");
+    device.close();
+    let error = other.serial_number().unwrap_err();
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+    let error = connect(name.pid, Some(name.index)).unwrap_err();
+    assert!(matches!(error, ShareError::Missing { .. }), "{error:?}");
+    assert!(child.is_alive(), "all of this has waited for the child");
+    child.end();
 }
 
 #[test]

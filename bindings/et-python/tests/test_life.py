@@ -107,6 +107,26 @@ print(os.waitstatus_to_exitcode(status))
     assert done.stdout == "5\n", done.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_device_closes_while_a_child_of_a_fork_runs():
+    done = run_python(WORK + """
+import os, warnings
+warnings.simplefilter("ignore")
+end, alive = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(alive)
+    os.read(end, 1)
+    os._exit(5)
+event.abort()
+device.close()
+print(os.waitpid(child, os.WNOHANG))
+os.close(alive)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+    assert done.stdout == "(0, 0)\n5\n", done.stderr
+
+
 def test_free_threaded_builds_are_refused():
     done = run_python("", check=False)
     assert done.returncode == 0

@@ -1,7 +1,7 @@
 //! Looking at the device of another process.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use rustix::net::{
     send, socket_with, sockopt,
 };
 
+use super::socket::Socket;
 use super::wire::{self, Failure, Request, Response};
 use super::{ShareError, Shared, name, shared};
 
@@ -46,8 +47,9 @@ pub(crate) fn find(locator: &str) -> Option<impl Relay + use<>> {
 fn greet(to: &Shared) -> std::result::Result<(Connection, String), ShareError> {
     let pid = to.pid;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(ShareError::os("create a socket"))?;
+    let socket: Socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(ShareError::os("create a socket"))?
+        .into();
     match connect_to(&socket, &name::of(to)?) {
         Ok(()) => {}
         Err(Errno::CONNREFUSED) => return Err(ShareError::Missing { pid, index: Some(to.index) }),
@@ -78,7 +80,7 @@ fn greet(to: &Shared) -> std::result::Result<(Connection, String), ShareError> {
 
 /// Receives a message; an empty one when the other side has closed.
 fn receive<'m>(
-    socket: &OwnedFd,
+    socket: &Socket,
     message: &'m mut [u8; wire::MOST],
     until: Instant,
 ) -> std::result::Result<&'m [u8], Errno> {
@@ -110,7 +112,7 @@ struct Connection {
 
 struct Open {
     /// `None` once it is of no use: an answer that came late would be taken for the next one.
-    socket: Option<OwnedFd>,
+    socket: Option<Socket>,
     counters: ManagementCounters,
 }
 

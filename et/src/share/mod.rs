@@ -13,6 +13,7 @@
 //! | File | What |
 //! |---|---|
 //! | `name.rs` | sockets: names without files, gone with their process |
+//! | `socket.rs` | sockets that end with their value, in spite of forks |
 //! | `wire.rs` | messages |
 //! | `server.rs` | the thread in the process that has the card |
 //! | `client.rs` | the other side |
@@ -20,6 +21,7 @@
 mod client;
 mod name;
 mod server;
+mod socket;
 mod wire;
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The thread that answers others on behalf of a device.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use rustix::net::{
     send, socket_with, socketpair, sockopt,
 };
 
+use super::socket::Socket;
 use super::wire::{self, Failure, Request, Response};
 use super::{MOST_CLIENTS, ShareError, Shared, name};
 
@@ -30,8 +31,8 @@ const BACKLOG: i32 = 16;
 #[derive(Debug)]
 pub struct Share {
     shared: Shared,
-    /// Closed to end the thread.
-    stop: Option<OwnedFd>,
+    /// Dropped to end the thread.
+    stop: Option<Socket>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,6 +46,11 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
+        if self.shared.pid != std::process::id() {
+            // The child of a fork has a copy; the thread is the parent's.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         drop(self.stop.take());
         let thread = self.thread.take().map(JoinHandle::join);
         debug_assert!(!matches!(thread, Some(Err(_))), "the thread that shares panicked");
@@ -63,13 +69,15 @@ pub fn share<H: Hal>(device: &Device<H>, locator: &str) -> Result<Share, ShareEr
 
     let (pid, index) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let shared = Shared { pid, index, locator: locator.to_owned() };
-    let listener =
+    let listener: Socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-            .map_err(ShareError::os("create a socket"))?;
+            .map_err(ShareError::os("create a socket"))?
+            .into();
     bind(&listener, &name::of(&shared)?).map_err(ShareError::os("name the socket"))?;
     listen(&listener, BACKLOG).map_err(ShareError::os("listen"))?;
     let flags = SocketFlags::CLOEXEC;
     let (stop, stopped) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map(|(stop, stopped)| (Socket::from(stop), Socket::from(stopped)))
         .map_err(ShareError::os("create a socket"))?;
     let server = Server {
         device: device.watch(),
@@ -92,8 +100,8 @@ struct Server<H: Hal> {
 
 impl<H: Hal> Server<H> {
     /// Answers until the other end of `stopped` is closed.
-    fn serve(mut self, listener: &OwnedFd, stopped: &OwnedFd) {
-        let mut clients: Vec<OwnedFd> = Vec::new();
+    fn serve(mut self, listener: &Socket, stopped: &Socket) {
+        let mut clients: Vec<Socket> = Vec::new();
         let mut accepts = true;
         loop {
             let newcomers = accepts.then(|| listener.as_fd());
@@ -109,6 +117,7 @@ impl<H: Hal> Server<H> {
             }
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(client) => {
+                    let client = Socket::from(client);
                     if clients.len() < MOST_CLIENTS
                         && is_trusted(&client)
                         && tell(&client, &self.greeting)
@@ -124,7 +133,7 @@ impl<H: Hal> Server<H> {
     }
 
     /// Answers one request; `false` if the connection is over.
-    fn answer(&mut self, client: &OwnedFd) -> bool {
+    fn answer(&mut self, client: &Socket) -> bool {
         let mut message = [0; wire::MOST];
         let received = recv(client, &mut message[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC);
         let request = match received {
@@ -165,7 +174,7 @@ struct Ready {
 fn wait(
     stopped: BorrowedFd<'_>,
     listener: Option<BorrowedFd<'_>>,
-    clients: &[OwnedFd],
+    clients: &[Socket],
 ) -> Result<Ready, Errno> {
     let timeout = listener.is_none().then_some(&PAUSE);
     let fds = [stopped, listener.unwrap_or(stopped)];
@@ -183,12 +192,12 @@ fn wait(
 }
 
 /// Only the own user and root.
-fn is_trusted(client: &OwnedFd) -> bool {
+fn is_trusted(client: &Socket) -> bool {
     let own = rustix::process::geteuid();
     sockopt::socket_peercred(client).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
 /// Who does not take what it asked for is not waited for.
-fn tell(client: &OwnedFd, message: &[u8]) -> bool {
+fn tell(client: &Socket, message: &[u8]) -> bool {
     send(client, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
 }
