@@ -9,11 +9,12 @@ use std::os::fd::OwnedFd;
 use et::management::{ErrorSource, command_info};
 use et::share::{MOST_CLIENTS, ShareError, Shared, connect, shared};
 use et::{Config, Device, Error, Launch, Management, OpenError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, recv,
     send, shutdown, socket_with,
 };
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use self::common::LONG;
@@ -197,23 +198,27 @@ fn strangers_on_the_socket_do_no_harm() {
     device.close();
 }
 
-/// A child of a fork that has copies of all descriptors, and does nothing until it is dropped, or
-/// for [`LONG`].
+/// A child of a fork that has copies of all descriptors, until it is told to end or for [`LONG`].
 struct Child {
     pid: Pid,
     alive: OwnedFd,
 }
 
 impl Child {
+    /// `work` is done in the child.
     #[expect(unsafe_code, reason = "forks")]
-    fn new() -> Self {
-        let (end, alive) = rustix::pipe::pipe().unwrap();
-        // SAFETY: the child makes system calls only, and does not return.
+    fn new(work: impl FnOnce()) -> Self {
+        let (end, alive) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        // SAFETY: the child uses memory and system calls only, and does not return.
         match unsafe { libc::fork() } {
             0 => {
                 drop(alive);
+                let seconds = LONG.as_secs().try_into().unwrap_or(libc::c_uint::MAX);
+                // SAFETY: the signal ends the child, whatever it does.
+                unsafe { libc::alarm(seconds) };
+                work();
                 let mut fds = [PollFd::new(&end, PollFlags::IN)];
-                let (Ok(_) | Err(_)) = poll(&mut fds, Timespec::try_from(LONG).ok().as_ref());
+                let (Ok(_) | Err(_)) = poll(&mut fds, None);
                 // SAFETY: ends the child without the parent's handlers.
                 unsafe { libc::_exit(0) }
             }
@@ -221,13 +226,11 @@ impl Child {
         }
     }
 
-    fn is_alive(&self) -> bool {
-        waitpid(Some(self.pid), WaitOptions::NOHANG).unwrap().is_none()
-    }
-
-    fn end(self) {
+    /// Returns `true` if it ended because it was told to.
+    fn end(self) -> bool {
         drop(self.alive);
-        waitpid(Some(self.pid), WaitOptions::empty()).unwrap();
+        let (_, status) = waitpid(Some(self.pid), WaitOptions::empty()).unwrap().unwrap();
+        status.exit_status() == Some(0)
     }
 }
 
@@ -235,7 +238,7 @@ impl Child {
 fn the_child_of_a_fork_keeps_no_connection_open() {
     let (device, name) = open("forked");
     let crowd: Vec<_> = (0..MOST_CLIENTS).map(|_| look(&name)).collect();
-    let child = Child::new();
+    let child = Child::new(|| {});
     drop(crowd);
     let other = look(&name);
     assert_eq!(other.serial_number().unwrap(), "forked");
@@ -244,8 +247,19 @@ fn the_child_of_a_fork_keeps_no_connection_open() {
     assert!(matches!(error, Error::Closed { .. }), "{error:?}");
     let error = connect(name.pid, Some(name.index)).unwrap_err();
     assert!(matches!(error, ShareError::Missing { .. }), "{error:?}");
-    assert!(child.is_alive(), "all of this has waited for the child");
-    child.end();
+    assert!(child.end(), "all of this has waited for the child");
+}
+
+#[test]
+fn what_the_child_of_a_fork_drops_stays_with_the_parent() {
+    let (device, _) = open("dropped");
+    let share = et::share::share(&device, "sim:dropped too").unwrap();
+    let other = look(share.name());
+    let mut copies = Some((share, other));
+    assert!(Child::new(|| drop(copies.take())).end(), "dropping in the child does not end");
+    let (share, other) = copies.unwrap();
+    assert_eq!(other.serial_number().unwrap(), "dropped");
+    assert_eq!(look(share.name()).serial_number().unwrap(), "dropped");
 }
 
 #[test]
