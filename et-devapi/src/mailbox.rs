@@ -140,7 +140,7 @@ impl End {
             let (outcome, (own, peer)) = work(indices);
             self.own.store(own, Ordering::Relaxed);
             self.peer.store(peer, Ordering::Relaxed);
-            outcome.map_err(MailboxError::Ring)
+            outcome.map_err(broken)
         };
         self.busy.store(false, Ordering::Release);
         outcome
@@ -224,6 +224,14 @@ fn producers<M: Mmio>(
     Ok(ends)
 }
 
+/// Out of line: a result without an error would be moved as if it had one, and reading in other
+/// pieces what was just written waits until the store of the ring's index has reached the cache.
+#[cold]
+#[inline(never)]
+fn broken<E>(error: RingError<E>) -> MailboxError<E> {
+    MailboxError::Ring(error)
+}
+
 fn is_fatal<E>(error: &RingError<E>) -> bool {
     matches!(
         error,
@@ -237,15 +245,18 @@ where
     S: Signal<Error = M::Error>,
     E: From<MailboxError<M::Error>>,
 {
-    /// Passes an outcome on; a queue that is found corrupt may be that of a device that is gone,
+    /// Passes a failure on; a queue that is found corrupt may be that of a device that is gone,
     /// which is then the error.
-    fn judged<T>(&self, outcome: Result<T, MailboxError<M::Error>>) -> Result<T, E> {
-        if let Err(MailboxError::Ring(error)) = &outcome
+    #[cold]
+    #[inline(never)]
+    fn judged(&self, error: MailboxError<M::Error>) -> E {
+        if let MailboxError::Ring(error) = &error
             && is_fatal(error)
+            && let Err(gone) = self.signal.verify()
         {
-            self.signal.verify().map_err(MailboxError::Access)?;
+            return MailboxError::Access(gone).into();
         }
-        Ok(outcome?)
+        error.into()
     }
 }
 
@@ -278,7 +289,7 @@ where
             }
             (outcome, producer.indices())
         });
-        self.judged(outcome)
+        outcome.map_err(|error| self.judged(error))
     }
 
     fn kick(&self) -> Result<(), E> {
@@ -302,7 +313,7 @@ where
             end.published.store(consumer.published(), Ordering::Relaxed);
             (outcome, consumer.indices())
         });
-        let popped = self.judged(outcome)?;
+        let popped = outcome.map_err(|error| self.judged(error))?;
         if popped == Pop::Empty {
             self.signal.glance().map_err(MailboxError::Access)?;
         }
