@@ -243,7 +243,8 @@ impl Shared {
         let start = self.prepare(&launch);
         match self.compute.start(&start, self.kernel.launches, &self.kernel.reports) {
             Started::Completed => {
-                let times = self.times(&launch, dispatched);
+                // In no time: the clock need not be looked at again.
+                let times = times(&launch, dispatched, dispatched);
                 self.respond(
                     launch.origin.tag,
                     Body::Launch { times, status: LaunchStatus::KernelCompleted, error: None },
@@ -289,12 +290,6 @@ impl Shared {
             trace: launch.user_trace(),
             parts: launch.parts,
         }
-    }
-
-    fn times(&self, launch: &CheckedLaunch, dispatched: u64) -> Times {
-        let start = launch.origin.start;
-        let execute = self.now().wrapping_sub(dispatched);
-        Times { start, wait: dispatched.wrapping_sub(start), execute }
     }
 
     /// Answers the running kernel if it has ended, or cannot be ended.
@@ -373,7 +368,7 @@ impl Shared {
     }
 
     fn answer(&mut self, running: &Running, status: LaunchStatus, error: Option<LaunchError>) {
-        let times = self.times(&running.launch, running.dispatched);
+        let times = times(&running.launch, running.dispatched, self.now());
         let Origin { queue, tag, .. } = running.launch.origin;
         self.outstanding[queue] = self.outstanding[queue].saturating_sub(1);
         self.respond(tag, Body::Launch { times, status, error });
@@ -478,6 +473,12 @@ impl LaunchParts {
         bytes[..len].copy_from_slice(&payload[..len]);
         Self { flags, bytes, len }
     }
+}
+
+fn times(launch: &CheckedLaunch, dispatched: u64, ended: u64) -> Times {
+    let start = launch.origin.start;
+    let (wait, execute) = (dispatched.wrapping_sub(start), ended.wrapping_sub(dispatched));
+    Times { start, wait, execute }
 }
 
 /// Takes an optional part off the front of a payload.
