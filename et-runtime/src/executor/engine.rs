@@ -32,8 +32,8 @@ use super::words::Words;
 use crate::clock::Clock;
 use crate::handshake::{Continuations, Patience};
 
-/// Time stamps that share one look at the clock while tasks are short.
-const STAMPS: u32 = 64;
+/// Turns that share one look at the clock while tasks are short.
+const TURNS: u32 = 32;
 
 /// A run that is to start.
 pub(super) struct Launch {
@@ -90,6 +90,8 @@ pub(super) struct Engine<F> {
     done: Done,
     /// Runs that are recorded.
     recorded: usize,
+    /// Turns since these were last told the time.
+    unmarked: u32,
     /// Runs that have not ended and have a deadline.
     deadlines: usize,
     callbacks: Vec<Continuations<Arc<Outcome>>>,
@@ -119,6 +121,7 @@ impl<F: Place> Engine<F> {
             early: Vec::new(),
             done: Done::default(),
             recorded: 0,
+            unmarked: 0,
             deadlines: 0,
             callbacks: Vec::new(),
             clock,
@@ -202,7 +205,12 @@ impl<F: Place> Engine<F> {
             progress = true;
         }
         if self.recorded != 0 {
-            self.mark(progress);
+            self.unmarked += 1;
+            // Reading the clock takes as long as a quarter of a short task, so records wait while
+            // such come back.
+            if !progress || self.unmarked >= TURNS || !self.first.is_brisk() {
+                self.mark();
+            }
         }
         progress
     }
@@ -395,13 +403,12 @@ impl<F: Place> Engine<F> {
     }
 
     /// Tells the records the time, once for all that was done since the last time, and after it, so
-    /// that the clock does not stand between a completion and what follows from it. Reading it
-    /// takes as long as a quarter of a short task, so records wait while such come back.
-    fn mark(&mut self, progress: bool) {
-        let patience = if progress && self.first.is_brisk() { STAMPS } else { 1 };
+    /// that the clock does not stand between a completion and what follows from it.
+    fn mark(&mut self) {
+        self.unmarked = 0;
         let mut now = None;
         for recorder in self.started.iter_mut().filter_map(|exec| exec.recorder.as_mut()) {
-            if recorder.unmarked() >= patience {
+            if recorder.is_unmarked() {
                 recorder.mark(*now.get_or_insert_with(|| self.clock.now()));
             }
         }
@@ -414,7 +421,7 @@ impl<F: Place> Engine<F> {
             return;
         }
         if self.recorded != 0 {
-            self.mark(false);
+            self.mark();
         }
         let Some(exec) = self.started.remove(slot) else { return };
         self.table.set(slot, None);

@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::ids::count;
 use crate::graph::{Graph, PartOf, TaskId};
 use crate::memory::MemorySample;
 
@@ -36,13 +35,9 @@ pub struct RunTrace {
     spans: OnceLock<Vec<TaskSpan>>,
 }
 
-/// The record of a task that has none.
-const NONE: u32 = u32::MAX;
-
-/// Start and end of a task or a part as numbers of events.
-#[derive(Clone, Copy, Debug)]
+/// Start and end of a task or a part as numbers of events, which begin at 1: 0 if there was none.
+#[derive(Clone, Copy, Debug, Default)]
 struct Raw {
-    unit: u32,
     worker: u32,
     start: u32,
     end: u32,
@@ -52,9 +47,8 @@ struct Raw {
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
     launched: Duration,
+    /// By unit.
     raw: Vec<Raw>,
-    /// By unit, where its record is.
-    record_of: Vec<u32>,
     /// Tasks whose times the device took.
     timed: Vec<TaskSpan>,
     events: u32,
@@ -66,25 +60,15 @@ impl Recorder {
     /// A recorder for so many units, launched at this time.
     pub(super) fn new(units: usize, launched: Duration) -> Self {
         let marks = vec![(0, Duration::ZERO)];
-        let raw = Vec::with_capacity(units);
-        Self { launched, raw, record_of: vec![NONE; units], timed: Vec::new(), events: 0, marks }
+        let raw = vec![Raw::default(); units];
+        Self { launched, raw, timed: Vec::new(), events: 0, marks }
     }
 
-    /// A unit is handed out.
+    /// A unit is handed out, the first time or to another worker.
     #[inline]
     pub(super) fn start(&mut self, unit: u32, worker: u32) {
         self.events += 1;
-        if let Some(record) = self.record_of.get_mut(unit as usize) {
-            *record = count(self.raw.len());
-        }
-        self.raw.push(Raw { unit, worker, start: self.events, end: 0 });
-    }
-
-    /// A unit that was handed out before is handed to another worker.
-    pub(super) fn restart(&mut self, unit: u32, worker: u32) {
-        self.events += 1;
-        let record = self.record_of.get(unit as usize).copied().unwrap_or(NONE);
-        if let Some(raw) = self.raw.get_mut(record as usize) {
+        if let Some(raw) = self.raw.get_mut(unit as usize) {
             (raw.worker, raw.start) = (worker, self.events);
         }
     }
@@ -93,8 +77,7 @@ impl Recorder {
     #[inline]
     pub(super) fn end(&mut self, unit: u32) {
         self.events += 1;
-        let record = self.record_of.get(unit as usize).copied().unwrap_or(NONE);
-        if let Some(raw) = self.raw.get_mut(record as usize) {
+        if let Some(raw) = self.raw.get_mut(unit as usize) {
             raw.end = self.events;
         }
     }
@@ -104,10 +87,9 @@ impl Recorder {
         self.timed.push(span);
     }
 
-    /// Counts events without a time.
-    #[inline]
-    pub(super) fn unmarked(&self) -> u32 {
-        self.events - self.marks.last().map_or(0, |(events, _)| *events)
+    /// Returns `true` if there were events since the last mark.
+    pub(super) fn is_unmarked(&self) -> bool {
+        self.marks.last().is_none_or(|(events, _)| *events != self.events)
     }
 
     /// It is this time now.
@@ -135,8 +117,11 @@ impl Recorder {
 
     fn spans(&self, graph: &Graph) -> Vec<TaskSpan> {
         let view = graph.view();
-        let of = |raw: &Raw| {
-            let PartOf { task, part, .. } = view.unit(raw.unit);
+        let started = (0u32..).zip(&self.raw).filter(|(_, raw)| raw.start != 0);
+        let mut started: Vec<_> = started.collect();
+        started.sort_unstable_by_key(|(_, raw)| raw.start);
+        let of = |(unit, raw): (u32, &Raw)| {
+            let PartOf { task, part, .. } = view.unit(unit);
             TaskSpan {
                 task: TaskId::from_index(task),
                 part,
@@ -145,7 +130,7 @@ impl Recorder {
                 end: self.time(raw.end.max(raw.start)),
             }
         };
-        self.raw.iter().map(of).chain(self.timed.iter().copied()).collect()
+        started.into_iter().map(of).chain(self.timed.iter().copied()).collect()
     }
 }
 

@@ -117,7 +117,7 @@ impl Exec {
     pub(super) fn move_to(&mut self, unit: u32, worker: WorkerId) {
         self.begin(unit);
         if let Some(recorder) = &mut self.recorder {
-            recorder.restart(unit, worker.0);
+            recorder.start(unit, worker.0);
         }
     }
 

@@ -337,6 +337,45 @@ fn a_task_that_moves_runs_where_it_went() {
     assert_eq!(spans, [(0, 0), (3, 1)]);
 }
 
+/// When the tasks of a chain of 40 ended, in microseconds, each in a turn of its own: 64 passed
+/// before the first of these, and 8 before the turn after the 32nd. An idle turn comes after so
+/// many.
+fn ends_of_chain(is_brisk: bool, idle_after: usize) -> Vec<u128> {
+    const LEN: usize = 40;
+    let mut rig = Rig::new(1);
+    rig.first.0.lock().unwrap().is_brisk = is_brisk;
+    let mut builder = GraphBuilder::new();
+    let function = builder.function(|_| Ok(()));
+    let ids: Vec<_> = (0..LEN).map(|_| builder.add(Task::new(function)).unwrap()).collect();
+    for pair in ids.windows(2) {
+        builder.edge(pair[0], pair[1]).unwrap();
+    }
+    let graph = builder.build().unwrap();
+    let run = rig.launch(&graph, Route::HOST, RunOptions::new().traced());
+    for task in 0..LEN {
+        let passed = [(0, 64), (32, 8)].into_iter().find(|(at, _)| *at == task);
+        *rig.clock.0.lock().unwrap() += Duration::from_micros(passed.map_or(0, |(_, us)| us));
+        rig.first.end(count(task), Ended::Complete);
+        assert!(rig.engine.turn());
+        if task + 1 == idle_after {
+            assert!(!rig.engine.turn());
+        }
+    }
+    let outcome = run.result.get().unwrap();
+    outcome.trace().unwrap().spans().iter().map(|span| span.end.as_micros()).collect()
+}
+
+#[test]
+fn short_tasks_share_a_look_at_the_clock() {
+    let ends = ends_of_chain(false, 0);
+    assert_eq!((ends[0], ends[31], ends[32], ends[39]), (64, 64, 72, 72), "each has its own");
+    let ends = ends_of_chain(true, 0);
+    assert_eq!((ends[0], ends[15], ends[31]), (1, 31, 63), "32 tasks share one");
+    assert_eq!((ends[32], ends[39]), (64, 72), "so do the others");
+    let ends = ends_of_chain(true, 4);
+    assert_eq!((ends[0], ends[3], ends[4]), (8, 56, 64), "who is idle looks at once");
+}
+
 #[test]
 fn a_failure_poisons_what_is_behind_it_and_each_end_counts_once() {
     let mut rig = Rig::new(9);
