@@ -1,12 +1,22 @@
 //! Which processor a process runs on.
 
+use anyhow::Context as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Two processors for two processes that both spin; `None` if there are not so many.
 pub(super) fn two() -> anyhow::Result<Option<[usize; 2]>> {
+    let mut allowed = allowed()?;
+    Ok(allowed.next().zip(allowed.next()).map(|(first, second)| [first, second]))
+}
+
+/// One processor for two processes that both sleep.
+pub(super) fn first() -> anyhow::Result<usize> {
+    allowed()?.next().context("this thread may run on no processor")
+}
+
+fn allowed() -> anyhow::Result<impl Iterator<Item = usize>> {
     let allowed = sched_getaffinity(None)?;
-    let mut places = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    Ok(places.next().zip(places.next()).map(|(first, second)| [first, second]))
+    Ok((0..CpuSet::MAX_CPU).filter(move |&cpu| allowed.is_set(cpu)))
 }
 
 /// Keeps this thread, and those that it starts, on one processor until dropped.

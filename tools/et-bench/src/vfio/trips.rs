@@ -17,11 +17,19 @@ const TRIPS: usize = 1000;
 const SPIN: Duration = Duration::from_millis(1);
 
 /// With sleeping on both sides, and as it is by default. Two sides that spin have a processor each;
-/// those that sleep share one if the kernel finds that best.
+/// those that sleep share one if the kernel finds that best, and once in any case: then the figure
+/// is without what waking a processor takes.
 pub(super) fn figures(take: Take<'_>) -> anyhow::Result<()> {
     let asleep = ["vfio_trip_asleep_us", "vfio_trip_asleep_socket_us"];
+    let board = "compute=null,dram=1GiB,spin=0";
     let options = VfioOptions::new().spin(Duration::ZERO);
-    measure(asleep, "compute=null,dram=1GiB,spin=0", &options, Duration::ZERO, None, take)?;
+    measure(asleep, board, &options, Duration::ZERO, None, take)?;
+    {
+        let together = ["vfio_trip_together_us", "vfio_trip_together_socket_us"];
+        let cpu = processor::first()?;
+        let _pinned = Pinned::to(cpu)?;
+        measure(together, board, &options, Duration::ZERO, Some(cpu), take)?;
+    }
     let awake = ["vfio_trip_us", "vfio_trip_socket_us"];
     let Some([ours, theirs]) = processor::two()? else {
         skip(awake[0], "two processes that spin need two processors");
