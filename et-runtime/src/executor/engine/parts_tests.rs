@@ -11,9 +11,11 @@ use crate::executor::ids::count;
 use crate::executor::place::Ended;
 use crate::executor::run::Route;
 use crate::executor::{RunOptions, TaskFailure, TaskState};
-use crate::graph::{Graph, GraphBuilder, Task, TaskId};
+use crate::graph::{CoreSet, Graph, GraphBuilder, Task, TaskId};
 
-use TaskState::{Cancelled, Complete, DependencyFailed, Failed, Ready, Running, Waiting};
+use TaskState::{
+    Cancelled, Complete, Delegated, DependencyFailed, Failed, Ready, Running, Waiting,
+};
 
 /// One task after the other, with so many parts.
 fn chain(parts: &[u32]) -> Graph {
@@ -132,7 +134,7 @@ fn parts_that_start_together_wait_for_room_and_what_comes_later_behind_them() {
     let first = builder.add(Task::new(function)).unwrap();
     builder.add(Task::new(function).parts_together(3)).unwrap();
     builder.add(Task::new(function)).unwrap();
-    let cores = crate::graph::CoreSet::range(0..8);
+    let cores = CoreSet::range(0..8);
     builder.add(Task::new(function).cores(cores)).unwrap();
     let graph = builder.build().unwrap();
     assert_eq!(graph.view().units(1), 4..7);
@@ -161,6 +163,32 @@ fn launches_have_parts_of_their_own() {
         end(&mut rig, unit, Ended::Complete);
     }
     assert!(run.result.get().unwrap().is_success());
+}
+
+#[test]
+fn a_place_that_takes_a_whole_run_is_offered_no_parts() {
+    let mut rig = Rig::new(8);
+    let run = rig.launch(&chain(&[3]), Route::whole(0, "fake"), RunOptions::new());
+    assert_eq!((rig.first.has(), states(&run)), (vec![0], vec![Delegated]));
+}
+
+#[test]
+fn parts_are_for_any_worker_unless_they_name_cores_and_start_one_by_one() {
+    let cores = || CoreSet::range(0..8);
+    for (task, any) in
+        [(Task::parts as fn(_, u32) -> Task, [true, false]), (Task::parts_together, [true, true])]
+    {
+        for (has_cores, any) in [false, true].into_iter().zip(any) {
+            let mut builder = GraphBuilder::new();
+            let function = builder.function(|_| Ok(()));
+            let task = task(Task::new(function), 2);
+            builder.add(if has_cores { task.cores(cores()) } else { task }).unwrap();
+            let mut rig = Rig::new(0);
+            rig.launch(&builder.build().unwrap(), Route::HOST, RunOptions::new());
+            assert_eq!(rig.engine.ready.waiting(), (2, 0));
+            assert_eq!(rig.engine.has_backlog(), any, "named: {has_cores}");
+        }
+    }
 }
 
 /// A task: its parts, how many tasks before it it waits for, and which of its parts fails.

@@ -11,7 +11,7 @@ use crate::executor::place::{Ended, Ending, Offer, Room, Unit};
 use crate::executor::run::{Board, Route};
 use crate::executor::words::{Answer, Verdict, Words};
 use crate::executor::{RunOptions, TaskFailure, TaskState};
-use crate::graph::{Comparison, Graph, GraphBuilder, HostData, Task, TaskId, Word};
+use crate::graph::{Comparison, CoreSet, Graph, GraphBuilder, HostData, Task, TaskId, Word};
 use crate::memory::DeviceMemory;
 
 #[derive(Debug, Default)]
@@ -561,6 +561,36 @@ fn an_answer_for_a_task_that_was_cancelled_means_nothing() {
     rig.turn([]);
     assert_eq!((rig.first.has(), states(&next)), (vec![], vec![Ready; 3]));
     assert_eq!(rig.words.asked(), [0, 1]);
+}
+
+#[test]
+fn a_run_that_is_cancelled_takes_only_its_own_tasks_along() {
+    let mut rig = Rig::new(1);
+    let mut builder = GraphBuilder::new();
+    let function = builder.function(|_| Ok(()));
+    for task in [Task::new(function), Task::new(function).cores(CoreSet::range(0..8))] {
+        builder.add(task).unwrap();
+    }
+    let graph = builder.build().unwrap();
+    let mut launch = || rig.launch(&graph, Route::HOST, RunOptions::new());
+    let [holds_the_worker, cancelled, other] = [(); 3].map(|()| launch());
+    rig.turn([Request::Cancel(cancelled.number)]);
+    assert!(cancelled.result.get().is_some());
+    assert_eq!(rig.engine.ready.waiting(), (3, 0));
+    let mut ran = Vec::new();
+    while let [task] = rig.first.holds()[..] {
+        ran.push(task.run);
+        rig.first.end(task.unit, Ended::Complete);
+        rig.turn([]);
+    }
+    ran.sort_unstable();
+    assert_eq!(ran, [holds_the_worker.number, holds_the_worker.number, other.number, other.number]);
+    // The same with tasks whose conditions no one has looked at.
+    let [cancelled, other] =
+        [(); 2].map(|()| rig.launch(&on_device(), Route::HOST, RunOptions::new()));
+    rig.turn([Request::Cancel(cancelled.number)]);
+    let left: Vec<_> = rig.engine.ready.open().iter().map(|task| task.run).collect();
+    assert_eq!(left, [other.number; 3]);
 }
 
 #[test]
