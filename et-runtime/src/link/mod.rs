@@ -428,23 +428,21 @@ impl<H: Hal> Link<H> {
         command: Option<Command<Box<Load<H>>>>,
         now: Duration,
     ) -> Result<Arc<Operation>> {
-        if let Some(command) = &command {
-            core.check_health(command)?;
+        let kernel = command.as_ref().and_then(|command| self.kernel_of(&command.load));
+        let operation = core.submit(stream, name, command, now)?;
+        if let Some(kernel) = kernel {
+            operation.set_kernel(kernel);
         }
-        let operation = core.begin(stream, name, now)?;
-        if let Some(command) = command {
-            self.name_kernel(&operation, &command.load);
-            // Nothing of it can have failed so soon.
-            let _ = core.append(operation.key, command);
-        }
-        core.close(operation.key, Ok(()), now);
         Ok(operation)
     }
 
-    /// Notes in an operation which kernel it launches, if that is to be recorded.
-    fn name_kernel(&self, operation: &Operation, load: &Load<H>) {
-        if let (Then::Launch(launched), true) = (&load.then, self.profiler.is_on()) {
-            operation.set_kernel(launched.kernel.number(&self.profiler));
+    /// The number of the kernel that a command launches, if that is to be recorded.
+    fn kernel_of(&self, load: &Load<H>) -> Option<u32> {
+        match &load.then {
+            Then::Launch(launched) if self.profiler.is_on() => {
+                Some(launched.kernel.number(&self.profiler))
+            }
+            _ => None,
         }
     }
 

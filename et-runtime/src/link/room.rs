@@ -46,7 +46,9 @@ impl<'a, H: Hal> Submission<'a, H> {
         if let Some(context) = fresh.and_then(FreshContext::take) {
             command.load.give_fresh_context(context);
         }
-        self.link.name_kernel(&self.operation, &command.load);
+        if let Some(kernel) = self.link.kernel_of(&command.load) {
+            self.operation.set_kernel(kernel);
+        }
         self.send(command)
     }
 

@@ -568,8 +568,34 @@ impl<C: Load> Core<C> {
         Ok(operation)
     }
 
+    /// Accepts an operation of one command, or of none, at the end of a stream. It is closed.
+    ///
+    /// # Errors
+    /// Why the device cannot execute the command.
+    pub(crate) fn submit(
+        &mut self,
+        stream: StreamKey,
+        name: &'static str,
+        command: Option<Command<C>>,
+        now: Duration,
+    ) -> Result<Arc<Operation>> {
+        if let Some(command) = &command {
+            self.check_health(command)?;
+        }
+        let operation = self.begin(stream, name, now)?;
+        let slot = operation.key.slot;
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.is_open = false;
+            self.unsent += usize::from(command.is_some());
+            op.pending.extend(command);
+        }
+        self.advance(stream.0);
+        self.end_if_done(slot, now);
+        Ok(operation)
+    }
+
     /// Checks that the device can do what a command asks for, as far as is known.
-    pub(crate) fn check_health(&self, command: &Command<C>) -> Result<()> {
+    fn check_health(&self, command: &Command<C>) -> Result<()> {
         let is_launch = command.load.is_launch();
         let refusal = if is_launch { self.health.compute_refusal() } else { self.health.refusal() };
         refusal.map_or(Ok(()), |error| Err(error.clone()))

@@ -269,7 +269,28 @@ impl World {
         let (key, _) = self.streams[stream]?;
         let begun = self.core.begin(key, "op", self.now);
         assert_eq!(begun.is_err(), self.is_lost());
-        let operation = begun.ok()?;
+        Some(self.know(begun.ok()?, stream))
+    }
+
+    /// All of an operation at once: one command, or none.
+    fn submit(&mut self, stream: usize, kind: Option<Kind>) {
+        let Some((key, _)) = self.streams[stream] else { return };
+        let id = self.core.next_op;
+        let command = kind.map(|kind| Command::new(Model::new(kind, id)));
+        let is_launch = kind == Some(Kind::Launch);
+        let is_down = is_launch && self.core.health().compute_refusal().is_some();
+        let submitted = self.core.submit(key, "op", command, self.now);
+        assert_eq!(submitted.is_err(), is_down || self.is_lost());
+        if let Ok(operation) = submitted {
+            assert_eq!(operation.key.id, id);
+            let at = self.know(operation, stream);
+            self.ops[at].is_open = false;
+            self.ops[at].commands = u32::from(kind.is_some());
+        }
+    }
+
+    fn know(&mut self, operation: Arc<Operation>, stream: usize) -> usize {
+        let id = operation.key.id;
         self.ops.push(Known {
             key: operation.key,
             operation,
@@ -285,7 +306,6 @@ impl World {
             commands: 0,
         });
         // What is before it in its stream comes first, as far as both reach the device.
-        let id = self.ops.last()?.key.id;
         let before: Vec<u64> = self
             .ops
             .iter()
@@ -294,7 +314,7 @@ impl World {
             .collect();
         let others = self.depends.iter().filter(|(its, _)| *its == stream).map(|(_, on)| *on);
         self.order.extend(before.into_iter().chain(others).map(|other| (other, id)));
-        Some(self.ops.len() - 1)
+        self.ops.len() - 1
     }
 
     fn append(&mut self, at: usize, kind: Kind) {
@@ -333,6 +353,15 @@ impl World {
     fn apply(&mut self, step: &Step) {
         self.now += Duration::from_millis(1);
         match *step {
+            Step::Submit { stream, copies: 1, launch: false } => {
+                self.submit(stream, Some(Kind::Copy));
+            }
+            // A launch that brings a context has another command before it, which fills that.
+            Step::Submit { stream, copies: 0, launch }
+                if !launch || !self.core.wants_more_contexts() =>
+            {
+                self.submit(stream, launch.then_some(Kind::Launch));
+            }
             Step::Submit { stream, copies, launch } => {
                 if let Some(at) = self.begin(stream) {
                     for _ in 0..copies {
@@ -345,10 +374,7 @@ impl World {
                 }
             }
             Step::Barrier { stream } => {
-                if let Some(at) = self.begin(stream) {
-                    self.append(at, Kind::Barrier);
-                    self.close(at, Ok(()));
-                }
+                self.submit(stream, Some(Kind::Barrier));
             }
             Step::Begin { stream } => drop(self.begin(stream)),
             Step::Append { launch } => {

@@ -72,9 +72,11 @@ impl Host {
     }
 
     fn submit(&mut self, stream: StreamKey, kind: Kind) -> OpKey {
-        let key = self.begin(stream, &[kind]);
-        self.close(key);
-        key
+        self.now += Duration::from_secs(1);
+        let command = Command::new(Model::new(kind, self.core.next_op));
+        let operation = self.core.submit(stream, "test", Some(command), self.now).unwrap();
+        self.pump();
+        operation.key
     }
 
     /// The device has done the first of what it has; returns whom to wake.
@@ -507,4 +509,64 @@ fn a_launch_whose_answer_is_looked_at_is_executed() {
     let ended = host.core.output.ended.pop().unwrap();
     assert_eq!((host.core.state(works), lock(&heard).len()), (None, 2));
     assert_eq!((ended.operation.key, ended.told.len()), (works, 1));
+}
+
+#[test]
+fn an_abort_that_waits_for_a_kernel_is_not_that_of_another_queue() {
+    let mut host = Host::new(2, 9);
+    // The kernels of queue 0 all run; the third is for the one that is aborted.
+    host.core.context_made();
+    host.core.context_back(2);
+    let streams = [(); 6].map(|()| host.stream());
+    let [first, in_other, second, _, third, _] = streams;
+    for innocent in [first, second] {
+        host.submit(innocent, Kind::Launch);
+    }
+    let patient = host.submit(third, Kind::Launch);
+    let copy = host.submit(in_other, Kind::Copy);
+    let queues: Vec<_> = host.ring.has.iter().map(|(queue, ..)| *queue).collect();
+    let [zero, one] = [0, 1].map(QueueId::Submission);
+    assert_eq!(queues, [zero, zero, zero, one]);
+    assert!(host.core.abort(patient, Harm::Avoid, host.now).unwrap());
+    assert!(host.core.abort(copy, Harm::Accept, host.now).unwrap());
+    host.pump();
+    let asked = |host: &Host| {
+        let queues = host.ring.has.iter().filter(|(.., kind)| *kind == Kind::Abort);
+        queues.map(|(queue, ..)| *queue).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&host), [QueueId::HighPriority(1)], "of queue 1 only");
+    host.answer();
+    assert_eq!(asked(&host), [QueueId::HighPriority(1)], "one kernel of another is left");
+    host.answer();
+    assert_eq!(asked(&host), [1, 0].map(QueueId::HighPriority));
+}
+
+#[test]
+fn commands_of_high_priority_take_no_place_of_the_others() {
+    let mut host = Host::new(2, 9);
+    host.core = Core::new(Shape { queues: 2, high_queues: 2, in_flight: 4, contexts: 2 });
+    let stream = host.stream();
+    for _ in 0..3 {
+        host.submit(stream, Kind::Copy);
+    }
+    for queue in [0, 1] {
+        assert!(host.core.post_high(queue, Command::new(Model::ping())));
+        host.pump();
+    }
+    let [fourth, fifth] = [(); 2].map(|()| host.submit(stream, Kind::Copy));
+    assert!(host.is_sent(fourth) && !host.is_sent(fifth), "four are allowed");
+    host.answer();
+    assert!(host.is_sent(fifth));
+}
+
+#[test]
+fn what_a_lost_device_could_still_reach_is_kept_until_its_reset() {
+    let mut host = Host::new(1, 9);
+    let stream = host.stream();
+    host.submit(stream, Kind::Copy);
+    let lost = Error::lost("it is gone");
+    assert!(host.core.lose(&lost, host.now) && !host.core.lose(&lost, host.now));
+    let kept = host.core.end_quarantine();
+    assert!(matches!(&kept[..], [copy] if copy.kind == Kind::Copy));
+    assert!(host.core.end_quarantine().is_empty());
 }

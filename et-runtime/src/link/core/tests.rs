@@ -129,9 +129,8 @@ fn a_kernel_that_has_the_only_tag_can_be_aborted_and_is_not_taken_for_silence() 
     core.context_back(0);
     let stream = core.open_stream(Priority::Normal).0;
     let mut submit = |core: &mut Core<Model>, load| {
-        let operation = core.begin(stream, "test", Duration::ZERO).unwrap();
-        core.append(operation.key, Command::new(load)).unwrap();
-        core.close(operation.key, Ok(()), Duration::ZERO);
+        let command = Some(Command::new(load));
+        let operation = core.submit(stream, "test", command, Duration::ZERO).unwrap();
         core.pump(Duration::ZERO, &mut deaf);
         operation.key
     };
