@@ -15,9 +15,6 @@ use crate::open;
 use crate::output::{self, Format};
 use crate::value;
 
-/// How long one operation may take.
-const WAIT: Duration = Duration::from_secs(60);
-
 /// Options of `bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -219,7 +216,7 @@ impl Lane {
         let buffer = device.alloc(bytes)?;
         let len = usize::try_from(bytes)?;
         let host = if what == What::ToDevice { BYTE } else { 0 };
-        stream.fill(&buffer, BYTE ^ host)?.wait(WAIT)?;
+        stream.fill(&buffer, BYTE ^ host)?.wait(open::device_timeout())?;
         let (mut pageable, mut pinned) = (Vec::new(), None);
         match args.memory {
             Memory::Pageable => pageable = vec![host; len],
@@ -246,7 +243,7 @@ impl Lane {
                 Pending::Event(self.stream.copy_to_device(&self.pageable, buffer)?)
             }
             (_, None) => {
-                self.stream.read(buffer, &mut self.pageable, WAIT)?;
+                self.stream.read(buffer, &mut self.pageable, open::device_timeout())?;
                 Pending::Done
             }
         })
@@ -255,16 +252,17 @@ impl Lane {
     /// Waits, and tells of each operation that has ended.
     fn finish(&mut self, pending: Pending, mut ended: impl FnMut()) -> anyhow::Result<()> {
         match pending {
-            Pending::Event(event) => drop(event.wait(WAIT)?),
+            Pending::Event(event) => drop(event.wait(open::device_timeout())?),
             Pending::Batch(events) => {
                 for event in events {
-                    event.wait(WAIT)?;
+                    event.wait(open::device_timeout())?;
                     ended();
                 }
                 return Ok(());
             }
             Pending::Transfer(transfer) => {
-                self.pinned = Some(transfer.wait(WAIT).map_err(|failed| failed.error)?);
+                self.pinned =
+                    Some(transfer.wait(open::device_timeout()).map_err(|failed| failed.error)?);
             }
             Pending::Done => {}
         }
@@ -277,7 +275,9 @@ impl Lane {
         let Some(buffer) = &self.device else { return Ok(()) };
         let mut arrived = vec![0; usize::try_from(buffer.len_bytes())?];
         match (self.what, &self.pinned) {
-            (What::ToDevice, _) => self.stream.read(buffer, &mut arrived, WAIT)?,
+            (What::ToDevice, _) => {
+                self.stream.read(buffer, &mut arrived, open::device_timeout())?
+            }
             (_, Some(host)) => host.copy_out(0, &mut arrived)?,
             (_, None) => arrived.copy_from_slice(&self.pageable),
         }

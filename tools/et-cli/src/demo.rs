@@ -14,7 +14,6 @@ use crate::output::{self, Format};
 use crate::{graph, open};
 
 const ELEMENTS: usize = 16_384;
-const WAIT: Duration = Duration::from_secs(60);
 
 const ADD: &[u8] = include_bytes!("../../../testing/kernels/elf/add.elf");
 const ADD_SCALAR: &[u8] = include_bytes!("../../../testing/kernels/elf/add_scalar.elf");
@@ -57,8 +56,8 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let graph = builder.build()?;
 
     let stream = device.default_stream();
-    stream.copy_to_device(&vec![args.a; ELEMENTS], &a)?.wait(WAIT)?;
-    stream.copy_to_device(&vec![args.b; ELEMENTS], &b)?.wait(WAIT)?;
+    stream.copy_to_device(&vec![args.a; ELEMENTS], &a)?.wait(open::device_timeout())?;
+    stream.copy_to_device(&vec![args.b; ELEMENTS], &b)?.wait(open::device_timeout())?;
     let executor = DeviceExecutor::new(&device, &ExecutorConfig::new().place(Place::Auto))?;
     if args.profile.is_some() {
         device.profiler().start();
@@ -67,7 +66,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let before = counter();
     let launched = Instant::now();
     let run = executor.launch_with(&graph, RunOptions::new().traced())?;
-    let outcome = run.wait(WAIT)?;
+    let outcome = run.wait(open::device_timeout())?;
     let elapsed = launched.elapsed();
     if let Some(error) = graph::failure(&outcome) {
         return Err(error);
@@ -76,7 +75,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let instructions = counter().zip(before).map(|(now, before)| now - before);
     let place = outcome.place();
     let mut result = vec![0.0f32; ELEMENTS];
-    stream.read(&f, &mut result, WAIT)?;
+    stream.read(&f, &mut result, open::device_timeout())?;
 
     let expected = (args.a + args.b + 1.0) * (args.a + args.b + 2.0);
     let correct = result.iter().filter(|value| value.to_bits() == expected.to_bits()).count();

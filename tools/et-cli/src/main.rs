@@ -60,6 +60,10 @@ struct Cli {
     #[arg(long, global = true, default_value = "0", value_name = "SECONDS",
         value_parser = open::seconds)]
     busy_timeout: Duration,
+    /// Gives up what only the device takes time for, a copy, a trace, an abort, after so many
+    /// seconds: 60, and 30 without any progress.
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = open::seconds)]
+    device_timeout: Option<Duration>,
     #[command(subcommand)]
     command: Command,
 }
@@ -159,7 +163,7 @@ fn main() -> ExitCode {
         let text = format!("`et {what}` uses no device, leave out --device");
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
-    open::set_busy_timeout(cli.busy_timeout);
+    open::set_timeouts(cli.busy_timeout, cli.device_timeout);
     let outcome = match &cli.command {
         Command::Bench(args) => bench::run(&cli.device, args, format),
         Command::Bind(args) => bind::bind(args, format),

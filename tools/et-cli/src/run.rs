@@ -21,14 +21,13 @@ use crate::executed::{self, Executed};
 use crate::expect;
 use crate::interrupt::{self, Interrupt};
 use crate::npy::{self, Array};
+use crate::open;
 use crate::output::{self, Exit, Format, KernelFailed};
 use crate::trace;
 use crate::value::{self, Argument};
 
 /// Stacks of launches that may have to be dumped: not less than the default ones have.
 const CORE_STACK_BYTES: u64 = 8192;
-/// How long reading a trace may take.
-const TRACE_WAIT: Duration = Duration::from_secs(10);
 
 /// Options of `run`.
 #[derive(Debug, clap::Args)]
@@ -367,7 +366,7 @@ fn execute(
             Err(et::Error::Timeout { .. }) => continue,
             outcome => break outcome?,
         };
-        let grace = Duration::from_secs(10);
+        let grace = open::device_timeout();
         device.abort(&event, grace)?;
         break event.wait(grace).map_err(|error| {
             let is_aborted = error.launch_failure().is_some();
@@ -391,7 +390,8 @@ fn logs(device: &Device, args: &Args) -> et::Result<KernelTrace<AnyHal>> {
 
 /// Prints what the kernel has traced, and returns it.
 fn print_logs(logs: &KernelTrace<AnyHal>, kernel: &Kernel) -> Option<Trace> {
-    let trace = logs.read(TRACE_WAIT).inspect_err(|error| eprintln!("no trace: {error}")).ok()?;
+    let trace = logs.read(open::device_timeout());
+    let trace = trace.inspect_err(|error| eprintln!("no trace: {error}")).ok()?;
     trace::lines(&trace).iter().for_each(|line| eprintln!("{line}"));
     Some(trace.of_kernel(kernel))
 }

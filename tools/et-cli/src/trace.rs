@@ -15,8 +15,6 @@ use crate::manage;
 use crate::open;
 use crate::output::{self, Format};
 
-const WAIT: Duration = Duration::from_secs(10);
-
 /// Options of `trace`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -58,7 +56,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         device.configure_trace(&config)?;
     }
     let mut reader = device.firmware_trace();
-    watch(args.watch, || print(&[reader.read(WAIT)?], format))?;
+    watch(args.watch, || print(&[reader.read(open::device_timeout())?], format))?;
     device.close();
     Ok(())
 }

@@ -172,6 +172,21 @@ fn a_card_that_stays_ill_had_all_remedies_that_were_allowed() {
     assert!(stderr.contains("does not work again") && stderr.contains("because"), "{stderr}");
 }
 
+/// Its firmware hangs after what opening it takes.
+#[test]
+fn what_a_device_does_not_answer_is_given_up_when_the_user_says() {
+    for command in [&["demo"][..], &["trace"], &["bench", "--size", "4KiB"]] {
+        let output = et_on(",fault=hang:3", &[command, &["--device-timeout", "0.1"]].concat());
+        let stderr = text(&output.stderr);
+        // A program that gets no processor may find the device given up by its watchdog first.
+        let is_late = stderr.contains("did not finish within 100ms");
+        let code = if is_late { 1 } else { 5 };
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {stderr}");
+        assert!(is_late || stderr.contains("has not answered for"), "{command:?}: {stderr}");
+    }
+    assert_eq!(et(&["--device-timeout", "soon", "demo"]).status.code(), Some(2));
+}
+
 /// What a device has to do for its opening is too much for the firmware.
 #[test]
 fn a_card_that_does_not_open_is_reset_by_the_service_processor() {

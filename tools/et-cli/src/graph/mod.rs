@@ -23,10 +23,8 @@ use self::spec::{Argument, Condition, Spec, Value};
 use crate::executed::{self, Executed};
 use crate::interrupt::{self, Interrupt};
 use crate::output::{self, Exit, Format, KernelFailed};
-use crate::{copy, npy, value};
+use crate::{copy, npy, open, value};
 
-/// How long a copy may take.
-const COPY_LIMIT: Duration = Duration::from_secs(60);
 /// How long tasks that run may still take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -139,7 +137,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
     let total = kept().map(|(array, _)| array.bytes.len() as u64).sum();
     let bar = output::progress(format, "to device", total);
     for (array, buffer) in kept() {
-        copy::to_device(stream, &array.bytes, buffer, &bar, COPY_LIMIT)?;
+        copy::to_device(stream, &array.bytes, buffer, &bar, open::device_timeout())?;
     }
     bar.finish_and_clear();
 
@@ -186,7 +184,7 @@ pub(crate) fn run(locator: &str, args: &Args, format: Format) -> anyhow::Result<
         for (buffer, path) in &spec.outputs {
             let array = &mut spec.buffers[*buffer].1;
             let Some(from) = kept(*buffer) else { continue };
-            copy::from_device(stream, from, &mut array.bytes, &bar, COPY_LIMIT)?;
+            copy::from_device(stream, from, &mut array.bytes, &bar, open::device_timeout())?;
             npy::write(path, array)?;
             written.push(path.clone());
         }
