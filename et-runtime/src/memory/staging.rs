@@ -352,3 +352,37 @@ impl<H: Hal> Drop for Chunk<H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use et_hal_mock::{MockHal, presets};
+
+    use super::*;
+    use crate::Device;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// What an IOMMU holds the device to.
+    #[test]
+    fn the_device_reads_uploads_and_writes_downloads_and_no_more() {
+        let mailbox = presets::answering_mailbox(presets::success);
+        let device = Device::open(MockHal::new(presets::booted_registers(), mailbox)).unwrap();
+        let mapped = || {
+            let state = lock(&device.link().staging.state);
+            let kinds = [DeviceAccess::Read, DeviceAccess::Write, DeviceAccess::ReadWrite];
+            kinds.map(|access| {
+                let of_size =
+                    |size: &usize| !state.chunks[Kind::new(*size, access).index()].is_empty();
+                CLASSES.iter().any(of_size)
+            })
+        };
+        let (stream, buffer) = (device.default_stream(), device.alloc(64).unwrap());
+        assert_eq!(mapped(), [false; 3]);
+        stream.copy_to_device(&[1_u8; 64], &buffer).unwrap().wait(LONG).unwrap();
+        assert_eq!(mapped(), [true, false, false]);
+        stream.read(&buffer, &mut [0_u8; 64], LONG).unwrap();
+        assert_eq!(mapped(), [true, true, false]);
+    }
+}

@@ -51,14 +51,17 @@ fn an_event_of_another_device_aborts_nothing() {
 #[test]
 fn a_stream_waits_for_an_event_of_another_device() {
     let (one, other) = (open(SMALL), open(SMALL));
-    let its = endless(&other);
-    let stream = one.stream();
-    stream.wait_for(&its);
-    let behind = stream.barrier().unwrap();
-    assert!(matches!(behind.wait(MOMENT), Err(Error::Timeout { .. })));
-    other.abort(&its, LONG).unwrap();
-    // No thread of this device has to look: the other one says so.
-    behind.wait(LONG).unwrap();
+    let in_second_queue = one.stream();
+    // The event is of the first.
+    for stream in [&in_second_queue, one.default_stream()] {
+        let its = endless(&other);
+        stream.wait_for(&its);
+        let behind = stream.barrier().unwrap();
+        assert!(matches!(behind.wait(MOMENT), Err(Error::Timeout { .. })));
+        other.abort(&its, LONG).unwrap();
+        // No thread of this device has to look: the other one says so.
+        behind.wait(LONG).unwrap();
+    }
 }
 
 #[test]
