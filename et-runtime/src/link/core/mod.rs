@@ -16,6 +16,7 @@
 //! | `answer.rs` | what an answer means for its operation; loss of the device |
 //! | `look.rs` | who waits for what, and what is left to attend to |
 //! | `abort.rs` | aborts, and what they take down besides |
+//! | `output.rs` | what there is to do when it has been left |
 //! | `traffic.rs` | what the device has done so far |
 
 mod abort;
@@ -23,6 +24,7 @@ mod answer;
 mod look;
 #[cfg(test)]
 mod model;
+mod output;
 mod ready;
 mod send;
 mod slab;
@@ -46,12 +48,13 @@ use self::traffic::Traffic;
 use super::Parker;
 use super::flight::Flights;
 use super::health::Health;
-use super::operation::{EventState, OpKey, Operation};
+use super::operation::{OpKey, Operation};
 use crate::timeline::Timeline;
 use crate::{Error, Result};
 
 pub(crate) use abort::Harm;
 pub(crate) use answer::{Answer, Held, HeldOp};
+pub(crate) use output::{Ended, OnReached, Output, Reached};
 pub use ready::Priority;
 use ready::Ready;
 pub(crate) use traffic::Work;
@@ -147,61 +150,6 @@ impl<C> Command<C> {
     pub(crate) fn flags(mut self, flags: CommandFlags) -> Self {
         self.flags = flags;
         self
-    }
-}
-
-/// An operation that has ended.
-pub(crate) struct Ended {
-    pub(crate) operation: Arc<Operation>,
-    pub(crate) timeline: Timeline,
-    pub(crate) error: Option<Error>,
-    /// Who waits for a state before the end and is told of that, before all who wait for it.
-    pub(crate) told: Vec<OnReached>,
-}
-
-/// What is called once an operation has left the host, or is executed.
-pub(crate) type OnReached = Box<dyn FnOnce(&EventState) + Send>;
-
-/// An operation that is sent or executed, and who is told.
-pub(crate) struct Reached {
-    pub(crate) operation: Arc<Operation>,
-    pub(crate) state: EventState,
-    pub(crate) told: Vec<OnReached>,
-}
-
-/// What there is to do when the state machine has been left.
-pub(crate) struct Output<C> {
-    /// Commands that the device is done with, or never had.
-    pub(crate) finished: Vec<(C, Option<Error>)>,
-    pub(crate) ended: Vec<Ended>,
-    pub(crate) reached: Vec<Reached>,
-    pub(crate) wake: Vec<Arc<Parker>>,
-    /// Something was put into a queue.
-    pub(crate) kick: bool,
-    /// The background thread sleeps and has to look.
-    pub(crate) rouse: bool,
-}
-
-impl<C> Default for Output<C> {
-    fn default() -> Self {
-        Self {
-            finished: Vec::new(),
-            ended: Vec::new(),
-            reached: Vec::new(),
-            wake: Vec::new(),
-            kick: false,
-            rouse: false,
-        }
-    }
-}
-
-impl<C> Output<C> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.finished.is_empty()
-            && self.ended.is_empty()
-            && self.reached.is_empty()
-            && self.wake.is_empty()
-            && !self.rouse
     }
 }
 

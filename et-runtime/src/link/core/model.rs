@@ -19,6 +19,7 @@ use proptest::prelude::*;
 pub(super) use self::command::{Kind, Model};
 use self::device::{Device, Moment, QUEUES};
 use super::*;
+use crate::link::EventState;
 use crate::link::Outcome;
 use crate::sync::{Mutex, lock};
 

@@ -8,6 +8,7 @@ use et_hal::{QueueId, ResetScope};
 
 use super::model::{Kind, Model};
 use super::*;
+use crate::link::EventState;
 use crate::sync::{Mutex, lock};
 
 /// A device that takes so many commands in each queue.
