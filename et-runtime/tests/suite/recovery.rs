@@ -55,23 +55,31 @@ fn silent_firmware_starts_anew_and_memory_stays() {
 
 /// Firmware does not say what becomes of the launch, so no one may wait for that.
 #[test]
-fn a_launch_under_which_the_compute_firmware_traps_ends() {
-    let mut device = device();
+fn a_launch_under_which_the_compute_firmware_traps_or_hangs_ends() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../testing/kernels/elf/task_nop.elf");
-    let kernel = device.load_kernel("nop", &std::fs::read(file).unwrap()).unwrap();
-    inject(&device, Fault::ComputeException { nth: 1, hart: 5 });
-    let event = device.default_stream().launch(&Launch::new(&kernel)).unwrap();
-    let error = event.wait(LONG).unwrap_err();
-    // The device may still use the memory of the launch.
-    assert!(
-        matches!(&error, Error::NeedsReset { scope: ResetScope::Function, why, .. } if why.contains("hart 5")),
-        "{error:?}"
-    );
-    let refused = device.default_stream().launch(&Launch::new(&kernel)).map(drop);
-    assert!(matches!(refused, Err(Error::NeedsReset { .. })), "{refused:?}");
-    assert_eq!(recovered(&mut device).0, [FUNCTION]);
-    let kernel = device.load_kernel("nop", &std::fs::read(file).unwrap()).unwrap();
-    device.default_stream().launch(&Launch::new(&kernel)).unwrap().wait(LONG).unwrap();
+    let elf = std::fs::read(file).unwrap();
+    for (fault, said) in [
+        (Fault::ComputeException { nth: 1, hart: 5 }, "hart 5"),
+        (Fault::ComputeHang { nth: 1 }, "do not answer"),
+    ] {
+        let mut device = device();
+        let kernel = device.load_kernel("nop", &elf).unwrap();
+        inject(&device, fault);
+        let event = device.default_stream().launch(&Launch::new(&kernel)).unwrap();
+        let error = event.wait(LONG).unwrap_err();
+        // The device may still use the memory of the launch.
+        assert!(
+            matches!(&error, Error::NeedsReset { scope: ResetScope::Function, why, .. } if why.contains(said)),
+            "{error:?}"
+        );
+        let late = device.abort(&event, LONG).unwrap_err();
+        assert!(matches!(late, Error::HasEnded { .. }), "{late:?}");
+        let refused = device.default_stream().launch(&Launch::new(&kernel)).map(drop);
+        assert!(matches!(refused, Err(Error::NeedsReset { .. })), "{refused:?}");
+        assert_eq!(recovered(&mut device).0, [FUNCTION]);
+        let kernel = device.load_kernel("nop", &elf).unwrap();
+        device.default_stream().launch(&Launch::new(&kernel)).unwrap().wait(LONG).unwrap();
+    }
 }
 
 #[test]

@@ -154,6 +154,71 @@ fn a_deadline_ends_its_run_whatever_other_runs_do() {
     }
 }
 
+/// Streams of the user have launches behind the kernel of the graph, in every queue of the device.
+#[test]
+fn a_deadline_ends_its_run_whatever_other_streams_do() {
+    let clock = Arc::new(LeapingClock::default());
+    let config = Config::new().watchdog(Duration::MAX).clock(clock.clone());
+    let rig = Rig::of(open_with(MAPPED, config));
+    let executor = rig.executor(Place::Streams);
+    let (endless, task) = rig.endless(false);
+    let run = executor.launch_with(&endless, RunOptions::new().deadline(LONG)).unwrap();
+    until_it_runs(&run, task);
+    let queues = rig.device.properties().queues;
+    let streams: Vec<_> = (0..2 * queues).map(|_| rig.device.stream()).collect();
+    let launch = Launch::new(&rig.nop);
+    let behind: Vec<_> = streams.iter().map(|stream| stream.launch(&launch).unwrap()).collect();
+    clock.leap(LONG);
+    let outcome = run.wait(LONG).unwrap();
+    assert!(matches!(outcome.check(), Err(RunError::Deadline { .. })), "{outcome:?}");
+    assert!(matches!(outcome.failures(), [(_, TaskFailure::Deadline { .. })]), "{outcome:?}");
+    for event in behind {
+        event.wait(LONG).unwrap();
+    }
+}
+
+#[test]
+fn an_executor_is_made_while_a_kernel_runs() {
+    let rig = Rig::new(MAPPED);
+    let launch = Launch::new(&rig.hang).u64(1).buffer(&rig.release);
+    let endless = rig.device.default_stream().launch(&launch).unwrap();
+    assert!(endless.wait(Duration::from_millis(20)).is_err());
+    let start = Instant::now();
+    let executors = [Place::Cores, Place::Resident, Place::Streams].map(|it| rig.executor(it));
+    assert!(start.elapsed() < LONG / 4, "the kernel held them up");
+    assert!(!endless.is_done());
+    rig.let_go();
+    endless.wait(LONG).unwrap();
+    for executor in executors {
+        assert!(executor.launch(&rig.nops(3)).unwrap().finish(LONG).unwrap().is_success());
+    }
+}
+
+#[test]
+fn a_kernel_may_go_on_for_the_grace_when_its_executor_is_dropped() {
+    let rig = Rig::new(MAPPED);
+    for grace in [Duration::from_millis(7), LONG] {
+        let config = ExecutorConfig::new().place(Place::Streams).close_grace(grace);
+        let executor = rig.device.executor(&config).unwrap();
+        let (endless, task) = rig.endless(false);
+        let run = executor.launch(&endless).unwrap();
+        until_it_runs(&run, task);
+        if grace == LONG {
+            rig.let_go();
+        }
+        drop(executor);
+        let outcome = run.wait(LONG).unwrap();
+        if grace == LONG {
+            assert_eq!(outcome.state(task), TaskState::Complete, "{outcome:?}");
+        } else {
+            let [(_, TaskFailure::Deadline { after, .. })] = outcome.failures() else {
+                panic!("{outcome:?}");
+            };
+            assert_eq!(*after, grace);
+        }
+    }
+}
+
 #[test]
 fn an_endless_kernel_is_stopped_at_the_deadline_and_the_place_works_on() {
     let clock = Arc::new(LeapingClock::default());

@@ -159,6 +159,10 @@ fn an_abort_keeps_its_time_while_another_thread_waits_for_room() {
     let device = Device::open_with(hal, config().command_timeout(LONG)).unwrap();
     let buffer = device.alloc(64).unwrap();
     let stream = device.stream();
+    let elsewhere = MockHal::new(presets::booted_registers(), deaf_to_copies());
+    let elsewhere = Device::open_with(elsewhere, config()).unwrap();
+    let its = elsewhere.alloc(64).unwrap();
+    let pending = elsewhere.stream().copy_to_device(&[1u8; 64], &its).unwrap();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         let copy = scope.spawn(|| {
@@ -171,6 +175,7 @@ fn an_abort_keeps_its_time_while_another_thread_waits_for_room() {
             std::thread::yield_now();
         }
         let start = Instant::now();
+        stream.wait_for(&pending);
         stream.abort(Duration::from_millis(200)).unwrap();
         assert!(start.elapsed() < LONG / 2);
         let outcome = copy.join().unwrap().and_then(|event| event.wait(LONG));

@@ -42,6 +42,7 @@ struct Rig {
     host: HostThreads<NoDesk>,
     run: Arc<RunShared>,
     desk: Arc<NoDesk>,
+    clock: Arc<ManualClock>,
     began: Instant,
 }
 
@@ -74,8 +75,13 @@ impl Rig {
             start_limit: Duration::from_secs(1),
         };
         let clock = Arc::new(ManualClock::default());
-        let host = HostThreads::new(Arc::downgrade(&desk), runs, clock, threads);
-        Self { host, run, desk, began: Instant::now() }
+        let host = HostThreads::new(Arc::downgrade(&desk), runs, clock.clone(), threads);
+        Self { host, run, desk, clock, began: Instant::now() }
+    }
+
+    /// Puts the clock forward.
+    fn pass(&self, time: Duration) {
+        *self.clock.0.lock().unwrap() += time;
     }
 
     /// Lets other threads go on, but not for ever.
@@ -106,6 +112,29 @@ impl Rig {
             self.host.idle_looks = 0;
             self.give_way();
         }
+    }
+}
+
+#[test]
+fn a_thread_that_does_not_announce_itself_in_time_is_given_up() {
+    let mut rig = Rig::new(1, 1, |_, _| {});
+    let mut done = Done::default();
+    let worker = WorkerId(0);
+    rig.host.workers.push(WorkerSlot::absent());
+    rig.host.starting.push(Starting { worker, since: Duration::ZERO });
+    rig.pass(Duration::from_secs(1));
+    assert!(!rig.host.poll(&mut done));
+    assert_eq!((rig.host.starting.len(), rig.host.next_look()), (1, Some(Duration::ZERO)));
+    rig.pass(Duration::from_nanos(1));
+    rig.host.poll(&mut done);
+    assert_eq!((rig.host.starting.len(), &rig.host.lost[..]), (0, &[worker][..]));
+    assert_eq!(rig.host.next_look(), None);
+    // Another thread takes what it would have had.
+    rig.host.threads.limit = 2;
+    assert_eq!(rig.hand(0, &mut done), WorkerId(1));
+    while done.complete.is_empty() {
+        rig.host.poll(&mut done);
+        rig.give_way();
     }
 }
 

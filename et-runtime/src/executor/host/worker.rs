@@ -115,6 +115,13 @@ impl WorkerSlot {
         self.wake();
     }
 
+    /// One whose thread never comes.
+    #[cfg(test)]
+    pub(super) fn absent() -> Self {
+        let cell = Arc::new(HostCell::new());
+        Self { cell, half: Scheduler::new(), tasks: [None; 2], thread: None }
+    }
+
     #[cfg(test)]
     pub(super) fn is_asleep(&self) -> bool {
         self.half.status(&*self.cell).is_ok_and(|status| status.state == WorkerState::Parked)

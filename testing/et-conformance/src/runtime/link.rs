@@ -235,8 +235,10 @@ fn a_call_that_is_refused_keeps_the_order<H: Hal>(rig: &Rig<H>) -> Result<(), Fa
         stream.wait_for(&kernel);
         let refused = stream.copy_to_device(&[1u8; 8], &buffer);
         check_matches!(refused, Err(Error::LengthMismatch { .. }), "a copy of another length");
+        let nothing = stream.copy_to_device::<u8>(&[], buffer.slice(..0)?)?;
         let copy = stream.copy_to_device(&[1u8; 64], &buffer)?;
         check_matches!(copy.wait(MOMENT), Err(Error::Timeout { .. }), "a copy behind a kernel");
+        check!(!nothing.is_done(), "a copy of nothing went before the kernel it waits for");
     }
     bench.device.abort(&kernel, bench.patience)?;
     bench.works()
