@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use et_devapi::abi::{
     HARTS_PER_SHIRE, MASTER_SHIRE, STACK_UNIT, compute_hart_index, harts_in_mask,
 };
-use et_devapi::msg::ops::{MAX_LAUNCH_PAYLOAD, StackConfig, TraceConfig};
+use et_devapi::msg::ops::{self, MAX_LAUNCH_PAYLOAD, StackConfig, TraceConfig};
 use et_hal::DeviceAddr;
 
-use super::{Kernel, KernelArgs};
-use crate::memory::Access;
-use crate::memory::DeviceSlice;
+use super::{ArrayAccess, Kernel, KernelArgs, ParameterKind};
+use crate::memory::{Access, DeviceSlice, UsageError, User};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
@@ -50,6 +49,15 @@ pub struct Launch {
     pub(crate) trace: Option<UserTrace>,
     pub(crate) is_dumpable: bool,
     pub(crate) core_path: Option<Arc<Path>>,
+}
+
+/// What is known of a launch when it has been checked.
+pub(crate) struct Checked {
+    /// Without arguments and context.
+    pub(crate) message: ops::Launch<'static>,
+    pub(crate) trace: Option<Box<TraceConfig>>,
+    /// Bytes of arguments that fit into the message.
+    pub(crate) embedded_room: usize,
 }
 
 impl Launch {
@@ -204,7 +212,7 @@ impl Launch {
     }
 
     /// Returns the shires it runs on, checked against those of the device.
-    pub(crate) fn checked_mask(&self, available: u64) -> Result<u64> {
+    fn checked_mask(&self, available: u64) -> Result<u64> {
         let asked = self.shire_mask.unwrap_or(available);
         if asked == 0 || asked & !available != 0 {
             return Err(Error::ShireMask { asked, available });
@@ -212,16 +220,71 @@ impl Launch {
         Ok(asked)
     }
 
-    /// Returns the bytes of arguments that fit into the launch message.
-    pub(crate) fn embedded_room(&self) -> usize {
-        let trace = self.trace.as_ref().map_or(0, |_| size_of::<TraceConfig>());
-        let stack = self.stack_bytes.map_or(0, |_| size_of::<StackConfig>());
-        MAX_LAUNCH_PAYLOAD - trace - stack
+    /// Checks it by the rules of the firmware, and against its kernel.
+    ///
+    /// # Errors
+    /// [`Error::ShireMask`], [`Error::ArgumentsTooLarge`], [`Error::ArgumentsMismatch`],
+    /// [`Error::Usage`], [`Error::LaunchOption`].
+    pub(crate) fn check(&self, available_shires: u64) -> Result<Checked> {
+        let shire_mask = self.checked_mask(available_shires)?;
+        let len = self.args.as_bytes().len();
+        if len > MAX_ARGS {
+            return Err(Error::ArgumentsTooLarge { len, max: MAX_ARGS });
+        }
+        let kernel = &self.kernel.inner;
+        if let Some(signature) = kernel.signature.as_ref().filter(|s| s.len_bytes() != len) {
+            let (kernel, expected) = (Arc::clone(&kernel.program.name), signature.len_bytes());
+            let signature = signature.to_string();
+            return Err(Error::ArgumentsMismatch { kernel, found: len, expected, signature });
+        }
+        self.check_usage().map_err(|error| Error::Usage(Box::new(error)))?;
+        let message = ops::Launch {
+            entry: kernel.entry,
+            args: None,
+            exception_buffer: None,
+            shire_mask,
+            payload: &[],
+        };
+        let trace = self.checked_trace()?;
+        let stack_bytes = self.stack_bytes.map_or(0, |_| size_of::<StackConfig>());
+        let trace_bytes = trace.as_ref().map_or(0, |_| size_of::<TraceConfig>());
+        let embedded_room = MAX_LAUNCH_PAYLOAD - trace_bytes - stack_bytes;
+        Ok(Checked { message, trace, embedded_room })
+    }
+
+    /// Checks what it, or its kernel, says that it does with buffers.
+    fn check_usage(&self) -> Result<(), UsageError> {
+        if self.uses.iter().all(DeviceSlice::is_unlimited) {
+            return Ok(());
+        }
+        for (used, access) in &self.declared {
+            self.uses[*used].check_usage(User::Kernels, *access, "launch")?;
+        }
+        let signature = self.kernel.inner.signature.as_ref();
+        let bytes = self.args.as_bytes();
+        for parameter in signature.map_or(&[][..], |signature| signature.parameters()) {
+            let ParameterKind::Array { access, .. } = parameter.kind else { continue };
+            let address = bytes.get(parameter.offset..).and_then(|rest| rest.first_chunk());
+            let Some(address) = address.map(|word| u64::from_le_bytes(*word)) else { continue };
+            let is_here = |slice: &&DeviceSlice| {
+                let start = slice.addr().as_u64();
+                (start..start + slice.len_bytes()).contains(&address)
+            };
+            if let Some(slice) = self.uses.iter().find(is_here) {
+                let access = match access {
+                    ArrayAccess::In => Access::Read,
+                    ArrayAccess::Out => Access::Write,
+                    ArrayAccess::InOut => Access::Update,
+                };
+                slice.check_usage(User::Kernels, access, "launch")?;
+            }
+        }
+        Ok(())
     }
 
     /// Checks the trace configuration by the rules of the firmware, which answers only "unexpected
     /// error".
-    pub(crate) fn checked_trace(&self) -> Result<Option<Box<TraceConfig>>> {
+    fn checked_trace(&self) -> Result<Option<Box<TraceConfig>>> {
         let Some(trace) = &self.trace else {
             return Ok(None);
         };

@@ -35,6 +35,6 @@ pub(crate) use context::LaunchContext;
 pub(crate) use exception::decode_near;
 pub(crate) use image::{Image, Images};
 pub(crate) use inner::KernelInner;
-pub(crate) use launch::StackPlan;
+pub(crate) use launch::{Checked, StackPlan};
 pub(crate) use module::{failed, refused};
 pub(crate) use program::Program;

@@ -1,17 +1,16 @@
 //! Launching.
 
 use et_devapi::msg::CommandFlags;
-use et_devapi::msg::ops::{self, LaunchPayload, TraceConfig};
+use et_devapi::msg::ops::LaunchPayload;
 use et_hal::Hal;
 
 use super::Stream;
 use crate::core_dump::{self, StackArea};
 use crate::event::{Event, Transfer};
-use crate::kernel::{ArrayAccess, Launch, MAX_ARGS, ParameterKind, StackPlan};
+use crate::kernel::{Checked, Launch, StackPlan};
 use crate::link::core::Command;
 use crate::link::{Fresh, LaunchWire, Launched, Load, Submission, Then, Wire};
-use crate::memory::Access;
-use crate::memory::{DeviceSlice, HostBuffer, UsageError, User};
+use crate::memory::{DeviceSlice, HostBuffer};
 use crate::sync::Arc;
 use crate::{Error, Result};
 
@@ -117,7 +116,9 @@ impl<H: Hal> Stream<H> {
     fn prepare<'a>(&'a self, launch: &'a Launch) -> Result<Prepared<'a, H>> {
         let link = self.link();
         let bytes = launch.args.as_bytes();
-        let (mut message, trace) = self.check(launch)?;
+        self.check_memory(launch)?;
+        let Checked { mut message, trace, embedded_room } =
+            launch.check(link.available_shires())?;
         if let Some(copy) = launch.kernel.image.pending()? {
             self.wait_for(&copy);
         }
@@ -136,7 +137,7 @@ impl<H: Hal> Stream<H> {
             });
         }
         let mut args = None;
-        if bytes.len() > launch.embedded_room() {
+        if bytes.len() > embedded_room {
             let place = self.place_for_args(bytes)?;
             message.args = Some(place.addr());
             uses.push(place.clone());
@@ -181,33 +182,12 @@ impl<H: Hal> Stream<H> {
         submission.launch(Command::behind(load).flags(flags), fresh)
     }
 
-    /// Checks a launch by the rules of the firmware; returns the message as far as it is known.
-    fn check(&self, launch: &Launch) -> Result<(ops::Launch<'static>, Option<Box<TraceConfig>>)> {
-        let link = self.link();
-        let shire_mask = launch.checked_mask(link.available_shires())?;
-        let code = &launch.kernel.inner.code;
+    /// Checks that all memory of a launch is of this device.
+    fn check_memory(&self, launch: &Launch) -> Result<()> {
         let traced = launch.trace.as_ref().map(|trace| &trace.buffer);
+        let code = &launch.kernel.inner.code;
         let mut used = launch.uses.iter().chain([code]).chain(traced);
-        used.try_for_each(|slice| link.check_own(slice))?;
-        let len = launch.args.as_bytes().len();
-        if len > MAX_ARGS {
-            return Err(Error::ArgumentsTooLarge { len, max: MAX_ARGS });
-        }
-        let kernel = &launch.kernel.inner;
-        if let Some(signature) = kernel.signature.as_ref().filter(|s| s.len_bytes() != len) {
-            let (kernel, expected) = (Arc::clone(&kernel.program.name), signature.len_bytes());
-            let signature = signature.to_string();
-            return Err(Error::ArgumentsMismatch { kernel, found: len, expected, signature });
-        }
-        check_usage(launch).map_err(|error| Error::Usage(Box::new(error)))?;
-        let message = ops::Launch {
-            entry: launch.kernel.inner.entry,
-            args: None,
-            exception_buffer: None,
-            shire_mask,
-            payload: &[],
-        };
-        Ok((message, launch.checked_trace()?))
+        used.try_for_each(|slice| self.link().check_own(slice))
     }
 
     /// Allocates device memory for arguments that do not fit into the message.
@@ -215,34 +195,4 @@ impl<H: Hal> Stream<H> {
         let len = bytes.len().next_multiple_of(8) as u64;
         Ok(self.link().memory.alloc(len, 64)?.whole())
     }
-}
-
-/// Checks what a launch, or its kernel, says that it does with buffers.
-fn check_usage(launch: &Launch) -> Result<(), UsageError> {
-    if launch.uses.iter().all(DeviceSlice::is_unlimited) {
-        return Ok(());
-    }
-    for (used, access) in &launch.declared {
-        launch.uses[*used].check_usage(User::Kernels, *access, NAME)?;
-    }
-    let signature = launch.kernel.inner.signature.as_ref();
-    let bytes = launch.args.as_bytes();
-    for parameter in signature.map_or(&[][..], |signature| signature.parameters()) {
-        let ParameterKind::Array { access, .. } = parameter.kind else { continue };
-        let address = bytes.get(parameter.offset..).and_then(|rest| rest.first_chunk());
-        let Some(address) = address.map(|word| u64::from_le_bytes(*word)) else { continue };
-        let is_here = |slice: &&DeviceSlice| {
-            let start = slice.addr().as_u64();
-            (start..start + slice.len_bytes()).contains(&address)
-        };
-        if let Some(slice) = launch.uses.iter().find(is_here) {
-            let access = match access {
-                ArrayAccess::In => Access::Read,
-                ArrayAccess::Out => Access::Write,
-                ArrayAccess::InOut => Access::Update,
-            };
-            slice.check_usage(User::Kernels, access, NAME)?;
-        }
-    }
-    Ok(())
 }
