@@ -121,6 +121,15 @@ impl<H: Hal> Staging<H> {
         self.redeem(hal, kind, grant).map(Some)
     }
 
+    /// The same, of a chunk with these bytes for the device to read.
+    pub(crate) fn spare_with(self: &Arc<Self>, hal: &H, bytes: &[u8]) -> Result<Option<Chunk<H>>> {
+        let mut spare = self.take_spare(hal, bytes.len(), DeviceAccess::Read)?;
+        if let Some(chunk) = &mut spare {
+            chunk.write(hal, bytes)?;
+        }
+        Ok(spare)
+    }
+
     /// Joins the line for a chunk.
     pub(crate) fn queue(
         self: &Arc<Self>,

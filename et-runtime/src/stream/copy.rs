@@ -81,18 +81,17 @@ impl<H: Hal> Link<H> {
         u32::try_from(len).unwrap_or(u32::MAX)
     }
 
-    /// The command that copies a piece of ordinary memory, which is in `chunk`.
+    /// The command that copies the first `len` bytes of a chunk.
     fn piece(
         &self,
-        mut chunk: Chunk<H>,
-        piece: &[u8],
+        chunk: Chunk<H>,
+        len: usize,
         at: DeviceAddr,
         to: &DeviceSlice,
-    ) -> Result<Command<Box<Load<H>>>> {
-        chunk.write(&self.hal, piece)?;
-        let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(to, piece.len()));
+    ) -> Command<Box<Load<H>>> {
+        let node = DmaWriteNode::new(chunk.bus_addr(), at, self.padded(to, len));
         let keep = Keep::Chunk { _chunk: chunk, _device: to.into() };
-        Ok(Command::new(Load::copy(Wire::DmaWrite(Nodes::One(node)), keep)))
+        Command::new(Load::copy(Wire::DmaWrite(Nodes::One(node)), keep))
     }
 
     /// Host to device through staging, as a part of an operation.
@@ -104,8 +103,9 @@ impl<H: Hal> Link<H> {
     ) -> Result<()> {
         let mut at = to.addr();
         for piece in from.chunks(Staging::<H>::largest()) {
-            let chunk = submission.chunk(piece.len(), DeviceAccess::Read)?;
-            submission.send(self.piece(chunk, piece, at, to)?)?;
+            let mut chunk = submission.chunk(piece.len(), DeviceAccess::Read)?;
+            chunk.write(&self.hal, piece)?;
+            submission.send(self.piece(chunk, piece.len(), at, to))?;
             at = advance(at, piece.len());
         }
         Ok(())
@@ -178,9 +178,8 @@ impl<H: Hal> Stream<H> {
             if from.is_empty() {
                 return self.submit(NAME, None);
             }
-            let spare = link.staging.take_spare(&link.hal, from.len(), DeviceAccess::Read)?;
-            if let Some(chunk) = spare {
-                return self.submit(NAME, Some(link.piece(chunk, from, to.addr(), to)?));
+            if let Some(chunk) = link.staging.spare_with(&link.hal, from)? {
+                return self.submit(NAME, Some(link.piece(chunk, from.len(), to.addr(), to)));
             }
         }
         let submission = self.begin(NAME)?;
