@@ -7,11 +7,11 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{AbortStatus, Body, Completion, DmaStatus, FwErrorType};
 use et_hal::{DeviceAccess, Hal};
 
-use super::core::{Answer, Command, Core, Held, StreamKey};
+use super::core::{Answer, Command, Core, Held};
 use super::load::{Diagnosis, Pattern};
-use super::{DeviceError, Keep, Launched, Link, Load, Nodes, Then, Wire};
+use super::{DeviceError, Launched, Link, Load, Nodes, Then, Wire};
 use crate::kernel::{LaunchContext, LaunchFailure};
-use crate::memory::{HostBuffer, Lease};
+use crate::memory::HostBuffer;
 use crate::sync::{Arc, Ordering, lock};
 use crate::{Error, Refusal, Result};
 
@@ -232,130 +232,6 @@ impl<H: Hal> Link<H> {
         let then = Then::Refill { context, pattern: Pattern::Own(buffer) };
         self.post(Load::new(wire, then));
     }
-
-    fn post(&self, load: Box<Load<H>>) {
-        self.enter(|core, _| {
-            let queue = core.quietest();
-            core.post(queue, Command::new(load));
-        });
-    }
-
-    /// Makes one more launch context, if launches may need one.
-    ///
-    /// A stream that has nothing else to wait for gets it together with the command that puts the
-    /// pattern into it. Others must not hold one while they wait, so it is made ready for whoever
-    /// is next.
-    ///
-    /// # Errors
-    /// Why nothing can be launched; why none can be made, if there is none at all.
-    pub(crate) fn fresh_context(&self, stream: StreamKey) -> Result<Option<Fresh<'_, H>>> {
-        if !self.wants_context.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let (wants_more, is_clear) = {
-            let mut core = lock(&self.core);
-            if let Some(error) = core.health().compute_refusal() {
-                return Err(error.clone());
-            }
-            let wants_more = core.wants_more_contexts();
-            if wants_more {
-                core.context_made();
-            }
-            (wants_more, core.is_clear(stream))
-        };
-        if !wants_more {
-            return Ok(None);
-        }
-        let Some((fresh, context)) = self.make_context()? else { return Ok(None) };
-        if is_clear {
-            let (wire, pattern) = self.pattern_into(&context)?;
-            let keep = Keep::Lease { _host: pattern, _device: (&context.exception_slice()).into() };
-            return Ok(Some((Load::copy(wire, keep), fresh.with(context))));
-        }
-        self.add_context(fresh, context)?;
-        Ok(None)
-    }
-
-    /// Makes contexts in place of those that a compute reset has lost: commands that wait for one
-    /// may have been accepted without.
-    ///
-    /// # Errors
-    /// Why none can be made, if there is none at all.
-    pub(super) fn replace_contexts(&self, lost: usize) -> Result<()> {
-        for _ in 0..lost {
-            lock(&self.core).context_made();
-            if let Some((fresh, context)) = self.make_context()? {
-                self.add_context(fresh, context)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes more contexts, at most `count`, while launches that were accepted wait
-    /// for one.
-    ///
-    /// # Errors
-    /// Why none can be made, if there is none at all.
-    pub(crate) fn more_contexts(&self, count: usize) -> Result<()> {
-        for _ in 0..count {
-            // Relaxed: this thread has set them itself if they concern its own launches.
-            let is_short = [&self.has_backlog, &self.wants_context];
-            if !is_short.into_iter().all(|hint| hint.load(Ordering::Relaxed)) {
-                break;
-            }
-            {
-                let mut core = lock(&self.core);
-                if !core.wants_more_contexts() {
-                    break;
-                }
-                core.context_made();
-            }
-            let Some((fresh, context)) = self.make_context()? else { break };
-            self.add_context(fresh, context)?;
-        }
-        Ok(())
-    }
-
-    /// Takes the memory of a context that is counted already; `None` if there is no memory for it,
-    /// and others are there.
-    fn make_context(&self) -> Result<Option<(FreshContext<'_, H>, LaunchContext)>> {
-        let fresh = FreshContext { link: self, context: None };
-        match LaunchContext::new(&self.memory) {
-            Ok(context) => Ok(Some((fresh, context))),
-            // With at least one the launch only has to wait.
-            Err(_) if lock(&self.core).contexts() > 1 => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Has the pattern put into a context, for the launch that has waited longest.
-    fn add_context(&self, fresh: FreshContext<'_, H>, context: LaunchContext) -> Result<()> {
-        let (wire, pattern) = self.pattern_into(&context)?;
-        let pattern = Pattern::Shared { _buffer: pattern };
-        self.post(Load::new(wire, Then::Refill { context, pattern }));
-        std::mem::forget(fresh);
-        Ok(())
-    }
-
-    fn pattern_into(&self, context: &LaunchContext) -> Result<(Wire, Arc<Lease<H>>)> {
-        let pattern = self.pattern()?;
-        let node = pattern.with(|buffer| context.write_node(buffer));
-        let Some(node) = node else { unreachable!("the pattern is never given away") };
-        Ok((Wire::DmaWrite(Nodes::One(node)), pattern))
-    }
-
-    fn pattern(&self) -> Result<Arc<Lease<H>>> {
-        let mut place = lock(&self.pattern);
-        if let Some(pattern) = &*place {
-            return Ok(Arc::clone(pattern));
-        }
-        let mut buffer = self.host_buffer(EXCEPTION_BUFFER_BYTES, DeviceAccess::Read)?;
-        buffer.fill(0, EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL)?;
-        buffer.sync_for_device(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES)?;
-        let pattern = Lease::new(buffer);
-        *place = Some(Arc::clone(&pattern));
-        Ok(pattern)
-    }
 }
 
 /// Makes the error of a launch, and logs it: the operation may have no one who asks.
@@ -363,56 +239,4 @@ pub(super) fn failed(failure: LaunchFailure) -> Error {
     let (kernel, harts) = (failure.kernel(), failure.contexts.len());
     tracing::debug!(kernel, harts, status = %failure.status, why = %failure, "launch failed");
     Error::Launch(Arc::new(failure))
-}
-
-/// A command that puts the pattern into a context, and the context.
-pub(crate) type Fresh<'a, H> = (Box<Load<H>>, FreshContext<'a, H>);
-
-/// A launch context that the state machine counts and does not have yet.
-pub(crate) struct FreshContext<'a, H: Hal> {
-    link: &'a Link<H>,
-    context: Option<LaunchContext>,
-}
-
-impl<H: Hal> FreshContext<'_, H> {
-    fn with(mut self, context: LaunchContext) -> Self {
-        self.context = Some(context);
-        self
-    }
-
-    pub(crate) fn take(mut self) -> Option<LaunchContext> {
-        let context = self.context.take();
-        std::mem::forget(self);
-        context
-    }
-}
-
-impl<H: Hal> Drop for FreshContext<'_, H> {
-    fn drop(&mut self) {
-        lock(&self.link.core).context_gone();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use et_hal_mock::{MockHal, presets};
-
-    use super::*;
-    use crate::{Config, Device, Drain};
-
-    #[test]
-    fn as_many_contexts_are_made_anew_as_were_lost() {
-        let mailbox = presets::answering_mailbox(presets::success);
-        let hal = MockHal::new(presets::booted_registers(), mailbox);
-        let device = Device::open_with(hal, Config::new().drain(Drain::Caller));
-        let device = device.expect("it is healthy");
-        let link = device.link();
-        assert_eq!(lock(&link.core).contexts(), 0);
-        link.replace_contexts(2).expect("there is memory");
-        // They have their pattern when the device has answered.
-        assert!(lock(&link.core).wants_more_contexts());
-        link.poll();
-        assert_eq!(lock(&link.core).contexts(), 2);
-        assert!(!lock(&link.core).wants_more_contexts());
-    }
 }

@@ -1,25 +1,27 @@
 //! Messages between state machine and mailbox.
 
 use std::cell::OnceCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
-use super::core::{Core, Ended, OnReached, Output, Pushed, Reached, Sink};
-use super::tools::{BATCH, Tools};
+use super::core::{Command, Core, Ended, OnReached, Output, Pushed, Reached, Sink, StreamKey};
+use super::errands::Errand;
 use super::wait::{Source, Terms};
 use super::{
-    Continuations, DeviceError, Errand, EventState, Link, Load, OneShot, OpName, Operation,
-    Outcome, Parker, StreamError, Whereabouts, Wire,
+    Continuations, EventState, Link, Load, OneShot, OpName, Operation, Outcome, Parker, Then,
+    Whereabouts, Wire,
 };
-use crate::Error;
 use crate::clock::Deadline;
-use crate::error::panic_message;
 use crate::sync::{Arc, AtomicBool, Ordering, lock};
+use crate::{Error, Result};
 
+/// Largest message of a completion queue that is looked at; the device's are much smaller.
+const MESSAGE_BYTES: usize = 1024;
+/// Messages whose effects are worked out in one go.
+const BATCH: usize = 64;
 /// Batches taken in one go, so that a device that never stops talking cannot hold a thread for
 /// ever.
 const BATCHES: usize = 64;
@@ -72,6 +74,20 @@ impl<M: Mailbox> MailboxSink<'_, M> {
     }
 }
 
+/// What the thread that drains works with.
+pub(crate) struct Tools<H: Hal> {
+    message: Box<[u8; MESSAGE_BYTES]>,
+    batch: Vec<Completion>,
+    output: Output<Box<Load<H>>>,
+}
+
+impl<H: Hal> Tools<H> {
+    pub(super) fn new() -> Self {
+        let batch = Vec::with_capacity(BATCH);
+        Self { message: Box::new([0; MESSAGE_BYTES]), batch, output: Output::default() }
+    }
+}
+
 /// Leaves a hint for those who do not have the lock.
 fn note(hint: &AtomicBool, value: bool) {
     // Relaxed: who acts upon it looks again with the lock. Not written without need, as others read
@@ -82,6 +98,58 @@ fn note(hint: &AtomicBool, value: bool) {
 }
 
 impl<H: Hal> Link<H> {
+    /// Submits an operation of at most one command, without waiting for room.
+    pub(crate) fn submit(
+        &self,
+        stream: StreamKey,
+        name: &'static str,
+        command: Option<Command<Box<Load<H>>>>,
+    ) -> Result<Arc<Operation>> {
+        self.enter(|core, now| self.accept(core, stream, name, command, now))
+    }
+
+    /// Submits operations of one command each, one after the other and without waiting for room:
+    /// all of them or none. The device hears of them once.
+    pub(crate) fn submit_all(
+        &self,
+        stream: StreamKey,
+        name: &'static str,
+        commands: Vec<Command<Box<Load<H>>>>,
+    ) -> Result<Vec<Arc<Operation>>> {
+        self.enter(|core, now| {
+            let accept = |command| self.accept(core, stream, name, Some(command), now);
+            // What refuses one refuses the first: nothing happens to the device in between.
+            commands.into_iter().map(accept).collect()
+        })
+    }
+
+    #[inline]
+    fn accept(
+        &self,
+        core: &mut Core<Box<Load<H>>>,
+        stream: StreamKey,
+        name: &'static str,
+        command: Option<Command<Box<Load<H>>>>,
+        now: Duration,
+    ) -> Result<Arc<Operation>> {
+        let kernel = command.as_ref().and_then(|command| self.kernel_of(&command.load));
+        let operation = core.submit(stream, name, command, now)?;
+        if let Some(kernel) = kernel {
+            operation.set_kernel(kernel);
+        }
+        Ok(operation)
+    }
+
+    /// The number of the kernel that a command launches, if that is to be recorded.
+    pub(super) fn kernel_of(&self, load: &Load<H>) -> Option<u32> {
+        match &load.then {
+            Then::Launch(launched) if self.profiler.is_on() => {
+                Some(launched.kernel.number(&self.profiler))
+            }
+            _ => None,
+        }
+    }
+
     /// Changes the state machine, sends what can be sent, and tells whom it concerns.
     ///
     /// The caller holds no lock that a callback may want.
@@ -290,79 +358,6 @@ impl<H: Hal> Link<H> {
         left: &dyn Fn() -> Duration,
     ) -> bool {
         self.waiters.wait(self, parker, is_done, Terms { left, tick: TICK })
-    }
-
-    /// Runs callbacks of an operation; those that panic are counted and listed.
-    fn run_listed<R>(&self, of: OpName, errand: Continuations<R>) {
-        for message in errand.run() {
-            let OpName { id: operation, name, stream } = of;
-            let error = StreamError::Panicked { operation, name, message };
-            self.report(DeviceError::Stream { stream, error });
-            // Last: whoever sees it counted finds it listed.
-            self.counts.panics.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Tells who waited for an operation to be sent or executed how far it is by now: another
-    /// thread may have told of its end before.
-    fn tell_reached(&self, Reached { operation, state, told }: Reached) {
-        let end = operation.result.get();
-        let state = end.map_or(state, |end| EventState::of(&end));
-        self.run_listed(operation.name(), Continuations::of(state, told));
-        if let Some(operation) = Arc::into_inner(operation) {
-            self.list(operation);
-        }
-    }
-
-    /// Lists the failure of an operation that has no handle any more.
-    fn list(&self, operation: Operation) {
-        let OpName { id, name, stream } = operation.name();
-        if let Some(error) = operation.unseen_failure() {
-            let error = StreamError::Failed { operation: id, name, error };
-            self.report(DeviceError::Stream { stream, error });
-        }
-    }
-
-    /// Lists an error, and has listeners called. May be called with locks held.
-    pub(super) fn report(&self, error: DeviceError) {
-        if let Some(error) = self.errors.push(error) {
-            self.add_errand(Errand::Report(error));
-        }
-    }
-
-    fn tell_listeners(&self, error: &DeviceError) {
-        for call in self.errors.calls(error).into_iter().flatten() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-                // Not listed: it would be told of that, too.
-                let message = panic_message(&*panic);
-                tracing::error!(message, "the callback for errors panicked");
-                self.counts.panics.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn add_errand(&self, errand: Errand) {
-        let mut errands = lock(&self.errands);
-        errands.push_back(errand);
-        self.has_errands.store(true, Ordering::Release);
-    }
-
-    /// Runs the callbacks of users. They may use the device.
-    pub(crate) fn run_errands(&self) {
-        while self.has_errands.load(Ordering::Acquire) {
-            let next = {
-                let mut errands = lock(&self.errands);
-                let next = errands.pop_front();
-                self.has_errands.store(!errands.is_empty(), Ordering::Release);
-                next
-            };
-            match next {
-                Some(Errand::Ended(of, told)) => self.run_listed(of, told),
-                Some(Errand::Reached(reached)) => self.tell_reached(reached),
-                Some(Errand::Report(error)) => self.tell_listeners(&error),
-                None => return,
-            }
-        }
     }
 }
 

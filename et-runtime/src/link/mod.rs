@@ -14,18 +14,22 @@
 //! | `operation.rs` | what handles see of an operation |
 //! | `load.rs` | a command: message, and memory that belongs to it |
 //! | `errors.rs` | what failed without anyone hearing of it |
-//! | `driver.rs`, `tools.rs` | moves messages between state machine and mailbox |
+//! | `driver.rs` | hands operations to the state machine; moves messages between it and the mailbox |
+//! | `errands.rs` | callbacks of users |
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
 //! | `dumps.rs` | failed launches that wait for their core files |
+//! | `contexts.rs` | launch contexts |
 //! | `room.rs` | waiting for room, staging memory and launch contexts |
 //! | `window.rs` | device memory, where the host may use it |
 //! | `background.rs` | the thread that drains when nothing else does |
 
 mod answer;
 mod background;
+mod contexts;
 pub(crate) mod core;
 mod driver;
 mod dumps;
+mod errands;
 mod errors;
 mod flight;
 mod health;
@@ -37,7 +41,6 @@ mod operation;
 mod parker;
 mod room;
 mod testimony;
-mod tools;
 pub(crate) mod wait;
 mod window;
 
@@ -49,8 +52,9 @@ use et_devapi::msg::CommandFlags;
 use et_devapi::msg::ops::{Body, CmResetStatus};
 use et_hal::{DeviceAccess, Hal, Mailbox};
 
-use self::core::{Command, Core, Reached, Shape};
-use self::tools::Tools;
+use self::core::{Command, Core, Shape};
+use self::driver::Tools;
+use self::errands::Errand;
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::memory::{DeviceMemory, DeviceSlice, HostBuffer, Lease, Staging};
@@ -60,7 +64,7 @@ use crate::{Error, Refusal, Result};
 
 pub use self::core::Priority;
 pub(crate) use self::core::{Harm, StreamKey};
-pub(crate) use answer::Fresh;
+pub(crate) use contexts::Fresh;
 pub(crate) use driver::Driver;
 pub(crate) use dumps::Order;
 pub(crate) use errors::ErrorLists;
@@ -135,16 +139,6 @@ struct Counts {
     unknown: AtomicU64,
     trace_full: AtomicU64,
     panics: AtomicU64,
-}
-
-/// What to call.
-enum Errand {
-    /// Those who wait for the end of an operation.
-    Ended(OpName, Continuations<Outcome>),
-    /// Those who wait until an operation has left the host.
-    Reached(Reached),
-    /// The listeners of a stream and of the device.
-    Report(DeviceError),
 }
 
 /// See the [module](self).
@@ -394,58 +388,6 @@ impl<H: Hal> Link<H> {
         }
     }
 
-    /// Submits an operation of at most one command, without waiting for room.
-    pub(crate) fn submit(
-        &self,
-        stream: StreamKey,
-        name: &'static str,
-        command: Option<Command<Box<Load<H>>>>,
-    ) -> Result<Arc<Operation>> {
-        self.enter(|core, now| self.accept(core, stream, name, command, now))
-    }
-
-    /// Submits operations of one command each, one after the other and without waiting for room:
-    /// all of them or none. The device hears of them once.
-    pub(crate) fn submit_all(
-        &self,
-        stream: StreamKey,
-        name: &'static str,
-        commands: Vec<Command<Box<Load<H>>>>,
-    ) -> Result<Vec<Arc<Operation>>> {
-        self.enter(|core, now| {
-            let accept = |command| self.accept(core, stream, name, Some(command), now);
-            // What refuses one refuses the first: nothing happens to the device in between.
-            commands.into_iter().map(accept).collect()
-        })
-    }
-
-    #[inline]
-    fn accept(
-        &self,
-        core: &mut Core<Box<Load<H>>>,
-        stream: StreamKey,
-        name: &'static str,
-        command: Option<Command<Box<Load<H>>>>,
-        now: Duration,
-    ) -> Result<Arc<Operation>> {
-        let kernel = command.as_ref().and_then(|command| self.kernel_of(&command.load));
-        let operation = core.submit(stream, name, command, now)?;
-        if let Some(kernel) = kernel {
-            operation.set_kernel(kernel);
-        }
-        Ok(operation)
-    }
-
-    /// The number of the kernel that a command launches, if that is to be recorded.
-    fn kernel_of(&self, load: &Load<H>) -> Option<u32> {
-        match &load.then {
-            Then::Launch(launched) if self.profiler.is_on() => {
-                Some(launched.kernel.number(&self.profiler))
-            }
-            _ => None,
-        }
-    }
-
     /// Sends one of the runtime's own commands and waits for the answer.
     pub(crate) fn call(&self, wire: Wire, op: &'static str, deadline: Deadline) -> Result<Body> {
         self.call_with(wire, op, deadline, |core, command| {
@@ -490,6 +432,14 @@ impl<H: Hal> Link<H> {
                 Error::Refused { status, .. } => Error::Refused { op, status },
                 error => self.during(op, error),
             })
+    }
+
+    /// Sends one of the runtime's own commands, for which no thread waits.
+    fn post(&self, load: Box<Load<H>>) {
+        self.enter(|core, _| {
+            let queue = core.quietest();
+            core.post(queue, Command::new(load));
+        });
     }
 
     /// The device cannot be used any more: everything ends with `error`.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use et_hal::{DeviceAccess, Hal};
 
-use super::answer::FreshContext;
+use super::contexts::FreshContext;
 use super::core::{Command, Core, StreamKey};
 use super::{Link, Load, OpKey, Operation, Parker};
 use crate::clock::Deadline;

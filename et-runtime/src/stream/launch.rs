@@ -164,7 +164,7 @@ impl<H: Hal> Stream<H> {
         }
         let then = Then::Launch(launched);
         let load = Load::new(Wire::Launch(wire), then);
-        let fresh = link.fresh_context(self.inner.key)?;
+        let fresh = if link.wants_context() { link.fresh_context(self.inner.key)? } else { None };
         Ok(Prepared { load, flags, args: args.map(|place| (bytes, place)), fresh })
     }
 
