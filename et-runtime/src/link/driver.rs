@@ -212,8 +212,7 @@ impl<H: Hal> Link<H> {
                 None => Ok(timeline),
             };
             let state = EventState::of(&outcome);
-            let Some(mut told) = operation.result.set(outcome, &mut tell) else { continue };
-            told.run_own();
+            let Some(told) = operation.result.set(outcome, &mut tell) else { continue };
             if !reached.is_empty() {
                 let operation = Arc::clone(&operation);
                 self.add_errand(Errand::Reached(Reached { operation, state, told: reached }));

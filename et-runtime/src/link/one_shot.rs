@@ -33,7 +33,7 @@ enum Interest<R> {
     Callback(Callback<R>),
 }
 
-/// Whom to tell of a result; the runtime's own continuations come first.
+/// Which users to tell of a result.
 #[must_use = "what is not run is lost"]
 pub struct Continuations<R> {
     /// `Some` if there is anything to run.
@@ -54,19 +54,8 @@ impl<R> Continuations<R> {
         self.interests.is_empty()
     }
 
-    /// Runs the runtime's own continuations, which do not panic.
-    pub fn run_own(&mut self) {
-        let Some(result) = &self.result else { return };
-        for own in self.interests.extract_if(.., |interest| matches!(interest, Interest::Own(_))) {
-            if let Interest::Own(callback) = own {
-                callback(result);
-            }
-        }
-    }
-
     /// Runs what users have registered; returns the messages of those that panicked.
-    pub fn run(mut self) -> Vec<String> {
-        self.run_own();
+    pub fn run(self) -> Vec<String> {
         let mut panics = Vec::new();
         for interest in self.interests {
             let call = || match (interest, &self.result) {
@@ -141,10 +130,10 @@ impl<R: Clone> OneShot<R> {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).result.as_ref()
     }
 
-    /// Sets the result and has `tell` wake the threads that wait; `None` if there was one already,
-    /// which stays.
+    /// Sets the result, has `tell` wake the threads that wait, and runs the runtime's own
+    /// continuations; `None` if there was a result already, which stays.
     ///
-    /// Callbacks and wakers are handed back, to be run where they can do no harm.
+    /// Callbacks and wakers of users are handed back, to be run where they can do no harm.
     pub fn set(&self, result: R, mut tell: impl FnMut(&Parker)) -> Option<Continuations<R>> {
         let mut inner = lock(&self.inner);
         if inner.result.is_some() {
@@ -163,6 +152,12 @@ impl<R: Clone> OneShot<R> {
             }
             !is_parker(interest)
         });
+        let is_own = |interest: &mut Interest<R>| matches!(interest, Interest::Own(_));
+        for own in interests.extract_if(.., is_own) {
+            if let (Interest::Own(callback), Some(result)) = (own, &result_too) {
+                callback(result);
+            }
+        }
         Some(Continuations { result: result_too, interests })
     }
 
@@ -350,22 +345,12 @@ mod tests {
         one.call_first(note(&record, "own"));
         assert!(one.call(note(&record, "another user")).is_none());
         one.call_first(note(&record, "another own"));
-        let mut left = set(&one, 7).1;
-        assert!(lock(&record).is_empty() && !left.is_empty());
-        left.run_own();
+        assert!(lock(&record).is_empty());
+        let left = set(&one, 7).1;
         assert_eq!(*lock(&record), ["own", "another own"]);
+        assert!(!left.is_empty());
         assert!(left.run().is_empty());
         assert_eq!(*lock(&record), ["own", "another own", "user", "another user"]);
-    }
-
-    #[test]
-    fn what_is_run_by_users_was_preceded_by_what_the_runtime_has_to_do() {
-        let record = Record::default();
-        let one = OneShot::new();
-        assert!(one.call(note(&record, "user")).is_none());
-        one.call_first(note(&record, "own"));
-        assert!(set(&one, 7).1.run().is_empty());
-        assert_eq!(*lock(&record), ["own", "user"]);
     }
 
     #[test]
