@@ -163,8 +163,8 @@ fn check_completion(vector: &Vector, id: MsgId, example: &Example, what: &str) {
     let expected = completion(vector, id, example);
     assert_eq!(Completion::parse(&example.bytes), Ok(expected), "{what}");
     let tag = example.int("header.tag_id");
-    let is_event = matches!(id, MsgId::FwError | MsgId::TraceBufferFull);
-    assert_eq!((expected.is_event(), expected.tag), (is_event, Tag::new(tag)), "{what}");
+    let is_answer = !matches!(id, MsgId::FwError | MsgId::TraceBufferFull);
+    assert_eq!((expected.is_answer(), expected.tag), (is_answer, Tag::new(tag)), "{what}");
     let mut out = [0xff; MAX_COMMAND_BYTES];
     assert_eq!(expected.encode(&mut out), Ok(example.bytes.len()), "{what}");
     assert_eq!(out[..example.bytes.len()], example.bytes, "{what}");

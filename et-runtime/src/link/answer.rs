@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{AbortStatus, Body, Completion, DmaStatus, FwErrorType};
+use et_devapi::msg::ops::{Body, Completion, DmaStatus, FwErrorType};
 use et_hal::{DeviceAccess, Hal};
 
 use super::core::{Answer, Command, Core, Held};
@@ -22,39 +22,33 @@ pub(super) struct Decision<H: Hal> {
 }
 
 impl<H: Hal> Link<H> {
-    /// Hands a message to the state machine.
-    pub(super) fn answer(
+    /// Takes a message that answers no command.
+    pub(super) fn take_event(&self, core: &mut Core<Box<Load<H>>>, message: &Body, now: Duration) {
+        match *message {
+            Body::FwError { error, payload } => self.firmware_error(core, error, payload, now),
+            Body::TraceBufferFull { .. } => {
+                self.counts.trace_full.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {
+                self.counts.unknown.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(?message, "unknown message ignored");
+            }
+        }
+    }
+
+    /// Takes an answer that leaves something to do.
+    pub(super) fn take_unsettled(
         &self,
-        core: &mut Core<Box<Load<H>>>,
+        answer: Answer<Box<Load<H>>>,
         completion: &Completion,
-        now: Duration,
         decisions: &mut Vec<Decision<H>>,
         fatal: &mut Option<Error>,
     ) {
-        match completion.body {
-            Body::FwError { error, payload } => {
-                self.firmware_error(core, error, payload, now);
-                return;
-            }
-            Body::TraceBufferFull { .. } => {
-                self.counts.trace_full.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Body::Abort { status } if status != AbortStatus::Success => {
-                // What was to be aborted goes on; whoever waits for its end has a deadline.
-                let error = Error::Refused { op: "abort", status: Refusal::Abort(status) };
-                self.report(DeviceError::Device(error));
-            }
-            Body::Unknown { msg_id, .. } => {
-                self.counts.unknown.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(msg_id, "unknown message ignored");
-                return;
-            }
-            _ => {}
-        }
-        match core.answer(completion.tag, &completion.body, now) {
+        match answer {
             Answer::Settled => {}
             Answer::Held(held) => decisions.push(Decision { held, body: completion.body }),
+            // What was to be aborted goes on; whoever waits for its end has a deadline.
+            Answer::AbortRefused(error) => self.report(DeviceError::Device(error)),
             Answer::Nonsense => {
                 let why = "response of another kind than its command";
                 fatal.get_or_insert(Error::lost(why));

@@ -7,7 +7,9 @@ use et_devapi::msg::ops::{Completion, MAX_COMMAND_BYTES, MAX_LAUNCH_PAYLOAD};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{Hal, Mailbox, Pop, Push, QueueId, Ticket};
 
-use super::core::{Command, Core, Ended, OnReached, Output, Pushed, Reached, Sink, StreamKey};
+use super::core::{
+    Answer, Command, Core, Ended, OnReached, Output, Pushed, Reached, Sink, StreamKey,
+};
 use super::errands::Errand;
 use super::wait::{Source, Terms};
 use super::{
@@ -272,7 +274,15 @@ impl<H: Hal> Link<H> {
             let mut decisions = Vec::new();
             self.enter_with(output, |core, now| {
                 for completion in batch.drain(..) {
-                    self.answer(core, &completion, now, &mut decisions, &mut fatal);
+                    let Completion { tag, ref body } = completion;
+                    if !completion.is_answer() {
+                        self.take_event(core, body, now);
+                        continue;
+                    }
+                    let answer = core.answer(tag, body, now);
+                    if !matches!(answer, Answer::Settled) {
+                        self.take_unsettled(answer, &completion, &mut decisions, &mut fatal);
+                    }
                 }
             });
             self.deliver(output);

@@ -181,10 +181,11 @@ impl Completion {
         Self { tag: Tag::EVENT, body }
     }
 
-    /// Returns `true` if it is an event, which answers no command.
+    /// Returns `true` if it answers a command; others are events, or of a kind that is not known.
     #[must_use]
-    pub const fn is_event(&self) -> bool {
-        matches!(self.body, Body::FwError { .. } | Body::TraceBufferFull { .. })
+    pub const fn is_answer(&self) -> bool {
+        let body = &self.body;
+        !matches!(body, Body::FwError { .. } | Body::TraceBufferFull { .. } | Body::Unknown { .. })
     }
 
     /// Reads a message of exactly the bytes its header claims.

@@ -31,6 +31,20 @@ pub(crate) enum Harm {
     Avoid,
 }
 
+/// How a command has left its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// Not executed, or not known to be.
+    Ended,
+    /// It was executed; what was sent before the sequence number and comes before it in order
+    /// cannot be sent again.
+    Executed { after: u64 },
+    /// An abort has done its work.
+    AbortDone,
+    /// An abort was refused: what the device has goes on, and so does the queue.
+    AbortRefused,
+}
+
 impl<C> Sent<C> {
     /// Returns `true` if it is a part of an operation as its user has asked for it.
     fn is_meant_by_aborts(&self) -> bool {
@@ -150,8 +164,28 @@ impl<C: Load> Core<C> {
         queues.into_iter().any(|queue| self.is_behind_a_kernel(key.slot, queue))
     }
 
+    /// Goes on with what waits for commands of a queue.
+    pub(super) fn departed(&mut self, queue: usize, how: Departure, now: Duration) {
+        let place = &mut self.queues[queue];
+        match (how, place.abort) {
+            // What the device has not taken from the ring is not aborted, so it goes ahead of what
+            // was aborted before it. To send that again would turn the order round.
+            (Departure::Executed { after }, Abort::Asked(_) | Abort::Answered(_)) => {
+                place.overtaken = place.overtaken.max(after);
+            }
+            (Departure::AbortDone, Abort::Asked(id)) => place.abort = Abort::Answered(id),
+            (Departure::AbortRefused, Abort::Asked(id)) => {
+                place.abort = Abort::Answered(id);
+                self.resume(queue, now);
+            }
+            _ => {}
+        }
+        self.look_for_patient(queue);
+        self.resume_if_empty(queue, now);
+    }
+
     /// Asks for the aborts that have waited for a kernel, when one has ended.
-    pub(super) fn look_for_patient(&mut self, queue: usize) {
+    fn look_for_patient(&mut self, queue: usize) {
         if !std::mem::take(&mut self.queues[queue].has_patient) {
             return;
         }
@@ -183,23 +217,6 @@ impl<C: Load> Core<C> {
             let command = Command::new(C::abort());
             self.queues[queue].high.push_back(Extra { op: None, role: Role::Abort, command });
         }
-    }
-
-    /// The device has answered an abort.
-    pub(super) fn abort_answered(&mut self, queue: usize, now: Duration) {
-        if let Abort::Asked(id) = self.queues[queue].abort {
-            self.queues[queue].abort = Abort::Answered(id);
-        }
-        self.resume_if_empty(queue, now);
-    }
-
-    /// The device has refused an abort: what it has goes on, and so does the queue.
-    pub(super) fn abort_refused(&mut self, queue: usize, now: Duration) {
-        if let Abort::Asked(id) = self.queues[queue].abort {
-            self.queues[queue].abort = Abort::Answered(id);
-            self.resume(queue, now);
-        }
-        self.resume_if_empty(queue, now);
     }
 
     /// Lets a queue go on when the device has nothing of it any more.
@@ -244,17 +261,6 @@ impl<C: Load> Core<C> {
             if let Some(slot) = slot {
                 self.end_if_done(slot, now);
             }
-        }
-    }
-
-    /// Notes that a command was executed.
-    ///
-    /// What the device has not taken from the ring is not aborted, so it goes ahead of what was
-    /// aborted before it. To send that again would turn the order round.
-    pub(super) fn note_executed(&mut self, sent: &Sent<C>) {
-        let place = &mut self.queues[sent.queue as usize];
-        if sent.role == Role::Normal && !matches!(place.abort, Abort::None | Abort::Wanted(_)) {
-            place.overtaken = place.overtaken.max(sent.after);
         }
     }
 

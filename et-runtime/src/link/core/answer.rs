@@ -7,6 +7,7 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{AbortStatus, Body, EchoStatus, Times};
 use et_hal::ResetScope;
 
+use super::abort::Departure;
 use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict, Work};
 use crate::Error;
 use crate::link::{EventState, OpName};
@@ -21,6 +22,8 @@ pub(crate) enum Answer<C> {
     /// Something is left to be decided by whoever drains; it must [`release`](Core::release) or
     /// [`follow`](Core::follow), and say then that it is [`decided`](Core::decided).
     Held(Held<C>),
+    /// All is settled, and an abort that the link asked for is refused.
+    AbortRefused(Error),
     /// It cannot be the answer to its command; the device must be lost.
     Nonsense,
 }
@@ -84,18 +87,16 @@ impl<C: Load> Core<C> {
         let queue = sent.queue as usize;
         self.count_out(&sent);
         let verdict = sent.load.verdict(message);
-        if !matches!(verdict, Verdict::Aborted { .. }) {
-            self.note_executed(&sent);
-        }
-        match verdict {
-            Verdict::Nonsense => {}
-            Verdict::Failed(..) if sent.role == Role::Abort => self.abort_refused(queue, now),
-            _ if sent.role == Role::Abort => self.abort_answered(queue, now),
-            _ => {}
-        }
+        let how = match (sent.role, &verdict) {
+            (Role::Abort, Verdict::Nonsense) => Departure::Ended,
+            (Role::Abort, Verdict::Failed(..)) => Departure::AbortRefused,
+            (Role::Abort, _) => Departure::AbortDone,
+            (Role::Normal, Verdict::Aborted { .. }) => Departure::Ended,
+            (Role::Normal, _) => Departure::Executed { after: sent.after },
+            (Role::High | Role::Lost, _) => Departure::Ended,
+        };
         let answer = self.judge(sent, verdict, now);
-        self.look_for_patient(queue);
-        self.resume_if_empty(queue, now);
+        self.departed(queue, how, now);
         answer
     }
 
@@ -105,21 +106,22 @@ impl<C: Load> Core<C> {
         self.progress = now;
         let queue = sent.queue as usize;
         self.count_out(&sent);
-        if sent.role == Role::Abort {
-            self.abort_refused(queue, now);
-        }
+        let how = if sent.role == Role::Abort { Departure::AbortRefused } else { Departure::Ended };
         let name =
             sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);
         let error = Error::Refused { op: name, status: Refusal::Unsupported };
         self.settle(sent, Err(error), None, now);
-        self.look_for_patient(queue);
-        self.resume_if_empty(queue, now);
+        self.departed(queue, how, now);
         true
     }
 
     fn judge(&mut self, sent: Sent<C>, verdict: Verdict, now: Duration) -> Answer<C> {
         match verdict {
             Verdict::Done(times) => self.settle(sent, Ok(()), times, now),
+            Verdict::Failed(error, times) if sent.role == Role::Abort => {
+                self.settle(sent, Err(error.clone()), times, now);
+                return Answer::AbortRefused(error);
+            }
             Verdict::Failed(error, times) => self.settle(sent, Err(error), times, now),
             Verdict::Hold(times) => {
                 self.record(&sent, times);
@@ -433,7 +435,7 @@ impl<C: Load> Core<C> {
             self.lost += 1;
             self.orphans -= 1;
             self.queues[queue].is_high_busy = false;
-            self.abort_answered(queue, now);
+            self.departed(queue, Departure::AbortDone, now);
         }
         self.lose_launches(mark, &Error::Aborted { op: "launch" }, now);
         std::mem::take(&mut self.contexts.lost)
@@ -461,8 +463,7 @@ impl<C: Load> Core<C> {
                 self.end_if_done(slot, now);
                 self.rouse();
             }
-            self.look_for_patient(queue);
-            self.resume_if_empty(queue, now);
+            self.departed(queue, Departure::Ended, now);
         }
         self.tell_if_quiet();
     }

@@ -29,17 +29,6 @@ impl<C: Load> Core<C> {
         }
     }
 
-    pub(super) fn tell_if_quiet(&mut self) {
-        if self.is_quiet() {
-            self.output.wake.append(&mut self.waiters);
-        }
-    }
-
-    /// Returns `true` if no operation and none of the runtime's own commands is under way.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.ops.is_empty() && self.orphans == 0 && self.held == 0
-    }
-
     /// Returns `true` if all operations of a stream have ended; without one, if the link is quiet.
     pub(crate) fn is_idle(&self, stream: Option<StreamKey>) -> bool {
         let Some(stream) = stream else { return self.is_quiet() };

@@ -268,8 +268,7 @@ struct Queue<C> {
     has_patient: bool,
     /// Some streams [keep a barrier](Lane::keeps_barrier).
     keeps_barriers: bool,
-    /// While it is aborted: what was sent before this one is overtaken, see
-    /// [`note_executed`](Core::note_executed).
+    /// While it is aborted: what was sent before this one is overtaken by what was executed.
     overtaken: u64,
 }
 
@@ -747,5 +746,16 @@ impl<C: Load> Core<C> {
         }
         self.forget_if_over(stream);
         self.tell_if_quiet();
+    }
+
+    fn tell_if_quiet(&mut self) {
+        if self.is_quiet() {
+            self.output.wake.append(&mut self.waiters);
+        }
+    }
+
+    /// Returns `true` if no operation and none of the runtime's own commands is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ops.is_empty() && self.orphans == 0 && self.held == 0
     }
 }

@@ -606,7 +606,7 @@ impl World {
                     self.device.gone = true;
                     self.core.lose(&Error::all_closed(), self.now);
                 }
-                Answer::Settled | Answer::Stray => {}
+                Answer::Settled | Answer::AbortRefused(_) | Answer::Stray => {}
             }
             if !self.device.gone {
                 self.core.pump(self.now, &mut self.device);
