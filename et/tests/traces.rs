@@ -215,7 +215,7 @@ fn traces_reach_tracing_with_hart_and_device_time() {
         traced.read(LONG).unwrap().log();
         reader.read(LONG).unwrap().log();
     });
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let text = lines.text();
     let find = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_default();
     let kernel = find("hart 0033 of shire 00");
     for part in ["INFO", "et::kernel", "hart=33", "cycle=", "micros="] {
@@ -296,7 +296,7 @@ fn while_listening(filter: &str, run: impl FnOnce()) -> String {
         .with_writer(move || writer.clone())
         .finish();
     tracing::subscriber::with_default(subscriber, run);
-    String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    lines.text()
 }
 
 /// The threshold of the log decides what kernels and firmware write, and what is then seen of it.

@@ -28,9 +28,10 @@ def test_messages_reach_the_loggers_of_their_parts(caplog):
     et.enable_logging(logging.DEBUG)
     try:
         fail()
-        said = lambda: [it for it in caplog.records if "launch failed kernel=" in it.getMessage()]
+        said = lambda: [it for it in caplog.records if "launch failed" in it.getMessage()]
         until(said)
         (record, *_) = said()
+        assert "device=" in record.getMessage() and "kernel=" in record.getMessage()
         assert record.levelno == logging.DEBUG
         assert record.name.startswith("et.runtime.")
     finally:

@@ -640,9 +640,9 @@ impl<H: Hal> Device<H> {
         let thread = self.thread.take();
         let was_open = link.refusal().is_none();
         if was_open && !timeout.is_zero() && !link.wait_idle(None, link.deadline(timeout)) {
-            tracing::warn!("closing with work in flight");
+            tracing::warn!(device = %link.name, "closing with work in flight");
             if let Err(error) = link.abort_all() {
-                tracing::warn!(%error, "abort of work in flight");
+                tracing::warn!(device = %link.name, %error, "abort of work in flight");
             }
             link.wait_idle(None, link.deadline(timeout));
         }
@@ -667,7 +667,7 @@ impl<H: Hal> Drop for Device<H> {
             let timeout = self.link.config.shutdown_timeout;
             self.stop(&Error::all_closed(), timeout);
         }
-        self.link.errors.end();
+        self.link.errors.end(&self.link.name);
     }
 }
 

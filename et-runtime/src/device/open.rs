@@ -37,7 +37,7 @@ pub(crate) fn open<H: Hal>(
     })?;
     let ops = discovery::read_ops(&bar2, &bars).map_err(registers)?;
     for warning in ops.warnings().iter() {
-        tracing::warn!(?warning, "operations registers");
+        tracing::warn!(device = %config.device_name(), ?warning, "operations registers");
     }
     let layout = Layout::new(mgmt, ops).map_err(|error| OpenError::Registers(Arc::new(error)))?;
     let mailbox =
@@ -62,7 +62,7 @@ pub(crate) fn management_registers<H: Hal>(hal: &H, config: &Config) -> Result<M
     })?;
     let mgmt = discovery::read_mgmt(&bar2, &bars).map_err(registers)?;
     for warning in mgmt.warnings().iter() {
-        tracing::warn!(?warning, "management registers");
+        tracing::warn!(device = %config.device_name(), ?warning, "management registers");
     }
     Ok(mgmt)
 }
@@ -122,7 +122,7 @@ fn greet<H: Hal>(link: &Link<H>) -> Result<Version, OpenError> {
             if version.major != API_MAJOR {
                 return Err(OpenError::Version { found: version, required: API_MAJOR });
             }
-            tracing::info!(%version, "device API");
+            tracing::info!(device = %link.name, %version, "device API");
             Ok(version)
         }
         Body::Compatibility { status, .. } => {

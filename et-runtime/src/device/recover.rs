@@ -191,7 +191,7 @@ impl<H: Hal> Device<H> {
         let is_managed = self.management_slot().is_open();
         let Err(mut ill) = self.check(is_managed, policy.timeout) else { return Ok(recovery) };
         let error = ill.error() as &dyn std::error::Error;
-        tracing::warn!(error, "recovery of the device");
+        tracing::warn!(device = %self.link.name, error, "recovery of the device");
         recovery.ill = Some(ill.error().clone());
         for remedy in Remedy::LADDER {
             if !remedy.is_within(policy.widest) || !remedy.helps_against(&ill) {
@@ -203,7 +203,8 @@ impl<H: Hal> Device<H> {
                 .map_err(Ill::Operations)
                 .and_then(|()| self.check(is_managed, policy.timeout));
             let took = self.link.now().saturating_sub(started);
-            tracing::info!(%remedy, ?took, works = outcome.is_ok(), "remedy");
+            let works = outcome.is_ok();
+            tracing::info!(device = %self.link.name, %remedy, ?took, works, "remedy");
             let result = outcome.as_ref().map(|&()| ()).map_err(|ill| ill.error().clone());
             recovery.steps.push(RecoveryStep { remedy, took, outcome: result });
             match outcome {

@@ -138,12 +138,12 @@ impl<H: Hal> Access<H> {
     pub(super) fn request_compute_reset(&self) {
         let link = Arc::clone(&self.link);
         let reset = move || match link.reset_compute(link.deadline(RESET_LIMIT)) {
-            Ok(()) => tracing::info!("compute was reset"),
-            Err(error) => tracing::error!(%error, "compute cannot be reset"),
+            Ok(()) => tracing::info!(device = %link.name, "compute was reset"),
+            Err(error) => tracing::error!(device = %link.name, %error, "compute cannot be reset"),
         };
         if let Err(error) = std::thread::Builder::new().name("et-compute-reset".into()).spawn(reset)
         {
-            tracing::error!(%error, "no thread to reset compute");
+            tracing::error!(device = %self.link.name, %error, "no thread to reset compute");
         }
     }
 }
@@ -185,8 +185,8 @@ impl Stop {
             None if access.now() < self.until => return false,
             None => format!("it has not ended after {:?}", self.limit),
         };
-        let launch = self.launch.id();
-        tracing::warn!(why, launch, "a kernel cannot be aborted; resetting compute");
+        let (device, launch) = (&*access.link.name, self.launch.id());
+        tracing::warn!(device, launch, why, "a kernel cannot be aborted; resetting compute");
         access.request_compute_reset();
         self.is_given_up = true;
         true

@@ -12,7 +12,7 @@ use super::load::{Diagnosis, Pattern};
 use super::{DeviceError, Launched, Link, Load, Nodes, Then, Wire};
 use crate::kernel::{LaunchContext, LaunchFailure};
 use crate::memory::HostBuffer;
-use crate::sync::{Arc, Ordering, lock};
+use crate::sync::{Ordering, lock};
 use crate::{Error, Refusal, Result};
 
 /// An answered command that needs a decision, which may allocate or call back.
@@ -31,7 +31,7 @@ impl<H: Hal> Link<H> {
             }
             _ => {
                 self.counts.unknown.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(?message, "unknown message ignored");
+                tracing::debug!(device = %self.name, ?message, "unknown message ignored");
             }
         }
     }
@@ -55,7 +55,8 @@ impl<H: Hal> Link<H> {
             }
             Answer::Stray => {
                 self.counts.stray.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(?completion, "response without a command ignored");
+                let device = &*self.name;
+                tracing::debug!(device, ?completion, "response without a command ignored");
             }
         }
     }
@@ -81,11 +82,11 @@ impl<H: Hal> Link<H> {
                     _ => format!("supervisor exception on hart {payload}"),
                 };
                 let why = why.into();
-                tracing::warn!(%why, "compute is down");
+                tracing::warn!(device = %self.name, %why, "compute is down");
                 let error = core.compute_fails(&why, now);
                 self.report(DeviceError::Device(error));
             }
-            kind => tracing::warn!(?kind, payload, "unknown firmware error"),
+            kind => tracing::warn!(device = %self.name, ?kind, payload, "unknown firmware error"),
         }
     }
 
@@ -226,11 +227,4 @@ impl<H: Hal> Link<H> {
         let then = Then::Refill { context, pattern: Pattern::Own(buffer) };
         self.post(Load::new(wire, then));
     }
-}
-
-/// Makes the error of a launch, and logs it: the operation may have no one who asks.
-pub(super) fn failed(failure: LaunchFailure) -> Error {
-    let (kernel, harts) = (failure.kernel(), failure.contexts.len());
-    tracing::debug!(kernel, harts, status = %failure.status, why = %failure, "launch failed");
-    Error::Launch(Arc::new(failure))
 }

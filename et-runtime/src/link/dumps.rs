@@ -5,13 +5,12 @@ use std::path::Path;
 
 use et_hal::Hal;
 
-use super::answer::failed;
 use super::core::HeldOp;
 use super::{DeviceError, Link, OpName, StreamError};
-use crate::Result;
 use crate::core_dump::CoreWriteError;
 use crate::kernel::LaunchFailure;
 use crate::sync::{Arc, Condvar, Mutex, Ordering, lock, thread, wait};
+use crate::{Error, Result};
 
 /// A failed launch that has not ended.
 pub(crate) struct Order {
@@ -71,8 +70,12 @@ impl<H: Hal> Link<H> {
         self.fail_launch(order.failure, order.op);
     }
 
+    /// Ends a launch, and logs why: the operation may have no one who asks.
     fn fail_launch(&self, failure: LaunchFailure, op: HeldOp) {
-        let error = failed(failure);
+        let (kernel, harts) = (failure.kernel(), failure.contexts.len());
+        let (device, status) = (&*self.name, failure.status);
+        tracing::debug!(device, kernel, harts, %status, why = %failure, "launch failed");
+        let error = Error::Launch(Arc::new(failure));
         self.enter(|core, now| core.release(op, Err(error), now));
     }
 

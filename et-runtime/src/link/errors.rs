@@ -263,7 +263,7 @@ impl ErrorLists {
 
     /// The device goes, unless a later link is in use: forgets the listener, and says so if there
     /// was none and errors are left.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, device: &str) {
         let mut shared = lock(&self.shared);
         if shared.generation != self.generation {
             return;
@@ -273,7 +273,7 @@ impl ErrorLists {
         let left = left + shared.device.errors.len();
         drop(shared);
         if listener.is_none() && left != 0 {
-            tracing::warn!(left, "closed with errors that were never taken");
+            tracing::warn!(device, left, "closed with errors that were never taken");
         }
     }
 
@@ -385,7 +385,7 @@ mod tests {
         before.listen(Arc::new(move |error: &DeviceError| lock(&its).push(error.to_string())));
         let after = before.successor();
         after.begin();
-        before.end();
+        before.end("card");
         after.open(1);
         assert!(after.take(1).is_empty(), "of a stream of before");
         let told = after.push(failed(1, 6)).unwrap();
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(*lock(&heard), ["in stream 1"]);
         before.close(1);
         assert_eq!(names(&after.take_all()), [Some((1, 5)), Some((1, 6))]);
-        after.end();
+        after.end("card");
         tell(&after, &told);
         assert_eq!((lock(&heard).len(), Arc::strong_count(&heard)), (1, 1), "after the end");
     }

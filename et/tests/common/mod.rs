@@ -5,7 +5,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use et::{AnyHal, Config, Device, Kernel};
@@ -31,9 +31,31 @@ pub(crate) fn load(device: &Device<AnyHal>, name: &str) -> Kernel {
     device.load_kernel(name, &elf(name)).unwrap()
 }
 
+/// Has this program's warnings kept from now on; a test finds its own by the name of its device.
+pub(crate) fn warnings() -> &'static Lines {
+    static LINES: LazyLock<Lines> = LazyLock::new(|| {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        lines
+    });
+    &LINES
+}
+
 /// What was written to any of its clones.
 #[derive(Clone, Default)]
 pub(crate) struct Lines(pub(crate) Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

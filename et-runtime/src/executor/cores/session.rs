@@ -554,7 +554,7 @@ impl<H: Hal> Session<H> {
         if has_told_all && now >= self.leave_until || now >= self.leave_until.saturating_add(limit)
         {
             if self.late.is_empty() {
-                tracing::warn!("harts that run tasks do not leave");
+                tracing::warn!(device = %access.device(), "harts that run tasks do not leave");
             }
             self.stop = Some(Stop::new(access, &self.launch, limit));
         }

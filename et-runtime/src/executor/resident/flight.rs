@@ -132,7 +132,8 @@ impl<H: Hal> Flight<H> {
         let is_deaf = self.told.0 == STOP && now >= self.told.1.saturating_add(limit);
         if has_left || is_deaf {
             if is_deaf {
-                tracing::warn!("the scheduler of a graph does not answer");
+                let device = tools.access.device();
+                tracing::warn!(%device, "the scheduler of a graph does not answer");
             }
             self.stop = Some(Stop::new(&tools.access, &self.launch, limit));
         }
@@ -148,7 +149,10 @@ impl<H: Hal> Flight<H> {
         let control = self.buffer.slice(CONTROL..CONTROL + 8);
         match control.and_then(|control| tools.side.copy_to_device(&[word], control)) {
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "a graph cannot be told to end"),
+            Err(error) => {
+                let device = tools.access.device();
+                tracing::warn!(%device, %error, "a graph cannot be told to end");
+            }
         }
     }
 
