@@ -14,7 +14,7 @@
 //! | `operation.rs` | what handles see of an operation |
 //! | `load.rs` | a command: message, and memory that belongs to it |
 //! | `errors.rs` | what failed without anyone hearing of it |
-//! | `driver.rs` | hands operations to the state machine; moves messages between it and the mailbox |
+//! | `driver.rs` | hands operations to the state machine, and moves messages to and from it |
 //! | `errands.rs` | callbacks of users |
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
 //! | `dumps.rs` | failed launches that wait for their core files |
