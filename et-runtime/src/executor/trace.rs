@@ -35,51 +35,44 @@ pub struct RunTrace {
     spans: OnceLock<Vec<TaskSpan>>,
 }
 
-/// Start and end of a task or a part as numbers of events, which begin at 1: 0 if there was none.
-#[derive(Clone, Copy, Debug, Default)]
-struct Raw {
+/// A unit was handed to a worker, or has ended.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    unit: u32,
+    /// [`END`] if it has ended.
     worker: u32,
-    start: u32,
-    end: u32,
 }
+
+const END: u32 = u32::MAX;
 
 /// What a scheduler notes while it is in a hurry: events in their order, and now and then the time.
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
     launched: Duration,
-    /// By unit.
-    raw: Vec<Raw>,
+    events: Vec<Event>,
     /// Tasks whose times the device took.
     timed: Vec<TaskSpan>,
-    events: u32,
-    /// Event numbers and the times at which they were the last.
-    marks: Vec<(u32, Duration)>,
+    /// How many events there were at which times.
+    marks: Vec<(usize, Duration)>,
 }
 
 impl Recorder {
     /// A recorder for so many units, launched at this time.
     pub(super) fn new(units: usize, launched: Duration) -> Self {
         let marks = vec![(0, Duration::ZERO)];
-        let raw = vec![Raw::default(); units];
-        Self { launched, raw, timed: Vec::new(), events: 0, marks }
+        Self { launched, events: Vec::with_capacity(2 * units), timed: Vec::new(), marks }
     }
 
     /// A unit is handed out, the first time or to another worker.
     #[inline]
     pub(super) fn start(&mut self, unit: u32, worker: u32) {
-        self.events += 1;
-        if let Some(raw) = self.raw.get_mut(unit as usize) {
-            (raw.worker, raw.start) = (worker, self.events);
-        }
+        self.events.push(Event { unit, worker });
     }
 
     /// A unit has ended.
     #[inline]
     pub(super) fn end(&mut self, unit: u32) {
-        self.events += 1;
-        if let Some(raw) = self.raw.get_mut(unit as usize) {
-            raw.end = self.events;
-        }
+        self.events.push(Event { unit, worker: END });
     }
 
     /// A task ran at these times.
@@ -89,20 +82,21 @@ impl Recorder {
 
     /// Returns `true` if there were events since the last mark.
     pub(super) fn is_unmarked(&self) -> bool {
-        self.marks.last().is_none_or(|(events, _)| *events != self.events)
+        self.marks.last().is_none_or(|(events, _)| *events != self.events.len())
     }
 
     /// It is this time now.
     pub(super) fn mark(&mut self, now: Duration) {
-        self.marks.push((self.events, now.saturating_sub(self.launched)));
+        self.marks.push((self.events.len(), now.saturating_sub(self.launched)));
     }
 
     pub(super) fn finish(self, graph: &Graph) -> RunTrace {
         RunTrace { recorder: self, graph: graph.clone(), spans: OnceLock::new() }
     }
 
-    /// The time of an event: between those of the marks around it, unless there was a pause.
-    fn time(&self, event: u32) -> Duration {
+    /// The time of an event, the first of which is 1: between those of the marks around it, unless
+    /// there was a pause.
+    fn time(&self, event: usize) -> Duration {
         let after = self.marks.partition_point(|(events, _)| *events < event);
         let Some(&(last, end)) = self.marks.get(after).or(self.marks.last()) else {
             return Duration::ZERO;
@@ -112,25 +106,34 @@ impl Recorder {
         if steps <= 2 || whole > SPREAD {
             return end;
         }
-        start + whole * event.saturating_sub(first).min(steps) / steps
+        let count = |events: usize| u32::try_from(events).unwrap_or(u32::MAX);
+        start + whole * count(event.saturating_sub(first).min(steps)) / count(steps)
     }
 
     fn spans(&self, graph: &Graph) -> Vec<TaskSpan> {
         let view = graph.view();
-        let started = (0u32..).zip(&self.raw).filter(|(_, raw)| raw.start != 0);
-        let mut started: Vec<_> = started.collect();
-        started.sort_unstable_by_key(|(_, raw)| raw.start);
-        let of = |(unit, raw): (u32, &Raw)| {
-            let PartOf { task, part, .. } = view.unit(unit);
-            TaskSpan {
-                task: TaskId::from_index(task),
-                part,
-                worker: raw.worker,
-                start: self.time(raw.start),
-                end: self.time(raw.end.max(raw.start)),
+        // By unit, the last event of each kind: it may have been moved to another worker.
+        let mut started = vec![None; view.units_len()];
+        let mut ended = vec![0; view.units_len()];
+        for (number, &Event { unit, worker }) in (1..).zip(&self.events) {
+            match worker {
+                END => ended[unit as usize] = number,
+                worker => started[unit as usize] = Some((number, worker)),
             }
+        }
+        let units = (0u32..).zip(started).zip(ended);
+        let mut spans: Vec<_> = units
+            .filter_map(|((unit, started), end)| {
+                started.map(|(start, worker)| (start, end, unit, worker))
+            })
+            .collect();
+        spans.sort_unstable();
+        let of = |(start, end, unit, worker): (usize, usize, u32, u32)| {
+            let PartOf { task, part, .. } = view.unit(unit);
+            let (start, end) = (self.time(start), self.time(end.max(start)));
+            TaskSpan { task: TaskId::from_index(task), part, worker, start, end }
         };
-        started.into_iter().map(of).chain(self.timed.iter().copied()).collect()
+        spans.into_iter().map(of).chain(self.timed.iter().copied()).collect()
     }
 }
 
@@ -157,4 +160,44 @@ impl RunTrace {
 
 pub(super) fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{GraphBuilder, Task};
+
+    #[test]
+    fn the_last_worker_that_got_a_unit_ran_it_and_what_has_no_end_has_no_length() {
+        let mut builder = GraphBuilder::new();
+        let nothing = builder.function(|_| Ok(()));
+        for _ in 0..4 {
+            builder.add(Task::new(nothing)).unwrap();
+        }
+        let graph = builder.build().unwrap();
+        let at = Duration::from_micros;
+        let mut recorder = Recorder::new(4, at(1000));
+        recorder.start(1, 0);
+        recorder.start(0, 0);
+        recorder.mark(at(1010));
+        // Taken back from a worker that had not begun.
+        recorder.start(1, 7);
+        recorder.end(0);
+        recorder.mark(at(1020));
+        recorder.end(1);
+        recorder.start(3, 2);
+        recorder.mark(at(1030));
+        assert!(!recorder.is_unmarked());
+        let trace = recorder.finish(&graph);
+        let seen: Vec<_> = trace
+            .spans()
+            .iter()
+            .map(|span| (span.task.index(), span.worker, span.start, span.end))
+            .collect();
+        assert_eq!(
+            seen,
+            [(0, 0, at(10), at(20)), (1, 7, at(20), at(30)), (3, 2, at(30), at(30))],
+            "tasks that no worker got are not in it"
+        );
+    }
 }
