@@ -72,6 +72,8 @@ impl StreamOptions {
 /// streams are not ordered and may overlap. Streams share the device's submission queues, but keep
 /// their own order whatever else is in them.
 ///
+/// An operation that has nothing to do, as a copy of no bytes, ends in its turn, too.
+///
 /// A stream may be used by several threads; operations are in the order of the calls. Dropping it
 /// waits for nothing and loses nothing: what was accepted is done.
 ///

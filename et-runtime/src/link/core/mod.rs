@@ -536,6 +536,7 @@ impl<C: Load> Core<C> {
             self.unsent += usize::from(command.is_some());
             op.pending.extend(command);
         }
+        self.keep_order(slot);
         self.advance(stream.0);
         self.end_if_done(slot, now);
         Ok(operation)
@@ -575,8 +576,25 @@ impl<C: Load> Core<C> {
         if let Err(error) = outcome {
             self.fail(key.slot, error);
         }
+        self.keep_order(key.slot);
         self.advance(stream);
         self.end_if_done(key.slot, now);
+    }
+
+    /// Gives an operation without commands one that does nothing, unless all that it comes behind
+    /// has ended: who waits for its end waits for that, too.
+    fn keep_order(&mut self, slot: u32) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        let Some(lane) = self.streams.get(op.stream) else { return };
+        // A launch that is lost may still wait in the queue for what this comes behind.
+        let is_lost = |sent: &Sent<C>| sent.role == Role::Lost && sent.queue as usize == lane.queue;
+        let is_first = lane.ops == 1 && lane.entries.len() == 1 && !lane.is_barred();
+        let is_first = is_first && (self.lost == 0 || !self.flights.iter().any(is_lost));
+        let has_commands = op.has_started || !op.pending.is_empty() || op.error.is_some();
+        if !is_first && !has_commands {
+            op.pending.push_back(Command::new(C::ping()));
+            self.unsent += 1;
+        }
     }
 
     /// Leaves an operation open without a submitter: until it is closed, or fails.

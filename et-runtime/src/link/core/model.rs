@@ -9,6 +9,7 @@
 mod aborts;
 mod command;
 mod device;
+mod order;
 
 use std::collections::BTreeSet;
 
@@ -306,15 +307,7 @@ impl World {
             aborted: None,
             commands: 0,
         });
-        // What is before it in its stream comes first, as far as both reach the device.
-        let before: Vec<u64> = self
-            .ops
-            .iter()
-            .filter(|op| op.stream == stream && op.key.id != id)
-            .map(|op| op.key.id)
-            .collect();
-        let others = self.depends.iter().filter(|(its, _)| *its == stream).map(|(_, on)| *on);
-        self.order.extend(before.into_iter().chain(others).map(|other| (other, id)));
+        self.put_in_order(id, stream);
         self.ops.len() - 1
     }
 
@@ -647,6 +640,7 @@ impl World {
             let must_close = known.is_unattended && op.error.is_some();
             assert!(!(must_close && op.is_open), "nothing else closes it");
         }
+        self.check_empty(&output.ended);
         for Ended { operation, timeline, error, told: reached } in output.ended {
             let id = operation.key.id;
             let outcome = error.clone().map_or(Ok(timeline), Err);

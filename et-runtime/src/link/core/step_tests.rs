@@ -571,3 +571,38 @@ fn what_a_lost_device_could_still_reach_is_kept_until_its_reset() {
     assert!(matches!(&kept[..], [copy] if copy.kind == Kind::Copy));
     assert!(host.core.end_quarantine().is_empty());
 }
+
+#[test]
+fn an_operation_of_no_command_ends_in_its_turn() {
+    let mut host = Host::new(1, 8);
+    let (stream, other) = (host.stream(), host.stream());
+    let submit = |host: &mut Host| {
+        let operation = host.core.submit(stream, "test", None, host.now).unwrap();
+        host.pump();
+        operation.key
+    };
+    let first = submit(&mut host);
+    assert_eq!((host.core.state(first), host.ring.has.len()), (None, 0), "nothing is before it");
+    // Behind its stream, behind another in the same queue, and behind something elsewhere.
+    host.submit(stream, Kind::Copy);
+    let second = submit(&mut host);
+    assert_eq!(host.flags(), [false, true]);
+    host.answer();
+    assert!(host.core.state(second).is_some());
+    host.answer();
+    assert_eq!(host.core.state(second), None);
+    let before = host.submit(other, Kind::Copy);
+    host.core.depend(stream, before);
+    let third = submit(&mut host);
+    assert_eq!(host.flags(), [false, true]);
+    host.answer();
+    host.answer();
+    assert_eq!(host.core.state(third), None);
+    let wait = host.core.add_wait(stream);
+    let fourth = submit(&mut host);
+    assert!(host.core.state(fourth).is_some() && host.ring.has.is_empty());
+    host.core.fired(stream, wait, host.now);
+    host.pump();
+    host.answer();
+    assert_eq!(host.core.state(fourth), None);
+}
