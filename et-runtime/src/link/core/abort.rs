@@ -130,15 +130,28 @@ impl<C: Load> Core<C> {
                 });
             } else if harm == Harm::Avoid && self.is_behind_a_kernel(slot, queue) {
                 self.queues[queue as usize].has_patient = true;
-            } else if self.queues[queue as usize].abort == Abort::None {
-                self.queues[queue as usize].abort = Abort::Wanted(id);
-                self.rouse();
+            } else {
+                self.want_abort(queue as usize, id);
             }
         }
         (0..self.queues.len()).for_each(|queue| self.resume_if_empty(queue, now));
         self.advance(stream);
         self.end_if_done(slot, now);
         outcome
+    }
+
+    /// Has a queue aborted in favour of an operation that it has.
+    fn want_abort(&mut self, queue: usize, id: u64) {
+        match self.queues[queue].abort {
+            Abort::None => self.queues[queue].abort = Abort::Wanted(id),
+            // It is in the queue already, and goes with the rest.
+            Abort::Wanted(_) => return,
+            // The device may be done with that before it takes the operation from the ring.
+            Abort::Asked(_) => self.queues[queue].asks_again = Some(id),
+            // It had not taken it, or has yet to say that it is ended.
+            Abort::Answered(_) => self.ask(queue, id),
+        }
+        self.rouse();
     }
 
     /// Returns `true` if a kernel of another operation is in the queue before all of this one.
@@ -173,7 +186,12 @@ impl<C: Load> Core<C> {
             (Departure::Executed { after }, Abort::Asked(_) | Abort::Answered(_)) => {
                 place.overtaken = place.overtaken.max(after);
             }
-            (Departure::AbortDone, Abort::Asked(id)) => place.abort = Abort::Answered(id),
+            (Departure::AbortDone, Abort::Asked(id)) => {
+                place.abort = Abort::Answered(id);
+                if let Some(id) = place.asks_again.take().filter(|_| place.in_flight != 0) {
+                    self.ask(queue, id);
+                }
+            }
             (Departure::AbortRefused, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
                 self.resume(queue, now);
@@ -213,10 +231,14 @@ impl<C: Load> Core<C> {
     /// Puts the abort command that is wanted into the high-priority queue.
     pub(super) fn ask_for_abort(&mut self, queue: usize) {
         if let Abort::Wanted(id) = self.queues[queue].abort {
-            self.queues[queue].abort = Abort::Asked(id);
-            let command = Command::new(C::abort());
-            self.queues[queue].high.push_back(Extra { op: None, role: Role::Abort, command });
+            self.ask(queue, id);
         }
+    }
+
+    fn ask(&mut self, queue: usize, id: u64) {
+        self.queues[queue].abort = Abort::Asked(id);
+        let command = Command::new(C::abort());
+        self.queues[queue].high.push_back(Extra { op: None, role: Role::Abort, command });
     }
 
     /// Lets a queue go on when the device has nothing of it any more.
@@ -249,6 +271,7 @@ impl<C: Load> Core<C> {
         let place = &mut self.queues[queue];
         let Abort::Answered(operation) = place.abort else { return };
         place.abort = Abort::None;
+        place.asks_again = None;
         place.again.sort_unstable_by_key(|sent| sent.sequence);
         let end = std::mem::take(&mut place.overtaken);
         let is_overtaken = |sent: &Sent<C>| sent.sequence < end && !sent.is_extra;

@@ -341,7 +341,7 @@ impl<C: Load> Core<C> {
         }
         for queue in 0..self.queues.len() {
             let place = &mut self.queues[queue];
-            place.abort = super::Abort::None;
+            (place.abort, place.asks_again) = (super::Abort::None, None);
             place.ready.clear();
             let high = std::mem::take(&mut place.high);
             let extra = std::mem::take(&mut place.extra);

@@ -262,6 +262,8 @@ struct Queue<C> {
     high: VecDeque<Extra<C>>,
     is_high_busy: bool,
     abort: Abort,
+    /// An operation whose abort was asked for while another was under way.
+    asks_again: Option<u64>,
     /// Answered commands that wait for a decision.
     held: usize,
     /// Something in it is to be aborted as soon as that harms no other.
@@ -373,6 +375,7 @@ impl<C: Load> Core<C> {
             high: VecDeque::new(),
             is_high_busy: false,
             abort: Abort::None,
+            asks_again: None,
             held: 0,
             has_patient: false,
             keeps_barriers: false,

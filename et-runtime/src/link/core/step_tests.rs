@@ -606,3 +606,47 @@ fn an_operation_of_no_command_ends_in_its_turn() {
     host.answer();
     assert_eq!(host.core.state(fourth), None);
 }
+
+/// The device aborts what it has taken from its ring, and not what it takes afterwards.
+#[test]
+fn what_an_abort_came_too_early_for_is_aborted_by_another() {
+    for is_asked_late in [false, true] {
+        let mut host = Host::new(1, 8);
+        let (stream, other) = (host.stream(), host.stream());
+        let (first, second) = (host.submit(stream, Kind::Copy), host.submit(other, Kind::Copy));
+        let abort = |host: &mut Host, key| {
+            assert!(host.core.abort(key, Harm::Accept, host.now).unwrap());
+            host.pump();
+        };
+        let answer = |host: &mut Host, at: usize| {
+            let (_, tag, _, kind) = host.ring.has.remove(at);
+            let times = Times { start: 1, wait: 1, execute: 0 };
+            let body = match kind {
+                Kind::Abort => Body::Abort { status: AbortStatus::Success },
+                _ => Body::DmaWrite { times, status: DmaStatus::HostAborted },
+            };
+            host.core.answer(tag, &body, host.now);
+            host.pump();
+        };
+        let kinds = |host: &Host| host.ring.has.iter().map(|it| it.3).collect::<Vec<_>>();
+        abort(&mut host, first);
+        if !is_asked_late {
+            abort(&mut host, second);
+        }
+        assert_eq!(kinds(&host), [Kind::Copy, Kind::Copy, Kind::Abort]);
+        answer(&mut host, 0);
+        answer(&mut host, 1);
+        if is_asked_late {
+            assert_eq!(kinds(&host), [Kind::Copy]);
+            abort(&mut host, second);
+        }
+        assert_eq!(kinds(&host), [Kind::Copy, Kind::Abort]);
+        answer(&mut host, 0);
+        answer(&mut host, 0);
+        assert_eq!((host.core.state(first), host.core.state(second)), (None, None));
+        let next = host.submit(other, Kind::Copy);
+        assert!(host.is_sent(next));
+        host.answer();
+        assert_eq!(host.core.state(next), None);
+    }
+}
