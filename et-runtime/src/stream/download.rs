@@ -103,10 +103,15 @@ impl<H: Hal> Stream<H> {
         let deadline = self.link().deadline(timeout);
         let submission = self.begin("read")?;
         let read = self.download_pieces(&submission, devices, &mut groups, deadline, sink);
-        submission.finish(read).map(drop).map_err(|error| match error {
-            Error::Timeout { .. } => self.link().timeout("read", timeout),
+        let late = || self.link().timeout("read", timeout);
+        let operation = submission.finish(read).map_err(|error| match error {
+            Error::Timeout { .. } => late(),
             error => error,
-        })
+        })?;
+        operation.look_at();
+        // If there was nothing to read, its turn may be yet to come.
+        let outcome = self.link().wait_for(&operation.result, deadline);
+        outcome.unwrap_or_else(|| Err(late())).map(drop)
     }
 
     fn download_pieces(

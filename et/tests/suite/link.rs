@@ -35,6 +35,29 @@ fn errors_call_a_device_as_the_program_did() {
 }
 
 #[test]
+fn what_has_nothing_to_do_ends_in_its_turn() {
+    let device = open(SMALL);
+    let kernel = endless(&device);
+    let stream = device.default_stream();
+    let buffer = device.alloc(64).unwrap();
+    let empty = || buffer.slice(..0).unwrap();
+    let late = stream.read(empty(), &mut [0_u8; 0], MOMENT).unwrap_err();
+    assert!(matches!(late, Error::Timeout { .. }), "{late:?}");
+    let waiting = [
+        stream.copy_to_device(&[0_u8; 0], empty()).unwrap(),
+        stream.fill(empty(), 1).unwrap(),
+        stream.copy_list(&[]).unwrap(),
+    ];
+    assert!(waiting.iter().all(|event| !event.is_done()));
+    device.abort(&kernel, LONG).unwrap();
+    for event in waiting {
+        event.wait(LONG).unwrap();
+    }
+    stream.read(empty(), &mut [0_u8; 0], LONG).unwrap();
+    assert!(stream.is_idle() && stream.take_errors().is_empty());
+}
+
+#[test]
 fn an_event_of_another_device_aborts_nothing() {
     let (one, other) = (open(SMALL), open(SMALL));
     // The same history on both, so the same numbers.

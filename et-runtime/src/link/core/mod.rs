@@ -10,7 +10,7 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | `mod.rs` | streams and operations: begin, append, close, order, end |
+//! | `mod.rs` | streams and operations: submit, begin, append, close, order, end |
 //! | `send.rs` | which command goes next, in each queue |
 //! | `ready.rs` | streams in the order of their turns, and their priorities |
 //! | `answer.rs` | what an answer means for its operation; loss of the device |
@@ -584,17 +584,18 @@ impl<C: Load> Core<C> {
         self.end_if_done(key.slot, now);
     }
 
-    /// Gives an operation without commands one that does nothing, unless all that it comes behind
-    /// has ended: who waits for its end waits for that, too.
+    /// Gives an operation without commands one that does nothing, unless it is alone in its stream:
+    /// who waits for its end waits for what is before it, too.
     fn keep_order(&mut self, slot: u32) {
         let Some(op) = self.ops.get_mut(slot) else { return };
+        if op.has_started || !op.pending.is_empty() || op.error.is_some() {
+            return;
+        }
         let Some(lane) = self.streams.get(op.stream) else { return };
         // A launch that is lost may still wait in the queue for what this comes behind.
         let is_lost = |sent: &Sent<C>| sent.role == Role::Lost && sent.queue as usize == lane.queue;
-        let is_first = lane.ops == 1 && lane.entries.len() == 1 && !lane.is_barred();
-        let is_first = is_first && (self.lost == 0 || !self.flights.iter().any(is_lost));
-        let has_commands = op.has_started || !op.pending.is_empty() || op.error.is_some();
-        if !is_first && !has_commands {
+        let is_alone = lane.ops == 1 && lane.entries.len() == 1 && !lane.is_barred();
+        if !is_alone || self.lost != 0 && self.flights.iter().any(is_lost) {
             op.pending.push_back(Command::new(C::ping()));
             self.unsent += 1;
         }

@@ -596,6 +596,7 @@ fn an_operation_of_no_command_ends_in_its_turn() {
     let third = submit(&mut host);
     assert_eq!(host.flags(), [false, true]);
     host.answer();
+    assert!(host.core.state(third).is_some());
     host.answer();
     assert_eq!(host.core.state(third), None);
     let wait = host.core.add_wait(stream);

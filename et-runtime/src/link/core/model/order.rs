@@ -34,8 +34,9 @@ impl World {
             let slot = before.key.slot;
             let is_its = |sent: &Sent<Model>| sent.op == Some(slot) && !sent.is_extra;
             let op = core.ops.get(slot).filter(|op| op.operation.key.id == before.key.id);
+            let mut again = core.queues.iter().flat_map(|queue| &queue.again);
             let is_executed = op.is_none_or(|op| !op.is_open && op.pending.is_empty())
-                && !core.flights.iter().any(is_its);
+                && !core.flights.iter().chain(&mut again).any(is_its);
             assert!(is_executed || has_ended(before.key.id), "operation {id} ended early");
         }
     }
