@@ -93,7 +93,7 @@ impl<H: Hal> Link<H> {
     pub(super) fn decide(&self, decision: Decision<H>) {
         let queue = decision.held.queue;
         self.follow_up(decision);
-        self.enter(|core, now| core.decided(queue, now));
+        self.enter_quietly(|core, now| core.decided(queue, now));
     }
 
     fn follow_up(&self, decision: Decision<H>) {
@@ -111,7 +111,7 @@ impl<H: Hal> Link<H> {
                 if let Some(told) = told {
                     told.run();
                 }
-                self.enter(|core, now| core.release(op, Ok(()), now));
+                self.enter_quietly(|core, now| core.release(op, Ok(()), now));
             }
             Then::Launch(launched) => {
                 let Body::Launch { status, error: ref block, times, .. } = body else {
@@ -120,12 +120,12 @@ impl<H: Hal> Link<H> {
                 let failure = launched.failure(&load.wire, status, block.as_ref());
                 let instead = error.filter(|error| matches!(error, Error::AbortedWith { .. }));
                 match self.diagnosis(launched, failure, instead, times.start) {
-                    Ok(command) => self.enter(|core, now| {
+                    Ok(command) => self.enter_quietly(|core, now| {
                         let queue = core.quietest();
                         core.follow(op, queue, command, now);
                     }),
                     Err(failure) => {
-                        self.enter(|core, _| core.context_gone());
+                        self.enter_quietly(|core, _| core.context_gone());
                         self.conclude(*failure, op);
                     }
                 }
@@ -143,9 +143,11 @@ impl<H: Hal> Link<H> {
                 // Whoever hears of the end finds the memory free.
                 let context = launched.into_context();
                 match instead {
-                    Some(error) => self.enter(|core, now| core.release(op, Err(error), now)),
+                    Some(error) => {
+                        self.enter_quietly(|core, now| core.release(op, Err(error), now))
+                    }
                     None => match self.testimony(failure, since) {
-                        Ok(command) => self.enter(|core, now| {
+                        Ok(command) => self.enter_quietly(|core, now| {
                             let queue = core.quietest();
                             core.follow(op, queue, command, now);
                         }),
@@ -164,7 +166,7 @@ impl<H: Hal> Link<H> {
                 if let Pattern::Own(buffer) = pattern {
                     lock(&self.reports).push(buffer);
                 }
-                self.enter(|core, now| {
+                self.enter_quietly(|core, now| {
                     if is_good {
                         core.context_back(context);
                     } else {
@@ -175,9 +177,9 @@ impl<H: Hal> Link<H> {
             }
             Then::Forward { answer, .. } => {
                 *lock(&answer) = Some(body);
-                self.enter(|core, now| core.release(op, Ok(()), now));
+                self.enter_quietly(|core, now| core.release(op, Ok(()), now));
             }
-            Then::Check(_) => self.enter(|core, now| core.release(op, Ok(()), now)),
+            Then::Check(_) => self.enter_quietly(|core, now| core.release(op, Ok(()), now)),
         }
     }
 
@@ -220,7 +222,7 @@ impl<H: Hal> Link<H> {
             .fill(0, EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL)
             .and_then(|()| buffer.sync_for_device(self.hal.dma(), 0..EXCEPTION_BUFFER_BYTES));
         if filled.is_err() {
-            self.enter(|core, _| core.context_gone());
+            self.enter_quietly(|core, _| core.context_gone());
             return;
         }
         let wire = Wire::DmaWrite(Nodes::One(context.write_node(&buffer)));

@@ -1,4 +1,4 @@
-//! Messages between state machine and mailbox.
+//! Operations and messages on their way between callers, state machine and mailbox.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -164,6 +164,23 @@ impl<H: Hal> Link<H> {
         if !output.is_empty() {
             self.deliver(&mut output);
             self.run_errands();
+        }
+        result
+    }
+
+    /// The same, for what may be a part of draining: callbacks of users are left to others, who do
+    /// not have all other waiters wait for this thread.
+    pub(super) fn enter_quietly<R>(
+        &self,
+        change: impl FnOnce(&mut Core<Box<Load<H>>>, Duration) -> R,
+    ) -> R {
+        let mut output = Output::default();
+        let result = self.enter_with(&mut output, change);
+        if !output.is_empty() {
+            self.deliver(&mut output);
+            if self.has_errands.load(Ordering::Acquire) {
+                self.tell(&self.background);
+            }
         }
         result
     }

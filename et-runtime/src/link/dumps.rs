@@ -76,7 +76,7 @@ impl<H: Hal> Link<H> {
         let (device, status) = (&*self.name, failure.status);
         tracing::debug!(device, kernel, harts, %status, why = %failure, "launch failed");
         let error = Error::Launch(Arc::new(failure));
-        self.enter(|core, now| core.release(op, Err(error), now));
+        self.enter_quietly(|core, now| core.release(op, Err(error), now));
     }
 
     /// Waits for an order; `None` when there will be no more.

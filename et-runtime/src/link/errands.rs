@@ -15,7 +15,7 @@ use crate::sync::{Arc, Ordering, lock};
 pub(super) enum Errand {
     /// Those who wait for the end of an operation.
     Ended(OpName, Continuations<Outcome>),
-    /// Those who wait until an operation has left the host.
+    /// Those who wait until an operation is sent, or executed.
     Reached(Reached),
     /// The listeners of a stream and of the device.
     Report(DeviceError),

@@ -19,7 +19,7 @@
 //! | `answer.rs`, `testimony.rs` | firmware events, and what follows from a failed launch |
 //! | `dumps.rs` | failed launches that wait for their core files |
 //! | `contexts.rs` | launch contexts |
-//! | `room.rs` | waiting for room, staging memory and launch contexts |
+//! | `room.rs` | waiting for room and staging memory |
 //! | `window.rs` | device memory, where the host may use it |
 //! | `background.rs` | the thread that drains when nothing else does |
 
@@ -345,7 +345,7 @@ impl<H: Hal> Link<H> {
     }
 
     pub(crate) fn fired(&self, stream: StreamKey, wait: u64) {
-        self.enter(|core, now| core.fired(stream, wait, now));
+        self.enter_quietly(|core, now| core.fired(stream, wait, now));
     }
 
     /// Returns where the device leaves the contexts of harts that trap in a launch, while it has
@@ -436,7 +436,7 @@ impl<H: Hal> Link<H> {
 
     /// Sends one of the runtime's own commands, for which no thread waits.
     fn post(&self, load: Box<Load<H>>) {
-        self.enter(|core, _| {
+        self.enter_quietly(|core, _| {
             let queue = core.quietest();
             core.post(queue, Command::new(load));
         });
@@ -445,7 +445,7 @@ impl<H: Hal> Link<H> {
     /// The device cannot be used any more: everything ends with `error`.
     pub(crate) fn lose(&self, error: &Error) {
         let error = &error.clone().on(Arc::clone(&self.name));
-        if !self.enter(|core, now| core.lose(error, now)) {
+        if !self.enter_quietly(|core, now| core.lose(error, now)) {
             return;
         }
         match error {

@@ -151,12 +151,12 @@ impl<H: Hal> Link<H> {
     /// Adds a command to an operation that was left open; one that is refused ends with the reason.
     pub(crate) fn append(&self, key: OpKey, command: Command<Box<Load<H>>>) {
         // Its load hears of it.
-        let _ = self.enter(|core, _| core.append(key, command));
+        let _ = self.enter_quietly(|core, _| core.append(key, command));
     }
 
     /// Closes an operation that was left open.
     pub(crate) fn close_operation(&self, key: OpKey, outcome: Result<()>) {
-        self.enter(|core, now| core.close(key, outcome, now));
+        self.enter_quietly(|core, now| core.close(key, outcome, now));
     }
 
     fn drain_sometimes(&self, more: u32) {

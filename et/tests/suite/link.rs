@@ -3,6 +3,7 @@
 #![cfg(feature = "sim")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::{LONG, load, open};
@@ -32,6 +33,26 @@ fn errors_call_a_device_as_the_program_did() {
     let event = endless(&device);
     assert_eq!(event.wait(MOMENT).unwrap_err().device(), Some("left"));
     device.abort(&event, LONG).unwrap();
+}
+
+/// What a callback waits for has to be drained, perhaps by its own thread.
+#[test]
+fn a_callback_of_a_launch_that_failed_may_use_the_device() {
+    let device = open(SMALL);
+    let stream = device.stream();
+    let buffer = device.alloc(64).unwrap();
+    let trap = Launch::new(&load(&device, "trap_load")).u64(5);
+    let (sender, receiver) = mpsc::channel();
+    let event = device.default_stream().launch(&trap).unwrap();
+    event.on_done(move |outcome| {
+        let copied = stream.copy_to_device(&[1_u8; 64], &buffer);
+        let copied = copied.and_then(|event| event.wait(LONG / 4)).map(drop);
+        sender.send((outcome.is_err(), copied)).unwrap();
+    });
+    assert!(event.wait(LONG).is_err());
+    let (has_failed, copied) = receiver.recv_timeout(LONG).unwrap();
+    assert!(has_failed);
+    copied.unwrap();
 }
 
 #[test]
