@@ -534,7 +534,12 @@ impl Pool {
             }
             if deadline.has_passed(&clock) {
                 if is_aborted {
-                    tracing::warn!(has = engine.describe(), "closing without what the device has");
+                    let (device, has) = (self.device(), engine.describe());
+                    tracing::warn!(
+                        device = device.as_deref(),
+                        has,
+                        "closing without what the device has"
+                    );
                     break;
                 }
                 is_aborted = true;

@@ -224,7 +224,7 @@ impl<H: Hal> ManagementLink<H> {
         match error {
             // The caller's own doing.
             Error::Closed { .. } | Error::Stale { .. } => {}
-            _ => tracing::error!(%error, "management endpoint lost"),
+            _ => tracing::error!(device = %self.name, %error, "management endpoint lost"),
         }
         let mut whereabouts = Whereabouts::Here;
         let mut tell = |parker: &Parker| {

@@ -175,7 +175,11 @@ fn an_abort_keeps_its_time_while_another_thread_waits_for_room() {
             std::thread::yield_now();
         }
         let start = Instant::now();
-        stream.wait_for(&pending);
+        let other = device.stream();
+        other.wait_for(&pending);
+        let behind = other.barrier().unwrap();
+        other.abort(Duration::from_millis(200)).unwrap();
+        assert!(matches!(behind.outcome(), Some(Err(Error::Aborted { .. }))), "{behind:?}");
         stream.abort(Duration::from_millis(200)).unwrap();
         assert!(start.elapsed() < LONG / 2);
         let outcome = copy.join().unwrap().and_then(|event| event.wait(LONG));

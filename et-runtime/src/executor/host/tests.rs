@@ -130,7 +130,6 @@ fn a_thread_that_does_not_announce_itself_in_time_is_given_up() {
     assert_eq!((rig.host.starting.len(), &rig.host.lost[..]), (0, &[worker][..]));
     assert_eq!(rig.host.next_look(), None);
     // Another thread takes what it would have had.
-    rig.host.threads.limit = 2;
     assert_eq!(rig.hand(0, &mut done), WorkerId(1));
     while done.complete.is_empty() {
         rig.host.poll(&mut done);
