@@ -203,7 +203,9 @@ fn a_kernel_that_outlasts_the_grace_is_stopped_when_its_executor_is_dropped() {
     let (endless, task) = rig.endless(false);
     let run = executor.launch(&endless).unwrap();
     until_it_runs(&run, task);
+    let start = Instant::now();
     drop(executor);
+    assert!(start.elapsed() >= grace);
     let outcome = run.wait(LONG).unwrap();
     let [(_, TaskFailure::Deadline { after, .. })] = outcome.failures() else {
         panic!("{outcome:?}");

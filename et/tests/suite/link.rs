@@ -75,7 +75,8 @@ fn what_has_nothing_to_do_ends_in_its_turn() {
         event.wait(LONG).unwrap();
     }
     stream.read(empty(), &mut [0_u8; 0], LONG).unwrap();
-    assert!(stream.is_idle() && stream.take_errors().is_empty());
+    stream.synchronize(LONG).unwrap();
+    assert!(stream.take_errors().is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! order; a kernel of another operation that had started cannot be, and ends with
 //! [`AbortedWith`](Error::AbortedWith).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Command, Core, Extra, Load, OpKey, Role, Sent, StreamKey};
@@ -116,7 +117,7 @@ impl<C: Load> Core<C> {
             }
         }
         let mut outcome = Ok(());
-        let queues: Vec<u32> = self
+        let queues: BTreeSet<u32> = self
             .flights
             .iter()
             .filter(|sent| sent.op == Some(slot) && sent.is_meant_by_aborts())
@@ -138,6 +139,15 @@ impl<C: Load> Core<C> {
         self.advance(stream);
         self.end_if_done(slot, now);
         outcome
+    }
+
+    /// Returns `true` if the device has something of a queue whose abort was asked for.
+    fn has_aborted(&self, queue: usize) -> bool {
+        self.flights.iter().any(|sent| {
+            let op = sent.op.and_then(|op| self.ops.get(op));
+            let is_meant = sent.queue as usize == queue && sent.is_meant_by_aborts();
+            is_meant && op.is_some_and(|op| op.is_aborted)
+        })
     }
 
     /// Has a queue aborted in favour of an operation that it has.
@@ -188,7 +198,9 @@ impl<C: Load> Core<C> {
             }
             (Departure::AbortDone, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
-                if let Some(id) = place.asks_again.take().filter(|_| place.in_flight != 0) {
+                if let Some(id) = place.asks_again.take()
+                    && self.has_aborted(queue)
+                {
                     self.ask(queue, id);
                 }
             }

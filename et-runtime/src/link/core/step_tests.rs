@@ -645,6 +645,15 @@ fn what_an_abort_came_too_early_for_is_aborted_by_another() {
         answer(&mut host, 0);
         answer(&mut host, 0);
         assert_eq!((host.core.state(first), host.core.state(second)), (None, None));
+        // One that has ended when the other abort is answered needs none, which might harm others.
+        let (third, fourth) = (host.submit(stream, Kind::Copy), host.submit(other, Kind::Copy));
+        abort(&mut host, third);
+        abort(&mut host, fourth);
+        answer(&mut host, 0);
+        answer(&mut host, 0);
+        assert_eq!(kinds(&host), [Kind::Abort]);
+        answer(&mut host, 0);
+        assert_eq!(kinds(&host), []);
         let next = host.submit(other, Kind::Copy);
         assert!(host.is_sent(next));
         host.answer();
