@@ -658,6 +658,8 @@ impl<H: Hal> Device<H> {
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the drain thread panicked");
         }
+        // Of launches whose core files have just been written, or given up.
+        self.link.run_errands();
     }
 }
 
@@ -667,6 +669,7 @@ impl<H: Hal> Drop for Device<H> {
             let timeout = self.link.config.shutdown_timeout;
             self.stop(&Error::all_closed(), timeout);
         }
+        self.link.run_errands();
         self.link.errors.end(&self.link.name);
     }
 }

@@ -160,8 +160,8 @@ impl<H: Hal> Link<H> {
         change: impl FnOnce(&mut Core<Box<Load<H>>>, Duration) -> R,
     ) -> R {
         let mut output = Output::default();
-        let result = self.enter_with(&mut output, change);
-        if !output.is_empty() {
+        let (result, is_lost) = self.enter_with(&mut output, change);
+        if !output.is_empty() || is_lost {
             self.deliver(&mut output);
             self.run_errands();
         }
@@ -175,7 +175,7 @@ impl<H: Hal> Link<H> {
         change: impl FnOnce(&mut Core<Box<Load<H>>>, Duration) -> R,
     ) -> R {
         let mut output = Output::default();
-        let result = self.enter_with(&mut output, change);
+        let (result, _) = self.enter_with(&mut output, change);
         if !output.is_empty() {
             self.deliver(&mut output);
             if self.has_errands.load(Ordering::Acquire) {
@@ -185,11 +185,12 @@ impl<H: Hal> Link<H> {
         result
     }
 
+    /// Returns `true` with the result if the device was found to be lost.
     fn enter_with<R>(
         &self,
         output: &mut Output<Box<Load<H>>>,
         change: impl FnOnce(&mut Core<Box<Load<H>>>, Duration) -> R,
-    ) -> R {
+    ) -> (R, bool) {
         let now = self.now();
         let mut core = lock(&self.core);
         let result = change(&mut core, now);
@@ -207,8 +208,9 @@ impl<H: Hal> Link<H> {
         drop(core);
         if must_kick && let Err(error) = self.mailbox.kick() {
             self.lose(&Error::hal("ringing the doorbell")(error));
+            return (result, true);
         }
-        result
+        (result, false)
     }
 
     /// Lets go of memory, sets results and wakes threads. Callbacks become errands.
