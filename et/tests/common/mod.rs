@@ -5,7 +5,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use et::{AnyHal, Config, Device, Kernel};
@@ -29,22 +29,6 @@ pub(crate) fn elf(name: &str) -> Vec<u8> {
 
 pub(crate) fn load(device: &Device<AnyHal>, name: &str) -> Kernel {
     device.load_kernel(name, &elf(name)).unwrap()
-}
-
-/// Has this program's warnings kept from now on; a test finds its own by the name of its device.
-pub(crate) fn warnings() -> &'static Lines {
-    static LINES: LazyLock<Lines> = LazyLock::new(|| {
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-        lines
-    });
-    &LINES
 }
 
 /// What was written to any of its clones.
