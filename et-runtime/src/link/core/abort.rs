@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Command, Core, Extra, Load, OpKey, Role, Sent, StreamKey};
+use super::{Command, Core, Extra, Load, Op, OpKey, Role, Sent, StreamKey};
 use crate::{Error, Result};
 
 /// How far the abort of a queue is.
@@ -100,7 +100,8 @@ impl<C: Load> Core<C> {
 
     fn abort_slot(&mut self, slot: u32, harm: Harm, now: Duration) -> Result<()> {
         let Some(op) = self.ops.get_mut(slot) else { return Ok(()) };
-        op.is_aborted = true;
+        let harm = if op.abort == Some(Harm::Accept) { Harm::Accept } else { harm };
+        (op.abort, op.is_patient) = (Some(harm), false);
         let (id, stream) = (op.operation.key.id, op.stream);
         let aborted = Error::Aborted { op: op.operation.name };
         if op.is_open || !op.pending.is_empty() {
@@ -131,6 +132,9 @@ impl<C: Load> Core<C> {
                 });
             } else if harm == Harm::Avoid && self.is_behind_a_kernel(slot, queue) {
                 self.queues[queue as usize].has_patient = true;
+                if let Some(op) = self.ops.get_mut(slot) {
+                    op.is_patient = true;
+                }
             } else {
                 self.want_abort(queue as usize, id);
             }
@@ -141,26 +145,18 @@ impl<C: Load> Core<C> {
         outcome
     }
 
-    /// Returns `true` if the device has something of a queue whose abort was asked for.
-    fn has_aborted(&self, queue: usize) -> bool {
-        self.flights.iter().any(|sent| {
-            let op = sent.op.and_then(|op| self.ops.get(op));
-            let is_meant = sent.queue as usize == queue && sent.is_meant_by_aborts();
-            is_meant && op.is_some_and(|op| op.is_aborted)
-        })
-    }
-
     /// Has a queue aborted in favour of an operation that it has.
     fn want_abort(&mut self, queue: usize, id: u64) {
         match self.queues[queue].abort {
             Abort::None => self.queues[queue].abort = Abort::Wanted(id),
             // It is in the queue already, and goes with the rest.
             Abort::Wanted(_) => return,
-            // The device may be done with that before it takes the operation from the ring.
-            Abort::Asked(_) => self.queues[queue].asks_again = Some(id),
+            Abort::Asked(_) => {}
             // It had not taken it, or has yet to say that it is ended.
             Abort::Answered(_) => self.ask(queue, id),
         }
+        // The device may be done with that before it takes the operation from the ring.
+        self.queues[queue].asks_again = true;
         self.rouse();
     }
 
@@ -173,7 +169,7 @@ impl<C: Load> Core<C> {
         let own = in_queue().filter(is_own).map(|sent| sent.sequence).min();
         let is_innocent = |sent: &&Sent<C>| {
             let op = sent.op.and_then(|op| self.ops.get(op));
-            sent.load.is_launch() && op.is_none_or(|op| !op.is_aborted)
+            sent.load.is_launch() && op.is_none_or(|op| op.abort.is_none())
         };
         in_queue().filter(is_innocent).any(|sent| own.is_some_and(|own| sent.sequence < own))
     }
@@ -198,14 +194,15 @@ impl<C: Load> Core<C> {
             }
             (Departure::AbortDone, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
-                if let Some(id) = place.asks_again.take()
-                    && self.has_aborted(queue)
+                if std::mem::take(&mut place.asks_again)
+                    && let Some(id) = self.next_meant(queue, |op| op.abort.is_some())
                 {
                     self.ask(queue, id);
                 }
             }
             (Departure::AbortRefused, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
+                self.let_overtake(queue);
                 self.resume(queue, now);
             }
             _ => {}
@@ -216,28 +213,37 @@ impl<C: Load> Core<C> {
 
     /// Asks for the aborts that have waited for a kernel, when one has ended.
     fn look_for_patient(&mut self, queue: usize) {
-        if !std::mem::take(&mut self.queues[queue].has_patient) {
-            return;
+        if std::mem::take(&mut self.queues[queue].has_patient)
+            && let Some(id) = self.next_meant(queue, |op| op.is_patient)
+        {
+            self.want_abort(queue, id);
         }
+    }
+
+    /// Returns one of those operations of a queue that may be aborted now. Those that would harm a
+    /// kernel of another wait for it.
+    fn next_meant(&mut self, queue: usize, is_one: impl Fn(&Op<C>) -> bool) -> Option<u64> {
         let number = u32::try_from(queue).unwrap_or(u32::MAX);
-        let mut patient: Vec<u32> = self
+        let mut slots: Vec<u32> = self
             .flights
             .iter()
             .filter(|sent| sent.queue == number && sent.is_meant_by_aborts())
             .filter_map(|sent| sent.op)
-            .filter(|op| self.ops.get(*op).is_some_and(|op| op.is_aborted))
+            .filter(|slot| self.ops.get(*slot).is_some_and(&is_one))
             .collect();
-        patient.dedup();
-        for slot in patient {
-            if self.is_behind_a_kernel(slot, number) {
+        slots.dedup();
+        let mut next = None;
+        for slot in slots {
+            let is_behind = self.is_behind_a_kernel(slot, number);
+            let Some(op) = self.ops.get_mut(slot) else { continue };
+            op.is_patient = is_behind && op.abort == Some(Harm::Avoid);
+            if op.is_patient {
                 self.queues[queue].has_patient = true;
-            } else if self.queues[queue].abort == Abort::None
-                && let Some(op) = self.ops.get(slot)
-            {
-                self.queues[queue].abort = Abort::Wanted(op.operation.key.id);
-                self.rouse();
+            } else {
+                next = next.or(Some(op.operation.key.id));
             }
         }
+        next
     }
 
     /// Puts the abort command that is wanted into the high-priority queue.
@@ -248,9 +254,21 @@ impl<C: Load> Core<C> {
     }
 
     fn ask(&mut self, queue: usize, id: u64) {
-        self.queues[queue].abort = Abort::Asked(id);
+        let before = std::mem::replace(&mut self.queues[queue].abort, Abort::Asked(id));
+        if matches!(before, Abort::Answered(_)) {
+            // What that one ends may have begun.
+            self.let_overtake(queue);
+        }
         let command = Command::new(C::abort());
         self.queues[queue].high.push_back(Extra { op: None, role: Role::Abort, command });
+    }
+
+    /// What the device has of a queue goes ahead of what it has aborted before.
+    fn let_overtake(&mut self, queue: usize) {
+        let is_here = |sent: &&Sent<C>| sent.queue as usize == queue && sent.role == Role::Normal;
+        let after = self.flights.iter().filter(is_here).map(|sent| sent.after).max();
+        let place = &mut self.queues[queue];
+        place.overtaken = place.overtaken.max(after.unwrap_or(0));
     }
 
     /// Lets a queue go on when the device has nothing of it any more.
@@ -283,7 +301,7 @@ impl<C: Load> Core<C> {
         let place = &mut self.queues[queue];
         let Abort::Answered(operation) = place.abort else { return };
         place.abort = Abort::None;
-        place.asks_again = None;
+        place.asks_again = false;
         place.again.sort_unstable_by_key(|sent| sent.sequence);
         let end = std::mem::take(&mut place.overtaken);
         let is_overtaken = |sent: &Sent<C>| sent.sequence < end && !sent.is_extra;
@@ -328,7 +346,8 @@ impl<C: Load> Core<C> {
             Abort::None | Abort::Wanted(_) => None,
             Abort::Asked(id) | Abort::Answered(id) => Some(id),
         };
-        let is_aborted = sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.is_aborted);
+        let is_aborted =
+            sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.abort.is_some());
         let is_meant = is_aborted && !sent.is_extra;
         let op = self.sender_of(&sent);
         if is_meant {

@@ -341,7 +341,7 @@ impl<C: Load> Core<C> {
         }
         for queue in 0..self.queues.len() {
             let place = &mut self.queues[queue];
-            (place.abort, place.asks_again) = (super::Abort::None, None);
+            (place.abort, place.asks_again) = (super::Abort::None, false);
             place.ready.clear();
             let high = std::mem::take(&mut place.high);
             let extra = std::mem::take(&mut place.extra);
@@ -424,6 +424,7 @@ impl<C: Load> Core<C> {
     /// Returns the number of contexts that went with lost launches, which have to be replaced.
     pub(crate) fn compute_up(&mut self, mark: u64, now: Duration) -> usize {
         self.health.compute_up();
+        self.lose_launches(mark, &Error::Aborted { op: "launch" }, now);
         let mut aborted = Vec::new();
         for sent in self.flights.iter_mut() {
             if sent.role == Role::Abort && sent.sequence <= mark {
@@ -437,7 +438,6 @@ impl<C: Load> Core<C> {
             self.queues[queue].is_high_busy = false;
             self.departed(queue, Departure::AbortDone, now);
         }
-        self.lose_launches(mark, &Error::Aborted { op: "launch" }, now);
         std::mem::take(&mut self.contexts.lost)
     }
 

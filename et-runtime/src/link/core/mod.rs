@@ -208,7 +208,9 @@ struct Op<C> {
     /// It is among the entries of its stream.
     is_entry: bool,
     /// Its abort was asked for.
-    is_aborted: bool,
+    abort: Option<Harm>,
+    /// Its abort waits until that harms no other.
+    is_patient: bool,
     /// The thread that waits until all of it is sent.
     submitter: Option<Arc<Parker>>,
 }
@@ -262,11 +264,11 @@ struct Queue<C> {
     high: VecDeque<Extra<C>>,
     is_high_busy: bool,
     abort: Abort,
-    /// An operation whose abort was asked for while another was under way.
-    asks_again: Option<u64>,
+    /// The abort is asked for again if the device answers it too early.
+    asks_again: bool,
     /// Answered commands that wait for a decision.
     held: usize,
-    /// Something in it is to be aborted as soon as that harms no other.
+    /// Something in it [waits](Op::is_patient) to be aborted.
     has_patient: bool,
     /// Some streams [keep a barrier](Lane::keeps_barrier).
     keeps_barriers: bool,
@@ -375,7 +377,7 @@ impl<C: Load> Core<C> {
             high: VecDeque::new(),
             is_high_busy: false,
             abort: Abort::None,
-            asks_again: None,
+            asks_again: false,
             held: 0,
             has_patient: false,
             keeps_barriers: false,
@@ -512,7 +514,8 @@ impl<C: Load> Core<C> {
             is_executed: false,
             dependents: Vec::new(),
             is_entry: true,
-            is_aborted: false,
+            abort: None,
+            is_patient: false,
             submitter: None,
         });
         Ok(operation)

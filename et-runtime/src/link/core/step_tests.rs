@@ -660,3 +660,96 @@ fn what_an_abort_came_too_early_for_is_aborted_by_another() {
         assert_eq!(host.core.state(next), None);
     }
 }
+
+/// What the device takes after an abort may begin before what that has ended is sent again.
+#[test]
+fn what_a_second_abort_may_find_begun_is_not_overtaken_later() {
+    for is_refused in [false, true] {
+        let mut host = Host::new(1, 8);
+        let [stream, other, third] = [(); 3].map(|()| host.stream());
+        let answer = |host: &mut Host, at: usize, is_done: bool| {
+            let (_, tag, _, kind) = host.ring.has.remove(at);
+            let times = Times { start: 1, wait: 1, execute: 0 };
+            let body = match kind {
+                Kind::Abort if is_done => Body::Abort { status: AbortStatus::Success },
+                Kind::Abort => Body::Abort { status: AbortStatus::Error },
+                _ => Body::DmaWrite { times, status: DmaStatus::HostAborted },
+            };
+            host.core.answer(tag, &body, host.now);
+            host.pump();
+        };
+        let kinds = |host: &Host| host.ring.has.iter().map(|it| it.3).collect::<Vec<_>>();
+        let before = host.submit(stream, Kind::Copy);
+        let meant = host.submit(other, Kind::Copy);
+        let behind = host.submit(stream, Kind::Copy);
+        let late = host.submit(third, Kind::Copy);
+        assert_eq!(host.flags(), [false, false, true, false]);
+        for operation in [meant, late] {
+            assert!(host.core.abort(operation, Harm::Accept, host.now).unwrap());
+            host.pump();
+        }
+        // The device has taken the first two when it looks at the abort.
+        for at in [0, 0, 2] {
+            answer(&mut host, at, true);
+        }
+        assert_eq!(kinds(&host), [Kind::Copy, Kind::Copy, Kind::Abort]);
+        assert!(host.core.state(before).is_some(), "it would be sent again");
+        if is_refused {
+            answer(&mut host, 2, false);
+            assert!(host.core.state(behind).is_some(), "it goes on");
+        } else {
+            for _ in 0..3 {
+                answer(&mut host, 0, true);
+            }
+            assert_eq!(kinds(&host), [Kind::Copy], "it is sent again");
+        }
+        let ended = &host.core.output.ended;
+        let its = ended.iter().find(|its| its.operation.key == before).expect("it ends");
+        assert!(matches!(its.error, Some(Error::AbortedWith { .. })), "{:?}", its.error);
+    }
+}
+
+#[test]
+fn an_abort_that_waits_for_a_kernel_is_asked_for_beside_another() {
+    let mut host = Host::new(1, 9);
+    host.core.context_made();
+    host.core.context_back(2);
+    let [first, second, third] = [(); 3].map(|()| host.stream());
+    host.submit(first, Kind::Launch);
+    let patient = host.submit(second, Kind::Launch);
+    assert!(host.core.abort(patient, Harm::Avoid, host.now).unwrap());
+    let copy = host.submit(third, Kind::Copy);
+    assert!(host.core.abort(copy, Harm::Accept, host.now).unwrap());
+    host.pump();
+    let aborts = |host: &Host| {
+        let is_one = |it: &&(QueueId, Tag, CommandFlags, Kind)| it.3 == Kind::Abort;
+        host.ring.has.iter().filter(is_one).map(|it| it.1).collect::<Vec<_>>()
+    };
+    // The kernel ends before the device looks at the abort, and it has not yet taken the other.
+    host.answer();
+    let [abort] = aborts(&host)[..] else { panic!("{:?}", host.ring.has) };
+    host.ring.has.retain(|it| it.1 != abort);
+    let body = Body::Abort { status: AbortStatus::Success };
+    assert!(matches!(host.core.answer(abort, &body, host.now), Answer::Settled));
+    host.pump();
+    assert_eq!(aborts(&host).len(), 1, "what has waited is to be aborted, too");
+}
+
+/// The device may look at the abort before it takes the operation from the ring.
+#[test]
+fn an_abort_that_comes_too_early_for_its_own_operation_is_asked_for_once_more() {
+    let mut host = Host::new(1, 8);
+    let stream = host.stream();
+    let meant = host.submit(stream, Kind::Launch);
+    assert!(host.core.abort(meant, Harm::Accept, host.now).unwrap());
+    host.pump();
+    let mut asked = 0;
+    while let Some(at) = host.ring.has.iter().position(|it| it.3 == Kind::Abort) {
+        let (_, tag, ..) = host.ring.has.remove(at);
+        let body = Body::Abort { status: AbortStatus::Success };
+        assert!(matches!(host.core.answer(tag, &body, host.now), Answer::Settled));
+        host.pump();
+        asked += 1;
+    }
+    assert_eq!((asked, host.ring.has.len()), (2, 1));
+}
