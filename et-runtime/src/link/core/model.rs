@@ -10,6 +10,7 @@ mod aborts;
 mod command;
 mod device;
 mod order;
+mod step;
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,8 @@ use proptest::prelude::*;
 
 pub(super) use self::command::{Kind, Model};
 use self::device::{Device, Moment, QUEUES};
+pub(super) use self::step::Step;
+use self::step::step;
 use super::*;
 use crate::link::EventState;
 use crate::link::Outcome;
@@ -29,148 +32,6 @@ const CONTEXTS: usize = 3;
 const STREAMS: usize = 4;
 const PRIORITIES: [Priority; STREAMS] =
     [Priority::Normal, Priority::High, Priority::Low, Priority::Normal];
-
-/// What happens next.
-#[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// A complete operation of so many copies, perhaps with a launch behind them.
-    Submit {
-        stream: usize,
-        copies: u8,
-        launch: bool,
-    },
-    Barrier {
-        stream: usize,
-    },
-    /// An operation that stays open.
-    Begin {
-        stream: usize,
-    },
-    Append {
-        launch: bool,
-    },
-    /// Nothing but a failure closes it, or the program.
-    Leave,
-    Close {
-        fail: bool,
-    },
-    Depend {
-        stream: usize,
-        on: usize,
-    },
-    /// A wait for something outside.
-    Wait {
-        stream: usize,
-    },
-    Fire {
-        which: usize,
-    },
-    DropStream {
-        stream: usize,
-    },
-    Abort {
-        op: usize,
-        gentle: bool,
-    },
-    AbortStream {
-        stream: usize,
-    },
-    AbortAll,
-    GiveUp {
-        op: usize,
-    },
-    Want {
-        op: usize,
-    },
-    Unwant {
-        op: usize,
-    },
-    /// Someone wants to hear when it is sent.
-    Listen {
-        op: usize,
-    },
-    Own,
-    Reset,
-    /// The device takes what is in a queue.
-    Take {
-        queue: usize,
-    },
-    /// Another user aborts what it has of a queue.
-    Foreign {
-        queue: usize,
-    },
-    /// It refuses the abort of a queue.
-    Refuse {
-        queue: usize,
-    },
-    /// It finishes something it has.
-    Finish {
-        which: usize,
-        fail: bool,
-    },
-    /// It refuses to know something it has.
-    Unknown {
-        which: usize,
-    },
-    /// It answers something that was answered, or no one asked.
-    Nonsense {
-        tag: u16,
-    },
-    Duplicate,
-    Hang,
-    Tick,
-    /// An operation has ended by now.
-    Ended {
-        op: usize,
-    },
-    /// The decision about a held command.
-    Decide {
-        which: usize,
-        follow: bool,
-    },
-    Lose,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let stream = || 0..STREAMS;
-    prop_oneof![
-        12 => (stream(), 0u8..4, any::<bool>())
-            .prop_map(|(stream, copies, launch)| Step::Submit { stream, copies, launch }),
-        4 => stream().prop_map(|stream| Step::Barrier { stream }),
-        3 => stream().prop_map(|stream| Step::Begin { stream }),
-        4 => any::<bool>().prop_map(|launch| Step::Append { launch }),
-        1 => Just(Step::Leave),
-        3 => prop::bool::weighted(0.2).prop_map(|fail| Step::Close { fail }),
-        4 => (stream(), 0usize..8).prop_map(|(stream, on)| Step::Depend { stream, on }),
-        2 => stream().prop_map(|stream| Step::Wait { stream }),
-        3 => (0usize..4).prop_map(|which| Step::Fire { which }),
-        1 => stream().prop_map(|stream| Step::DropStream { stream }),
-        3 => (0usize..8, any::<bool>()).prop_map(|(op, gentle)| Step::Abort { op, gentle }),
-        1 => prop_oneof![
-            4 => stream().prop_map(|stream| Step::AbortStream { stream }),
-            1 => Just(Step::AbortAll),
-        ],
-        1 => (0usize..8).prop_map(|op| Step::GiveUp { op }),
-        2 => (0usize..8).prop_map(|op| Step::Want { op }),
-        1 => (0usize..8).prop_map(|op| Step::Unwant { op }),
-        3 => (0usize..8).prop_map(|op| Step::Listen { op }),
-        1 => Just(Step::Own),
-        12 => (0..QUEUES).prop_map(|queue| Step::Take { queue }),
-        20 => (0usize..8, prop::bool::weighted(0.1))
-            .prop_map(|(which, fail)| Step::Finish { which, fail }),
-        1 => (0..QUEUES).prop_map(|queue| Step::Foreign { queue }),
-        2 => (0..QUEUES).prop_map(|queue| Step::Refuse { queue }),
-        1 => (0usize..8).prop_map(|which| Step::Unknown { which }),
-        1 => prop_oneof![20 => any::<u16>(), 1 => 0u16..6]
-            .prop_map(|tag| Step::Nonsense { tag }),
-        1 => Just(Step::Duplicate),
-        1 => Just(Step::Tick),
-        4 => (0usize..4, any::<bool>()).prop_map(|(which, follow)| Step::Decide { which, follow }),
-        1 => prop::bool::weighted(0.05).prop_map(|is| if is { Step::Lose } else { Step::Tick }),
-        1 => prop::bool::weighted(0.1).prop_map(|is| if is { Step::Hang } else { Step::Tick }),
-        1 => Just(Step::Reset),
-    ]
-}
 
 /// What the program knows of an operation.
 struct Known {
@@ -772,9 +633,9 @@ pub(super) fn run(steps: &[Step]) -> Vec<Outcome> {
     world.finish()
 }
 
-/// CI runs many more: `PROPTEST_CASES`.
+/// How many programs: `PROPTEST_CASES`.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100_000)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500_000)
 }
 
 proptest! {
