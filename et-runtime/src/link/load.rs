@@ -382,6 +382,7 @@ impl<H: Hal> core::Load for Box<Load<H>> {
 
     fn verdict(&self, answer: &Body) -> Verdict {
         match (&self.then, answer) {
+            _ if !self.is_its(answer) => Verdict::Nonsense,
             (Then::Reply(_), answer) => Verdict::of_reply(answer),
             (Then::Check(_), Body::Echo { status, .. }) => Verdict::of_echo(*status),
             (Then::Check(_), Body::Abort { status }) => Verdict::of_abort(*status),
@@ -422,6 +423,22 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                 }
             }
             _ => Verdict::Nonsense,
+        }
+    }
+}
+
+impl<H: Hal> Load<H> {
+    /// Returns `true` if an answer is one to such a command.
+    fn is_its(&self, answer: &Body) -> bool {
+        match (&self.wire, answer) {
+            (Wire::DmaWrite(_), Body::DmaWrite { .. })
+            | (Wire::DmaRead(_), Body::DmaRead { .. })
+            | (Wire::Launch(_), Body::Launch { .. })
+            | (Wire::Plain(ops::Command::Echo), Body::Echo { .. })
+            | (Wire::Plain(ops::Command::Abort), Body::Abort { .. }) => true,
+            // Who asks for others looks at the answer.
+            (Wire::Plain(_), _) => matches!(self.then, Then::Reply(_)),
+            _ => false,
         }
     }
 }

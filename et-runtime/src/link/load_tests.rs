@@ -82,7 +82,7 @@ impl Bench {
             place: Arc::clone(&place),
             _device: Devices::from(&self.slice()),
         };
-        (super::Load::copy(Wire::ECHO, keep), place)
+        (super::Load::copy(Wire::DmaRead(Nodes::Many(Vec::new())), keep), place)
     }
 }
 
@@ -107,7 +107,7 @@ fn addresses(load: &Load) -> (Option<DeviceAddr>, Option<DeviceAddr>) {
 }
 
 fn copy() -> Load {
-    super::Load::copy(Wire::ECHO, Keep::Nothing)
+    super::Load::copy(Wire::DmaWrite(Nodes::Many(Vec::new())), Keep::Nothing)
 }
 
 fn told() -> Error {
@@ -206,10 +206,14 @@ fn a_launch_is_repeated_only_if_it_cannot_have_run() {
 
 #[test]
 fn a_copy_fails_by_its_direction() {
-    let load = copy();
-    for (answer, name) in [
-        ((|status| Body::DmaRead { times: TIMES, status }) as fn(_) -> _, "copy from the device"),
-        (|status| Body::DmaWrite { times: TIMES, status }, "copy to the device"),
+    let bench = Bench::new();
+    for (load, answer, name) in [
+        (
+            bench.read().0,
+            (|status| Body::DmaRead { times: TIMES, status }) as fn(_) -> _,
+            "copy from the device",
+        ),
+        (copy(), |status| Body::DmaWrite { times: TIMES, status }, "copy to the device"),
     ] {
         assert!(matches!(load.verdict(&answer(DmaStatus::Complete)), Verdict::Done(Some(TIMES))));
         let aborted = load.verdict(&answer(DmaStatus::HostAborted));
@@ -231,8 +235,15 @@ fn an_answer_of_another_kind_is_nonsense() {
     let write = Body::DmaWrite { times: TIMES, status: DmaStatus::Complete };
     assert!(matches!(bench.launch(None, &[]).verdict(&echo), Verdict::Nonsense));
     assert!(matches!(bench.launch(None, &[]).verdict(&write), Verdict::Nonsense));
-    assert!(matches!(copy().verdict(&echo), Verdict::Done(None)));
-    assert!(matches!(copy().verdict(&abort), Verdict::Done(None)));
+    assert!(matches!(bench.read().0.verdict(&write), Verdict::Nonsense));
+    assert!(matches!(copy().verdict(&write), Verdict::Done(Some(TIMES))));
+    for answer in [&echo, &abort] {
+        assert!(matches!(copy().verdict(answer), Verdict::Nonsense));
+    }
+    assert!(matches!(Load::ping().verdict(&echo), Verdict::Done(None)));
+    assert!(matches!(Load::ping().verdict(&abort), Verdict::Nonsense));
+    assert!(matches!(Load::abort().verdict(&abort), Verdict::Done(None)));
+    assert!(matches!(Load::abort().verdict(&echo), Verdict::Nonsense));
     let status = LaunchStatus::KernelCompleted;
     let launched = Body::Launch { times: TIMES, status, error: None };
     assert!(matches!(copy().verdict(&launched), Verdict::Nonsense));
