@@ -113,7 +113,7 @@ impl<C: Load> Core<C> {
                 again.into_iter().partition(|sent| sent.op == Some(slot) && !sent.is_extra);
             self.queues[queue].again = others;
             for sent in own {
-                self.keep_barrier(&sent);
+                self.keep_barrier(sent.op, queue, sent.after);
                 self.give_back(sent, aborted.clone());
             }
         }
@@ -319,12 +319,12 @@ impl<C: Load> Core<C> {
 
     /// Has the stream of a command that ends without having waited behind its barrier wait there
     /// with the next: what is before the barrier may be sent again.
-    fn keep_barrier(&mut self, sent: &Sent<C>) {
-        if let Some(op) = sent.op.and_then(|op| self.ops.get(op))
+    pub(super) fn keep_barrier(&mut self, op: Option<u32>, queue: usize, after: u64) {
+        if let Some(op) = op.and_then(|op| self.ops.get(op))
             && let Some(lane) = self.streams.get_mut(op.stream)
         {
             // What follows from an answer may be in another queue, where it had no order to keep.
-            lane.keeps_barrier |= sent.after != 0 && lane.queue == sent.queue as usize;
+            lane.keeps_barrier |= after != 0 && lane.queue == queue;
             self.queues[lane.queue].keeps_barriers |= lane.keeps_barrier;
         }
     }
@@ -351,7 +351,7 @@ impl<C: Load> Core<C> {
         let is_meant = is_aborted && !sent.is_extra;
         let op = self.sender_of(&sent);
         if is_meant {
-            self.keep_barrier(&sent);
+            self.keep_barrier(sent.op, queue, sent.after);
         }
         match target {
             _ if sent.role == Role::Lost => Err((sent, Error::Aborted { op })),

@@ -448,11 +448,12 @@ impl<C: Load> Core<C> {
             if sent.role == Role::Normal && sent.load.is_launch() && sent.sequence <= mark {
                 sent.role = Role::Lost;
                 let contexts = usize::from(sent.load.has_context());
-                lost.push((sent.queue as usize, sent.op.take(), contexts));
+                lost.push((sent.queue as usize, sent.op.take(), sent.after, contexts));
             }
         }
-        for (queue, op, contexts) in lost {
+        for (queue, op, after, contexts) in lost {
             self.lost += 1;
+            self.keep_barrier(op, queue, after);
             // Another takes the place of its context, once launches can be executed.
             self.contexts.made -= contexts;
             self.contexts.lost += contexts;

@@ -595,10 +595,7 @@ impl<C: Load> Core<C> {
             return;
         }
         let Some(lane) = self.streams.get(op.stream) else { return };
-        // A launch that is lost may still wait in the queue for what this comes behind.
-        let is_lost = |sent: &Sent<C>| sent.role == Role::Lost && sent.queue as usize == lane.queue;
-        let is_alone = lane.ops == 1 && lane.entries.len() == 1 && !lane.is_barred();
-        if !is_alone || self.lost != 0 && self.flights.iter().any(is_lost) {
+        if lane.ops != 1 || lane.entries.len() != 1 || lane.is_barred() {
             op.pending.push_back(Command::new(C::ping()));
             self.unsent += 1;
         }

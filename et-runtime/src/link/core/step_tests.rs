@@ -753,3 +753,33 @@ fn an_abort_that_comes_too_early_for_its_own_operation_is_asked_for_once_more() 
     }
     assert_eq!((asked, host.ring.has.len()), (2, 1));
 }
+
+/// What a lost launch has waited for is not overtaken by what comes behind the launch.
+#[test]
+fn a_launch_that_is_lost_leaves_its_barrier_to_the_next() {
+    for is_empty in [false, true] {
+        let mut host = Host::new(1, 8);
+        let [before, stream] = [(); 2].map(|()| host.stream());
+        let first = host.submit(before, Kind::Copy);
+        host.core.depend(stream, first);
+        host.submit(stream, Kind::Launch);
+        assert_eq!(host.flags(), [false, true]);
+        host.core.compute_up(host.core.mark(), host.now);
+        let next = if is_empty {
+            let operation = host.core.submit(stream, "test", None, host.now).unwrap();
+            host.pump();
+            operation.key
+        } else {
+            host.submit(stream, Kind::Copy)
+        };
+        assert!(host.core.state(next).is_some());
+        assert_eq!(host.flags(), [false, true, true]);
+        // When the queue is empty, there is nothing to wait for any more.
+        host.answer();
+        host.ring.has.remove(0);
+        host.answer();
+        assert_eq!(host.core.state(next), None);
+        host.submit(stream, Kind::Copy);
+        assert_eq!(host.flags(), [false]);
+    }
+}
