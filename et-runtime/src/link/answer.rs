@@ -72,8 +72,12 @@ impl<H: Hal> Link<H> {
         match error {
             FwErrorType::UnsupportedCommand => {
                 let tag = u16::try_from(payload).map(Tag::new);
-                if !tag.is_ok_and(|tag| core.refused(tag, now)) {
-                    self.counts.stray.fetch_add(1, Ordering::Relaxed);
+                match tag.map_or(Answer::Stray, |tag| core.refused(tag, now)) {
+                    Answer::Stray => {
+                        self.counts.stray.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Answer::AbortRefused(error) => self.report(DeviceError::Device(error)),
+                    Answer::Settled | Answer::Held(_) | Answer::Nonsense => {}
                 }
             }
             FwErrorType::CmSmodeException | FwErrorType::CmSmodeHang => {

@@ -330,7 +330,7 @@ impl<C: Load> Core<C> {
     }
 
     /// The name of a command's operation. Commands of the runtime itself have none.
-    fn sender_of(&self, sent: &Sent<C>) -> &'static str {
+    pub(super) fn sender_of(&self, sent: &Sent<C>) -> &'static str {
         sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name)
     }
 

@@ -101,18 +101,21 @@ impl<C: Load> Core<C> {
     }
 
     /// The device refuses to know a command; there is no other answer to it. Spec: §21, 10.
-    pub(crate) fn refused(&mut self, tag: Tag, now: Duration) -> bool {
-        let Some(sent) = self.flights.complete(tag) else { return false };
+    pub(crate) fn refused(&mut self, tag: Tag, now: Duration) -> Answer<C> {
+        let Some(sent) = self.flights.complete(tag) else { return Answer::Stray };
         self.progress = now;
         let queue = sent.queue as usize;
         self.count_out(&sent);
-        let how = if sent.role == Role::Abort { Departure::AbortRefused } else { Departure::Ended };
-        let name =
-            sent.op.and_then(|op| self.ops.get(op)).map_or("command", |op| op.operation.name);
-        let error = Error::Refused { op: name, status: Refusal::Unsupported };
+        let error = |op| Error::Refused { op, status: Refusal::Unsupported };
+        let (how, error, answer) = if sent.role == Role::Abort {
+            let error = error("abort");
+            (Departure::AbortRefused, error.clone(), Answer::AbortRefused(error))
+        } else {
+            (Departure::Ended, error(self.sender_of(&sent)), Answer::Settled)
+        };
         self.settle(sent, Err(error), None, now);
         self.departed(queue, how, now);
-        true
+        answer
     }
 
     fn judge(&mut self, sent: Sent<C>, verdict: Verdict, now: Duration) -> Answer<C> {

@@ -1,0 +1,271 @@
+//! Aborts and resets, step by step.
+
+use super::*;
+
+impl Host {
+    fn abort(&mut self, key: OpKey) {
+        assert!(self.core.abort(key, Harm::Accept, self.now).unwrap());
+        self.pump();
+    }
+
+    /// Of what the device has, it answers one: a copy is aborted, and the abort done or refused.
+    fn answer_aborted(&mut self, at: usize, status: AbortStatus) {
+        let (_, tag, _, kind) = self.ring.has.remove(at);
+        let times = Times { start: 1, wait: 1, execute: 0 };
+        let body = match kind {
+            Kind::Abort => Body::Abort { status },
+            _ => Body::DmaWrite { times, status: DmaStatus::HostAborted },
+        };
+        self.core.answer(tag, &body, self.now);
+        self.pump();
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.ring.has.iter().map(|it| it.3).collect()
+    }
+}
+
+#[test]
+fn an_abort_ends_what_is_meant_and_what_cannot_be_repeated() {
+    let times = |execute| Times { start: 1, wait: 1, execute };
+    let status = LaunchStatus::HostAborted;
+    for (has_run, execute) in [(true, 1), (false, 0)] {
+        let mut host = Host::new(1, 9);
+        let [stream, other] = [(); 2].map(|()| host.stream());
+        host.submit(stream, Kind::Launch);
+        let copy = host.submit(other, Kind::Copy);
+        host.abort(copy);
+        let [(_, launch, ..), (_, meant, ..), (high, abort, _, Kind::Abort)] = host.ring.has[..]
+        else {
+            panic!("{:?}", host.ring.has);
+        };
+        assert_eq!(high, QueueId::HighPriority(0));
+        host.ring.has.clear();
+        let body = Body::Launch { times: times(execute), status, error: None };
+        match (has_run, host.core.answer(launch, &body, host.now)) {
+            (true, Answer::Held(held)) => {
+                let (_, error, _) = held.split();
+                assert!(matches!(error, Some(Error::AbortedWith { .. })), "{error:?}");
+            }
+            (false, Answer::Settled) => {}
+            _ => panic!("has run: {has_run}"),
+        }
+        // A copy leaves nothing to be looked at.
+        let body = Body::DmaWrite { times: times(0), status: DmaStatus::HostAborted };
+        assert!(matches!(host.core.answer(meant, &body, host.now), Answer::Settled));
+        let body = Body::Abort { status: AbortStatus::Success };
+        assert!(matches!(host.core.answer(abort, &body, host.now), Answer::Settled));
+        host.pump();
+        let again: Vec<_> = host.ring.has.iter().map(|(.., kind)| *kind).collect();
+        assert_eq!(again, if has_run { &[][..] } else { &[Kind::Launch] });
+    }
+}
+
+#[test]
+fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
+    let mut host = Host::new(1, 9);
+    let [stream, other] = [(); 2].map(|()| host.stream());
+    let kernel = host.submit(stream, Kind::Launch);
+    host.abort(kernel);
+    host.submit(other, Kind::Copy);
+    assert_eq!(host.ring.has.len(), 2, "the queue is held up");
+    let mark = host.core.mark();
+    assert_eq!(host.core.compute_up(mark, host.now), 1, "its context went with it");
+    host.pump();
+    assert_eq!(host.ring.has.len(), 3, "and goes on");
+    let ended = &host.core.output.ended;
+    assert!(matches!(&ended[..], [Ended { error: Some(Error::Aborted { .. }), .. }]));
+}
+
+#[test]
+fn an_abort_that_waits_for_a_kernel_is_not_that_of_another_queue() {
+    let mut host = Host::new(2, 9);
+    // The kernels of queue 0 all run; the third is for the one that is aborted.
+    host.core.context_made();
+    host.core.context_back(2);
+    let streams = [(); 6].map(|()| host.stream());
+    let [first, in_other, second, _, third, _] = streams;
+    for innocent in [first, second] {
+        host.submit(innocent, Kind::Launch);
+    }
+    let patient = host.submit(third, Kind::Launch);
+    let copy = host.submit(in_other, Kind::Copy);
+    let queues: Vec<_> = host.ring.has.iter().map(|(queue, ..)| *queue).collect();
+    let [zero, one] = [0, 1].map(QueueId::Submission);
+    assert_eq!(queues, [zero, zero, zero, one]);
+    assert!(host.core.abort(patient, Harm::Avoid, host.now).unwrap());
+    host.abort(copy);
+    let asked = |host: &Host| {
+        let queues = host.ring.has.iter().filter(|(.., kind)| *kind == Kind::Abort);
+        queues.map(|(queue, ..)| *queue).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&host), [QueueId::HighPriority(1)], "of queue 1 only");
+    host.answer();
+    assert_eq!(asked(&host), [QueueId::HighPriority(1)], "one kernel of another is left");
+    host.answer();
+    assert_eq!(asked(&host), [1, 0].map(QueueId::HighPriority));
+}
+
+/// The device aborts what it has taken from its ring, and not what it takes afterwards.
+#[test]
+fn what_an_abort_came_too_early_for_is_aborted_by_another() {
+    for is_asked_late in [false, true] {
+        let mut host = Host::new(1, 8);
+        let (stream, other) = (host.stream(), host.stream());
+        let (first, second) = (host.submit(stream, Kind::Copy), host.submit(other, Kind::Copy));
+        host.abort(first);
+        if !is_asked_late {
+            host.abort(second);
+        }
+        assert_eq!(host.kinds(), [Kind::Copy, Kind::Copy, Kind::Abort]);
+        host.answer_aborted(0, AbortStatus::Success);
+        host.answer_aborted(1, AbortStatus::Success);
+        if is_asked_late {
+            assert_eq!(host.kinds(), [Kind::Copy]);
+            host.abort(second);
+        }
+        assert_eq!(host.kinds(), [Kind::Copy, Kind::Abort]);
+        host.answer_aborted(0, AbortStatus::Success);
+        host.answer_aborted(0, AbortStatus::Success);
+        assert_eq!((host.core.state(first), host.core.state(second)), (None, None));
+        // One that has ended when the other abort is answered needs none, which might harm others.
+        let (third, fourth) = (host.submit(stream, Kind::Copy), host.submit(other, Kind::Copy));
+        host.abort(third);
+        host.abort(fourth);
+        host.answer_aborted(0, AbortStatus::Success);
+        host.answer_aborted(0, AbortStatus::Success);
+        assert_eq!(host.kinds(), [Kind::Abort]);
+        host.answer_aborted(0, AbortStatus::Success);
+        assert_eq!(host.kinds(), []);
+        let next = host.submit(other, Kind::Copy);
+        assert!(host.is_sent(next));
+        host.answer();
+        assert_eq!(host.core.state(next), None);
+    }
+}
+
+/// What the device takes after an abort may begin before what that has ended is sent again.
+#[test]
+fn what_a_second_abort_may_find_begun_is_not_overtaken_later() {
+    for is_refused in [false, true] {
+        let mut host = Host::new(1, 8);
+        let [stream, other, third] = [(); 3].map(|()| host.stream());
+        let before = host.submit(stream, Kind::Copy);
+        let meant = host.submit(other, Kind::Copy);
+        let behind = host.submit(stream, Kind::Copy);
+        let late = host.submit(third, Kind::Copy);
+        assert_eq!(host.flags(), [false, false, true, false]);
+        for operation in [meant, late] {
+            host.abort(operation);
+        }
+        // The device has taken the first two when it looks at the abort.
+        for at in [0, 0, 2] {
+            host.answer_aborted(at, AbortStatus::Success);
+        }
+        assert_eq!(host.kinds(), [Kind::Copy, Kind::Copy, Kind::Abort]);
+        assert!(host.core.state(before).is_some(), "it would be sent again");
+        if is_refused {
+            host.answer_aborted(2, AbortStatus::Error);
+            assert!(host.core.state(behind).is_some(), "it goes on");
+        } else {
+            for _ in 0..3 {
+                host.answer_aborted(0, AbortStatus::Success);
+            }
+            assert_eq!(host.kinds(), [Kind::Copy], "it is sent again");
+        }
+        let ended = &host.core.output.ended;
+        let its = ended.iter().find(|its| its.operation.key == before).expect("it ends");
+        assert!(matches!(its.error, Some(Error::AbortedWith { .. })), "{:?}", its.error);
+    }
+}
+
+#[test]
+fn an_abort_that_waits_for_a_kernel_is_asked_for_beside_another() {
+    let mut host = Host::new(1, 9);
+    host.core.context_made();
+    host.core.context_back(2);
+    let [first, second, third] = [(); 3].map(|()| host.stream());
+    host.submit(first, Kind::Launch);
+    let patient = host.submit(second, Kind::Launch);
+    assert!(host.core.abort(patient, Harm::Avoid, host.now).unwrap());
+    let copy = host.submit(third, Kind::Copy);
+    host.abort(copy);
+    let aborts = |host: &Host| {
+        let is_one = |it: &&(QueueId, Tag, CommandFlags, Kind)| it.3 == Kind::Abort;
+        host.ring.has.iter().filter(is_one).map(|it| it.1).collect::<Vec<_>>()
+    };
+    // The kernel ends before the device looks at the abort, and it has not yet taken the other.
+    host.answer();
+    let [abort] = aborts(&host)[..] else { panic!("{:?}", host.ring.has) };
+    host.ring.has.retain(|it| it.1 != abort);
+    let body = Body::Abort { status: AbortStatus::Success };
+    assert!(matches!(host.core.answer(abort, &body, host.now), Answer::Settled));
+    host.pump();
+    assert_eq!(aborts(&host).len(), 1, "what has waited is to be aborted, too");
+}
+
+/// The device may look at the abort before it takes the operation from the ring.
+#[test]
+fn an_abort_that_comes_too_early_for_its_own_operation_is_asked_for_once_more() {
+    let mut host = Host::new(1, 8);
+    let stream = host.stream();
+    let meant = host.submit(stream, Kind::Launch);
+    host.abort(meant);
+    let mut asked = 0;
+    while let Some(at) = host.ring.has.iter().position(|it| it.3 == Kind::Abort) {
+        let (_, tag, ..) = host.ring.has.remove(at);
+        let body = Body::Abort { status: AbortStatus::Success };
+        assert!(matches!(host.core.answer(tag, &body, host.now), Answer::Settled));
+        host.pump();
+        asked += 1;
+    }
+    assert_eq!((asked, host.ring.has.len()), (2, 1));
+}
+
+/// What a lost launch has waited for is not overtaken by what comes behind the launch.
+#[test]
+fn a_launch_that_is_lost_leaves_its_barrier_to_the_next() {
+    for is_empty in [false, true] {
+        let mut host = Host::new(1, 8);
+        let [before, stream] = [(); 2].map(|()| host.stream());
+        let first = host.submit(before, Kind::Copy);
+        host.core.depend(stream, first);
+        host.submit(stream, Kind::Launch);
+        assert_eq!(host.flags(), [false, true]);
+        host.core.compute_up(host.core.mark(), host.now);
+        let next = if is_empty {
+            let operation = host.core.submit(stream, "test", None, host.now).unwrap();
+            host.pump();
+            operation.key
+        } else {
+            host.submit(stream, Kind::Copy)
+        };
+        assert!(host.core.state(next).is_some());
+        assert_eq!(host.flags(), [false, true, true]);
+        // When the queue is empty, there is nothing to wait for any more.
+        host.answer();
+        host.ring.has.remove(0);
+        host.answer();
+        assert_eq!(host.core.state(next), None);
+        host.submit(stream, Kind::Copy);
+        assert_eq!(host.flags(), [false]);
+    }
+}
+
+#[test]
+fn an_abort_that_the_device_does_not_know_is_told_and_what_it_has_goes_on() {
+    let mut host = Host::new(1, 8);
+    let stream = host.stream();
+    let meant = host.submit(stream, Kind::Copy);
+    host.abort(meant);
+    let (_, tag, _, Kind::Abort) = host.ring.has.remove(1) else { panic!("{:?}", host.ring.has) };
+    let answer = host.core.refused(tag, host.now);
+    let Answer::AbortRefused(Error::Refused { op: "abort", .. }) = answer else {
+        panic!("it is told")
+    };
+    assert!(matches!(host.core.refused(tag, host.now), Answer::Stray));
+    let next = host.submit(stream, Kind::Copy);
+    assert!(host.is_sent(next) && host.core.state(meant).is_some());
+    host.answer();
+    assert_eq!(host.core.state(meant), None);
+}
