@@ -390,7 +390,9 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                 Then::Check(_) | Then::Diagnose(_) | Then::Testify(_) | Then::Refill { .. },
                 Body::DmaRead { times, status } | Body::DmaWrite { times, status },
             ) => match (status, &self.then) {
-                (DmaStatus::HostAborted, _) => Verdict::Aborted { is_repeatable: true },
+                (DmaStatus::HostAborted, _) => {
+                    Verdict::Aborted { is_repeatable: true, has_begun: times.execute != 0 }
+                }
                 (_, Then::Diagnose(_) | Then::Testify(_) | Then::Refill { .. }) => {
                     Verdict::Hold(Some(*times))
                 }
@@ -407,7 +409,7 @@ impl<H: Hal> core::Load for Box<Load<H>> {
                 let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
                 match status {
                     LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),
-                    LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: !may_have_run },
+                    LaunchStatus::HostAborted => Verdict::of_launch_aborted(may_have_run),
                     _ if may_have_run => Verdict::Hold(Some(*times)),
                     status => {
                         let failure = launched.failure(&self.wire, *status, error.as_ref());
@@ -418,7 +420,7 @@ impl<H: Hal> core::Load for Box<Load<H>> {
             (Then::Forward { .. }, Body::Launch { times, status, error, .. }) => {
                 let may_have_run = times.execute != 0 || error.is_some_and(|e| e.shire_mask != 0);
                 match status {
-                    LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: !may_have_run },
+                    LaunchStatus::HostAborted => Verdict::of_launch_aborted(may_have_run),
                     _ => Verdict::Hold(Some(*times)),
                 }
             }

@@ -188,8 +188,8 @@ fn a_launch_is_repeated_only_if_it_cannot_have_run() {
         (TIMES, Some(block(0)), true),
     ] {
         let aborted = verdict(LaunchStatus::HostAborted, times, error);
-        let Verdict::Aborted { is_repeatable } = aborted else { panic!("{aborted:?}") };
-        assert_eq!(is_repeatable, !may_have_run);
+        let Verdict::Aborted { is_repeatable, has_begun } = aborted else { panic!("{aborted:?}") };
+        assert_eq!((is_repeatable, has_begun), (!may_have_run, may_have_run));
         let failed = verdict(LaunchStatus::Exception, times, error);
         match failed {
             Verdict::Hold(Some(held)) => assert!(may_have_run && held == times),
@@ -217,7 +217,7 @@ fn a_copy_fails_by_its_direction() {
     ] {
         assert!(matches!(load.verdict(&answer(DmaStatus::Complete)), Verdict::Done(Some(TIMES))));
         let aborted = load.verdict(&answer(DmaStatus::HostAborted));
-        assert!(matches!(aborted, Verdict::Aborted { is_repeatable: true }));
+        assert!(matches!(aborted, Verdict::Aborted { is_repeatable: true, has_begun: true }));
         let failed = load.verdict(&answer(DmaStatus::TimeoutHang));
         let Verdict::Failed(Error::Copy { op, status }, Some(TIMES)) = failed else {
             panic!("{failed:?}")

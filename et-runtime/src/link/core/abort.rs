@@ -11,6 +11,10 @@ use std::time::Duration;
 use super::{Command, Core, Extra, Load, Op, OpKey, Role, Sent, StreamKey};
 use crate::{Error, Result};
 
+/// How long answers of what an abort has ended may come after its own. What is in flight still was
+/// taken by the device later.
+const SETTLE: Duration = Duration::from_millis(10);
+
 /// How far the abort of a queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Abort {
@@ -35,15 +39,15 @@ pub(crate) enum Harm {
 /// How a command has left its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Departure {
-    /// Not executed, or not known to be.
+    /// Without having been begun.
     Ended,
-    /// It was executed; what was sent before the sequence number and comes before it in order
-    /// cannot be sent again.
-    Executed { after: u64 },
+    /// It was executed, or has begun; what was sent before the sequence number and comes before it
+    /// in order cannot be sent again.
+    Begun { after: u64 },
     /// An abort has done its work.
     AbortDone,
-    /// An abort was refused: what the device has goes on, and so does the queue.
-    AbortRefused,
+    /// An abort was refused, or is not needed: what the device has goes on, and so does the queue.
+    AbortDropped,
 }
 
 impl<C> Sent<C> {
@@ -113,7 +117,6 @@ impl<C: Load> Core<C> {
                 again.into_iter().partition(|sent| sent.op == Some(slot) && !sent.is_extra);
             self.queues[queue].again = others;
             for sent in own {
-                self.keep_barrier(sent.op, queue, sent.after);
                 self.give_back(sent, aborted.clone());
             }
         }
@@ -189,18 +192,14 @@ impl<C: Load> Core<C> {
         match (how, place.abort) {
             // What the device has not taken from the ring is not aborted, so it goes ahead of what
             // was aborted before it. To send that again would turn the order round.
-            (Departure::Executed { after }, Abort::Asked(_) | Abort::Answered(_)) => {
+            (Departure::Begun { after }, Abort::Asked(_) | Abort::Answered(_)) => {
                 place.overtaken = place.overtaken.max(after);
             }
             (Departure::AbortDone, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
-                if std::mem::take(&mut place.asks_again)
-                    && let Some(id) = self.next_meant(queue, |op| op.abort.is_some())
-                {
-                    self.ask(queue, id);
-                }
+                place.answered = now;
             }
-            (Departure::AbortRefused, Abort::Asked(id)) => {
+            (Departure::AbortDropped, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
                 self.let_overtake(queue);
                 self.resume(queue, now);
@@ -246,19 +245,38 @@ impl<C: Load> Core<C> {
         next
     }
 
-    /// Puts the abort command that is wanted into the high-priority queue.
-    pub(super) fn ask_for_abort(&mut self, queue: usize) {
-        if let Abort::Wanted(id) = self.queues[queue].abort {
-            self.ask(queue, id);
+    /// Returns `true` if the device has something of a queue that is to be aborted now.
+    pub(super) fn has_meant(&self, queue: usize) -> bool {
+        self.flights.iter().any(|sent| {
+            let op = sent.op.and_then(|op| self.ops.get(op));
+            let is_here = sent.queue as usize == queue && sent.is_meant_by_aborts();
+            is_here && op.is_some_and(|op| op.abort.is_some() && !op.is_patient)
+        })
+    }
+
+    /// Puts the abort command that is wanted into the high-priority queue; asks again, or goes on,
+    /// if what the device has does not end by it.
+    pub(super) fn attend_to_abort(&mut self, queue: usize, now: Duration) {
+        let place = &mut self.queues[queue];
+        match place.abort {
+            Abort::Wanted(id) => self.ask(queue, id),
+            Abort::Answered(_) if now.saturating_sub(place.answered) >= SETTLE => {
+                if !self.has_meant(queue) {
+                    // The rest was taken later, and may take as long as it likes.
+                    self.let_overtake(queue);
+                    self.resume(queue, now);
+                } else if std::mem::take(&mut self.queues[queue].asks_again)
+                    && let Some(id) = self.next_meant(queue, |op| op.abort.is_some())
+                {
+                    self.ask(queue, id);
+                }
+            }
+            _ => {}
         }
     }
 
     fn ask(&mut self, queue: usize, id: u64) {
-        let before = std::mem::replace(&mut self.queues[queue].abort, Abort::Asked(id));
-        if matches!(before, Abort::Answered(_)) {
-            // What that one ends may have begun.
-            self.let_overtake(queue);
-        }
+        self.queues[queue].abort = Abort::Asked(id);
         let command = Command::new(C::abort());
         self.queues[queue].high.push_back(Extra { op: None, role: Role::Abort, command });
     }
@@ -278,8 +296,26 @@ impl<C: Load> Core<C> {
     pub(super) fn resume_if_empty(&mut self, queue: usize, now: Duration) {
         if self.queues[queue].in_flight == 0 && self.queues[queue].held == 0 {
             self.resume(queue, now);
+            if self.queues[queue].recent.is_some() && !self.has_lost_abort(queue) {
+                self.queues[queue].recent = None;
+            }
             self.end_barriers(queue);
         }
+    }
+
+    /// Returns `true` if the device may still execute an abort that nothing waits for.
+    fn has_lost_abort(&self, queue: usize) -> bool {
+        self.flights.iter().any(|sent| {
+            sent.queue as usize == queue && sent.role == Role::Lost && !sent.load.is_launch()
+        })
+    }
+
+    /// An abort was not answered before a reset, and may be executed all the same.
+    pub(super) fn lose_abort(&mut self, queue: usize, now: Duration) {
+        if let Abort::Asked(id) = self.queues[queue].abort {
+            self.queues[queue].recent = Some(id);
+        }
+        self.departed(queue, Departure::AbortDone, now);
     }
 
     /// What barriers were kept for has ended, if there is nothing in the queue.
@@ -301,6 +337,7 @@ impl<C: Load> Core<C> {
         let place = &mut self.queues[queue];
         let Abort::Answered(operation) = place.abort else { return };
         place.abort = Abort::None;
+        place.recent = Some(operation);
         place.asks_again = false;
         place.again.sort_unstable_by_key(|sent| sent.sequence);
         let end = std::mem::take(&mut place.overtaken);
@@ -342,27 +379,26 @@ impl<C: Load> Core<C> {
         is_repeatable: bool,
     ) -> Result<(), (Sent<C>, Error)> {
         let queue = sent.queue as usize;
-        let target = match self.queues[queue].abort {
-            Abort::None | Abort::Wanted(_) => None,
-            Abort::Asked(id) | Abort::Answered(id) => Some(id),
+        let place = &self.queues[queue];
+        let (is_going_on, target) = match place.abort {
+            Abort::None | Abort::Wanted(_) => (false, place.recent),
+            Abort::Asked(id) | Abort::Answered(id) => (true, Some(id)),
         };
         let is_aborted =
             sent.op.and_then(|op| self.ops.get(op)).is_some_and(|op| op.abort.is_some());
-        let is_meant = is_aborted && !sent.is_extra;
+        let is_caught = target.is_some() && sent.role != Role::Lost;
+        let is_innocent = is_caught && (sent.is_extra || !is_aborted);
+        // When the queue goes on, only what keeps no order may be sent again.
+        if is_innocent && is_repeatable && (is_going_on || sent.is_extra) {
+            self.queues[queue].again.push(sent);
+            return Ok(());
+        }
+        self.keep_barrier(sent.op, queue, sent.after);
         let op = self.sender_of(&sent);
-        if is_meant {
-            self.keep_barrier(sent.op, queue, sent.after);
-        }
-        match target {
-            _ if sent.role == Role::Lost => Err((sent, Error::Aborted { op })),
-            // Another user has aborted the queue.
-            None => Err((sent, Error::Aborted { op })),
-            Some(_) if is_meant => Err((sent, Error::Aborted { op })),
-            Some(_) if is_repeatable => {
-                self.queues[queue].again.push(sent);
-                Ok(())
-            }
-            Some(operation) => Err((sent, Error::AbortedWith { op, operation })),
-        }
+        Err(match target {
+            Some(operation) if is_innocent => (sent, Error::AbortedWith { op, operation }),
+            // It is meant, or another user has aborted the queue.
+            _ => (sent, Error::Aborted { op }),
+        })
     }
 }

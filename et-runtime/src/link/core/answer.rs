@@ -50,12 +50,20 @@ impl<C> Held<C> {
 pub(crate) struct HeldOp(Option<u32>);
 
 impl Verdict {
+    /// An abort came before it was begun.
+    pub(crate) const NOT_BEGUN: Self = Self::Aborted { is_repeatable: true, has_begun: false };
+
+    /// A launch was aborted. What has run cannot be repeated.
+    pub(crate) const fn of_launch_aborted(may_have_run: bool) -> Self {
+        Self::Aborted { is_repeatable: !may_have_run, has_begun: may_have_run }
+    }
+
     /// What an echo says that stands for a barrier. An abort may have caught it while what is
     /// before it has yet to be sent again.
     pub(crate) fn of_echo(status: EchoStatus) -> Self {
         match status {
             EchoStatus::Success => Self::Done(None),
-            EchoStatus::HostAborted => Self::Aborted { is_repeatable: true },
+            EchoStatus::HostAborted => Self::NOT_BEGUN,
             status => {
                 Self::Failed(Error::Refused { op: "barrier", status: Refusal::Echo(status) }, None)
             }
@@ -75,7 +83,7 @@ impl Verdict {
     /// What an answer says that someone waits for, whatever it is; but not that an abort of others
     /// has caught the command.
     pub(crate) fn of_reply(answer: &Body) -> Self {
-        if was_caught(answer) { Self::Aborted { is_repeatable: true } } else { Self::Hold(None) }
+        if was_caught(answer) { Self::NOT_BEGUN } else { Self::Hold(None) }
     }
 }
 
@@ -89,10 +97,10 @@ impl<C: Load> Core<C> {
         let verdict = sent.load.verdict(message);
         let how = match (sent.role, &verdict) {
             (Role::Abort, Verdict::Nonsense) => Departure::Ended,
-            (Role::Abort, Verdict::Failed(..)) => Departure::AbortRefused,
+            (Role::Abort, Verdict::Failed(..)) => Departure::AbortDropped,
             (Role::Abort, _) => Departure::AbortDone,
-            (Role::Normal, Verdict::Aborted { .. }) => Departure::Ended,
-            (Role::Normal, _) => Departure::Executed { after: sent.after },
+            (Role::Normal, Verdict::Aborted { has_begun: false, .. }) => Departure::Ended,
+            (Role::Normal, _) => Departure::Begun { after: sent.after },
             (Role::High | Role::Lost, _) => Departure::Ended,
         };
         let answer = self.judge(sent, verdict, now);
@@ -109,8 +117,9 @@ impl<C: Load> Core<C> {
         let error = |op| Error::Refused { op, status: Refusal::Unsupported };
         let (how, error, answer) = if sent.role == Role::Abort {
             let error = error("abort");
-            (Departure::AbortRefused, error.clone(), Answer::AbortRefused(error))
+            (Departure::AbortDropped, error.clone(), Answer::AbortRefused(error))
         } else {
+            self.keep_barrier(sent.op, queue, sent.after);
             (Departure::Ended, error(self.sender_of(&sent)), Answer::Settled)
         };
         self.settle(sent, Err(error), None, now);
@@ -136,7 +145,7 @@ impl<C: Load> Core<C> {
                 }
                 return self.hold(sent, None, now);
             }
-            Verdict::Aborted { is_repeatable } => match self.aborted(sent, is_repeatable) {
+            Verdict::Aborted { is_repeatable, .. } => match self.aborted(sent, is_repeatable) {
                 Ok(()) => {}
                 // What an aborted kernel left is looked at first.
                 Err((sent, error)) if !is_repeatable || sent.is_extra => {
@@ -224,6 +233,7 @@ impl<C: Load> Core<C> {
 
     /// Ends a command that waits to be sent again.
     pub(super) fn give_back(&mut self, sent: Sent<C>, error: Error) {
+        self.keep_barrier(sent.op, sent.queue as usize, sent.after);
         if let Some(slot) = sent.op {
             self.fail(slot, error.clone());
             if let Some(op) = self.ops.get_mut(slot) {
@@ -439,7 +449,7 @@ impl<C: Load> Core<C> {
             self.lost += 1;
             self.orphans -= 1;
             self.queues[queue].is_high_busy = false;
-            self.departed(queue, Departure::AbortDone, now);
+            self.lose_abort(queue, now);
         }
         std::mem::take(&mut self.contexts.lost)
     }
@@ -467,7 +477,8 @@ impl<C: Load> Core<C> {
                 self.end_if_done(slot, now);
                 self.rouse();
             }
-            self.departed(queue, Departure::Ended, now);
+            // It may have begun.
+            self.departed(queue, Departure::Begun { after }, now);
         }
         self.tell_if_quiet();
     }

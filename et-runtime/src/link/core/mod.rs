@@ -105,6 +105,8 @@ pub(crate) enum Verdict {
     /// The device gave it up because of an abort.
     Aborted {
         is_repeatable: bool,
+        /// A copy that has begun may be repeated, and has changed memory.
+        has_begun: bool,
     },
     /// Whoever drains has to decide.
     Hold(Option<Times>),
@@ -266,6 +268,10 @@ struct Queue<C> {
     abort: Abort,
     /// The abort is asked for again if the device answers it too early.
     asks_again: bool,
+    /// When the device has answered it.
+    answered: Duration,
+    /// In whose favour it was aborted, while something may yet be ended by that although it goes on.
+    recent: Option<u64>,
     /// Answered commands that wait for a decision.
     held: usize,
     /// Something in it [waits](Op::is_patient) to be aborted.
@@ -378,6 +384,8 @@ impl<C: Load> Core<C> {
             is_high_busy: false,
             abort: Abort::None,
             asks_again: false,
+            answered: Duration::ZERO,
+            recent: None,
             held: 0,
             has_patient: false,
             keeps_barriers: false,

@@ -365,7 +365,10 @@ impl World {
                 self.has_foreign = true;
                 self.device.abort(queue);
             }
-            Step::Finish { which, fail } => self.device.finish(which, fail),
+            Step::Finish { which, fail } => {
+                self.device.catch_up();
+                self.device.finish(which, fail);
+            }
             Step::Unknown { which } => {
                 if let Some(tag) = self.device.forget(which) {
                     self.core.refused(tag, self.now);

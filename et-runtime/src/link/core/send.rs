@@ -5,6 +5,7 @@ use std::time::Duration;
 use et_devapi::msg::CommandFlags;
 use et_hal::QueueId;
 
+use super::abort::Departure;
 use super::{Command, Core, Entry, Extra, Load, Pushed, Role, Sent, Sink};
 use crate::link::EventState;
 
@@ -40,13 +41,17 @@ impl<C: Load> Core<C> {
         now: Duration,
         sink: &mut impl Sink<C>,
     ) -> Result<(), Stop> {
-        self.ask_for_abort(queue);
+        self.attend_to_abort(queue, now);
         if self.queues[queue].is_high_busy {
             return Ok(());
         }
         let Some(Extra { op, role, command }) = self.queues[queue].high.pop_front() else {
             return Ok(());
         };
+        if role == Role::Abort && !self.has_meant(queue) {
+            self.departed(queue, Departure::AbortDropped, now);
+            return Ok(());
+        }
         let sent = self.sent(op, queue, role, command.flags, command.load);
         match self.push(sent, now, sink) {
             Ok(()) => Ok(()),
@@ -80,19 +85,44 @@ impl<C: Load> Core<C> {
                 return Err(stop);
             }
         }
-        while !self.queues[queue].again.is_empty() {
-            let sent = self.queues[queue].again.remove(0);
-            if let Err((stop, sent)) = self.push(sent, now, sink) {
-                self.queues[queue].again.splice(..0, sent);
-                return Err(stop);
-            }
-        }
+        self.send_again(queue, now, sink)?;
         while let Some((stream, priority)) = self.queues[queue].ready.pop_front() {
             if let Err(stop) = self.send_next(queue, stream, now, sink) {
                 self.queues[queue].ready.push_front(stream, priority);
                 return Err(stop);
             }
             self.queues[queue].ready.has_gone(priority);
+        }
+        Ok(())
+    }
+
+    /// Sends what an abort has ended; in the order of the device it comes after what that has.
+    fn send_again(
+        &mut self,
+        queue: usize,
+        now: Duration,
+        sink: &mut impl Sink<C>,
+    ) -> Result<(), Stop> {
+        while !self.queues[queue].again.is_empty() {
+            let mut sent = self.queues[queue].again.remove(0);
+            let (op, before) = (sent.op, (sent.sequence, sent.after));
+            self.sequence += 1;
+            let sequence = self.sequence;
+            sent.sequence = sequence;
+            let is_barrier = !sent.is_extra && sent.flags.contains(CommandFlags::BARRIER);
+            if is_barrier {
+                sent.after = sequence;
+            } else if sent.after != 0 {
+                sent.after = op.and_then(|op| self.ops.get(op)).map_or(0, |op| op.barrier);
+            }
+            if let Err((stop, sent)) = self.push(sent, now, sink) {
+                let sent = sent.map(|sent| Sent { sequence: before.0, after: before.1, ..sent });
+                self.queues[queue].again.splice(..0, sent);
+                return Err(stop);
+            }
+            if is_barrier && let Some(op) = op.and_then(|op| self.ops.get_mut(op)) {
+                op.barrier = sequence;
+            }
         }
         Ok(())
     }

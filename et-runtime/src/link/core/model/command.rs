@@ -89,17 +89,19 @@ impl Load for Model {
             (Kind::Barrier | Kind::Ping, Body::Echo { status, .. }) => Verdict::of_echo(*status),
             (Kind::Abort, Body::Abort { status }) => Verdict::of_abort(*status),
             (Kind::Report, Body::DmaWrite { status, .. }) => match status {
-                DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
+                DmaStatus::HostAborted => Verdict::NOT_BEGUN,
                 _ => Verdict::Hold(None),
             },
-            (Kind::Copy, Body::DmaWrite { status, .. }) => match status {
+            (Kind::Copy, Body::DmaWrite { status, times }) => match status {
                 DmaStatus::Complete => Verdict::Done(None),
-                DmaStatus::HostAborted => Verdict::Aborted { is_repeatable: true },
+                DmaStatus::HostAborted => {
+                    Verdict::Aborted { is_repeatable: true, has_begun: times.execute != 0 }
+                }
                 status => Verdict::Failed(Error::Copy { op: "copy", status: *status }, None),
             },
             (Kind::Launch, Body::Launch { status, times, .. }) => match status {
                 LaunchStatus::KernelCompleted => Verdict::Done(Some(*times)),
-                LaunchStatus::HostAborted => Verdict::Aborted { is_repeatable: times.execute == 0 },
+                LaunchStatus::HostAborted => Verdict::of_launch_aborted(times.execute != 0),
                 _ => Verdict::Hold(Some(*times)),
             },
             _ => Verdict::Nonsense,

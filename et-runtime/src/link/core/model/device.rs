@@ -37,6 +37,10 @@ pub(super) struct Device {
     high: [VecDeque<Job>; QUEUES],
     /// Taken from the ring and not answered.
     jobs: [Vec<Job>; QUEUES],
+    /// Answers of what an abort has ended, which come after its own.
+    late: VecDeque<(Tag, Body)>,
+    /// Aborts that were executed.
+    aborts: usize,
     pub(super) answers: VecDeque<(Tag, Body)>,
     pub(super) answered: Vec<(Tag, Body)>,
     pub(super) gone: bool,
@@ -107,7 +111,7 @@ impl Device {
                     (_, true) => DmaStatus::Complete,
                     _ => DmaStatus::InvalidAddress,
                 };
-                Body::DmaWrite { times: times(1), status }
+                Body::DmaWrite { times: times(job.running.into()), status }
             }
             Kind::Launch => {
                 let (status, error) = match (aborted, complete) {
@@ -148,13 +152,41 @@ impl Device {
         })
     }
 
-    /// Ends what was taken from a ring.
+    /// Ends what was taken from a ring: all at once, or what runs first, so that something behind it
+    /// may begin and is ended then. Some is answered later.
     pub(super) fn abort(&mut self, queue: usize) {
-        if !self.gone {
-            for job in std::mem::take(&mut self.jobs[queue]) {
-                self.answer(&job, false, true);
-            }
+        if self.gone {
+            return;
+        }
+        self.aborts += 1;
+        if self.aborts.is_multiple_of(2) {
+            let (running, waiting) =
+                std::mem::take(&mut self.jobs[queue]).into_iter().partition(|job| job.running);
+            self.jobs[queue] = waiting;
+            self.end(running);
             self.start();
+        }
+        let rest = std::mem::take(&mut self.jobs[queue]);
+        self.end(rest);
+        self.start();
+    }
+
+    fn end(&mut self, jobs: Vec<Job>) {
+        for job in jobs {
+            let is_echo = matches!(job.kind, Kind::Barrier | Kind::Ping);
+            // An echo that has begun has ended.
+            let is_complete = job.running && is_echo;
+            self.answer(&job, is_complete, !is_complete);
+            if job.running && self.aborts.is_multiple_of(3) {
+                self.late.extend(self.answers.pop_back());
+            }
+        }
+    }
+
+    /// Sends the answers that are late.
+    pub(super) fn catch_up(&mut self) {
+        if !self.gone {
+            self.answers.append(&mut self.late);
         }
     }
 
@@ -185,6 +217,7 @@ impl Device {
             for jobs in &mut self.jobs {
                 jobs.retain(|job| job.kind != Kind::Launch || !job.running);
             }
+            self.late.retain(|(_, answer)| !matches!(answer, Body::Launch { .. }));
             self.start();
         }
     }

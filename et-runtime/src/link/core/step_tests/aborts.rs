@@ -8,15 +8,21 @@ impl Host {
         self.pump();
     }
 
-    /// Of what the device has, it answers one: a copy is aborted, and the abort done or refused.
-    fn answer_aborted(&mut self, at: usize, status: AbortStatus) {
+    /// Of what the device has, it answers one: a copy is aborted, and the abort done.
+    fn answer_aborted(&mut self, at: usize, execute: u64) {
         let (_, tag, _, kind) = self.ring.has.remove(at);
-        let times = Times { start: 1, wait: 1, execute: 0 };
+        let times = Times { start: 1, wait: 1, execute };
         let body = match kind {
-            Kind::Abort => Body::Abort { status },
+            Kind::Abort => Body::Abort { status: AbortStatus::Success },
             _ => Body::DmaWrite { times, status: DmaStatus::HostAborted },
         };
         self.core.answer(tag, &body, self.now);
+        self.pump();
+    }
+
+    /// Answers of what was aborted do not come any more.
+    fn wait(&mut self) {
+        self.now += Duration::from_secs(1);
         self.pump();
     }
 
@@ -118,24 +124,26 @@ fn what_an_abort_came_too_early_for_is_aborted_by_another() {
             host.abort(second);
         }
         assert_eq!(host.kinds(), [Kind::Copy, Kind::Copy, Kind::Abort]);
-        host.answer_aborted(0, AbortStatus::Success);
-        host.answer_aborted(1, AbortStatus::Success);
+        host.answer_aborted(0, 0);
+        host.answer_aborted(1, 0);
+        assert_eq!(host.kinds(), [Kind::Copy]);
         if is_asked_late {
-            assert_eq!(host.kinds(), [Kind::Copy]);
             host.abort(second);
+        } else {
+            host.wait();
         }
         assert_eq!(host.kinds(), [Kind::Copy, Kind::Abort]);
-        host.answer_aborted(0, AbortStatus::Success);
-        host.answer_aborted(0, AbortStatus::Success);
+        host.answer_aborted(0, 0);
+        host.answer_aborted(0, 0);
         assert_eq!((host.core.state(first), host.core.state(second)), (None, None));
         // One that has ended when the other abort is answered needs none, which might harm others.
         let (third, fourth) = (host.submit(stream, Kind::Copy), host.submit(other, Kind::Copy));
         host.abort(third);
         host.abort(fourth);
-        host.answer_aborted(0, AbortStatus::Success);
-        host.answer_aborted(0, AbortStatus::Success);
+        host.answer_aborted(0, 0);
+        host.answer_aborted(0, 0);
         assert_eq!(host.kinds(), [Kind::Abort]);
-        host.answer_aborted(0, AbortStatus::Success);
+        host.answer_aborted(0, 0);
         assert_eq!(host.kinds(), []);
         let next = host.submit(other, Kind::Copy);
         assert!(host.is_sent(next));
@@ -146,8 +154,8 @@ fn what_an_abort_came_too_early_for_is_aborted_by_another() {
 
 /// What the device takes after an abort may begin before what that has ended is sent again.
 #[test]
-fn what_a_second_abort_may_find_begun_is_not_overtaken_later() {
-    for is_refused in [false, true] {
+fn what_an_abort_lets_begin_out_of_its_turn_is_not_overtaken_later() {
+    for (is_refused, has_begun) in [(false, false), (false, true), (true, false)] {
         let mut host = Host::new(1, 8);
         let [stream, other, third] = [(); 3].map(|()| host.stream());
         let before = host.submit(stream, Kind::Copy);
@@ -155,27 +163,35 @@ fn what_a_second_abort_may_find_begun_is_not_overtaken_later() {
         let behind = host.submit(stream, Kind::Copy);
         let late = host.submit(third, Kind::Copy);
         assert_eq!(host.flags(), [false, false, true, false]);
-        for operation in [meant, late] {
-            host.abort(operation);
-        }
+        host.abort(meant);
+        host.abort(late);
         // The device has taken the first two when it looks at the abort.
         for at in [0, 0, 2] {
-            host.answer_aborted(at, AbortStatus::Success);
+            host.answer_aborted(at, 1);
         }
+        assert_eq!(host.kinds(), [Kind::Copy, Kind::Copy], "the answers may be on their way");
+        host.wait();
         assert_eq!(host.kinds(), [Kind::Copy, Kind::Copy, Kind::Abort]);
         assert!(host.core.state(before).is_some(), "it would be sent again");
         if is_refused {
-            host.answer_aborted(2, AbortStatus::Error);
+            let (_, tag, ..) = host.ring.has.remove(2);
+            let body = Body::Abort { status: AbortStatus::Error };
+            host.core.answer(tag, &body, host.now);
             assert!(host.core.state(behind).is_some(), "it goes on");
         } else {
-            for _ in 0..3 {
-                host.answer_aborted(0, AbortStatus::Success);
-            }
-            assert_eq!(host.kinds(), [Kind::Copy], "it is sent again");
+            host.answer_aborted(0, u64::from(has_begun));
+            host.answer_aborted(0, 0);
+            host.answer_aborted(0, 0);
         }
         let ended = &host.core.output.ended;
-        let its = ended.iter().find(|its| its.operation.key == before).expect("it ends");
-        assert!(matches!(its.error, Some(Error::AbortedWith { .. })), "{:?}", its.error);
+        let its = ended.iter().find(|its| its.operation.key == before);
+        if is_refused || has_begun {
+            let error = its.and_then(|its| its.error.as_ref());
+            assert!(matches!(error, Some(Error::AbortedWith { .. })), "{error:?}");
+        } else {
+            assert!(its.is_none());
+            assert_eq!(host.flags(), [false, true], "in their order again");
+        }
     }
 }
 
@@ -200,7 +216,7 @@ fn an_abort_that_waits_for_a_kernel_is_asked_for_beside_another() {
     host.ring.has.retain(|it| it.1 != abort);
     let body = Body::Abort { status: AbortStatus::Success };
     assert!(matches!(host.core.answer(abort, &body, host.now), Answer::Settled));
-    host.pump();
+    host.wait();
     assert_eq!(aborts(&host).len(), 1, "what has waited is to be aborted, too");
 }
 
@@ -216,7 +232,8 @@ fn an_abort_that_comes_too_early_for_its_own_operation_is_asked_for_once_more() 
         let (_, tag, ..) = host.ring.has.remove(at);
         let body = Body::Abort { status: AbortStatus::Success };
         assert!(matches!(host.core.answer(tag, &body, host.now), Answer::Settled));
-        host.pump();
+        host.wait();
+        host.wait();
         asked += 1;
     }
     assert_eq!((asked, host.ring.has.len()), (2, 1));
@@ -232,7 +249,8 @@ fn a_launch_that_is_lost_leaves_its_barrier_to_the_next() {
         host.core.depend(stream, first);
         host.submit(stream, Kind::Launch);
         assert_eq!(host.flags(), [false, true]);
-        host.core.compute_up(host.core.mark(), host.now);
+        let mark = host.core.mark();
+        host.core.compute_up(mark, host.now);
         let next = if is_empty {
             let operation = host.core.submit(stream, "test", None, host.now).unwrap();
             host.pump();
@@ -268,4 +286,66 @@ fn an_abort_that_the_device_does_not_know_is_told_and_what_it_has_goes_on() {
     assert!(host.is_sent(next) && host.core.state(meant).is_some());
     host.answer();
     assert_eq!(host.core.state(meant), None);
+}
+
+#[test]
+fn an_abort_that_is_not_needed_any_more_is_not_sent() {
+    let mut host = Host::new(1, 8);
+    let [stream, other] = [(); 2].map(|()| host.stream());
+    let meant = host.submit(stream, Kind::Copy);
+    let innocent = host.submit(other, Kind::Launch);
+    // Another command holds the high-priority queue up while the operation ends by itself.
+    assert!(host.core.post_high(0, Command::new(Model::ping())));
+    host.pump();
+    host.abort(meant);
+    host.answer();
+    assert_eq!(host.core.state(meant), None);
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Ping]);
+    host.ring.has.swap(0, 1);
+    host.answer();
+    assert_eq!(host.kinds(), [Kind::Launch], "no abort harms it");
+    let next = host.submit(other, Kind::Copy);
+    assert!(host.is_sent(next), "the queue goes on");
+    host.answer();
+    assert_eq!(host.core.state(innocent), None);
+}
+
+/// A kernel that the device took after the abort may run as long as it likes.
+#[test]
+fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
+    for has_met in [false, true] {
+        let mut host = Host::new(1, 8);
+        let [stream, other, third] = [(); 3].map(|()| host.stream());
+        let again = host.submit(other, Kind::Copy);
+        let meant = host.submit(stream, Kind::Copy);
+        let endless = host.submit(third, Kind::Launch);
+        host.abort(meant);
+        for at in [0, 0, 1] {
+            host.answer_aborted(at, 0);
+        }
+        assert_eq!((host.core.state(meant), host.kinds()), (None, vec![Kind::Launch]));
+        host.wait();
+        assert_eq!(host.kinds(), [Kind::Launch, Kind::Copy]);
+        let next = host.submit(stream, Kind::Copy);
+        assert!(host.is_sent(next) && host.core.state(again).is_some());
+        if has_met {
+            // It was met all the same, and took its time.
+            let (_, tag, ..) = host.ring.has[0];
+            let times = Times { start: 1, wait: 1, execute: 1 };
+            let body = Body::Launch { times, status: LaunchStatus::HostAborted, error: None };
+            let Answer::Held(held) = host.core.answer(tag, &body, host.now) else {
+                panic!("a kernel that has run is looked at")
+            };
+            let Some(Error::AbortedWith { operation, .. }) = held.error else {
+                panic!("{:?}", held.error)
+            };
+            assert_eq!(operation, meant.id);
+        } else {
+            // What is sent again is behind the kernel, whose own abort need not wait for it.
+            assert!(host.core.abort(endless, Harm::Avoid, host.now).unwrap());
+            assert!(!host.core.waits_for_a_kernel(endless));
+            host.pump();
+            assert_eq!(host.kinds().last(), Some(&Kind::Abort));
+        }
+    }
 }
