@@ -375,12 +375,22 @@ impl<H: Hal> Link<H> {
     /// Resets the compute cores; launches that were in flight are lost. Spec: §10.3
     pub(crate) fn reset_compute(&self, deadline: Deadline) -> Result<()> {
         let op = "compute reset";
-        let mark = lock(&self.core).mark();
-        match self.call_high(0, CommandFlags::EMPTY, Wire::CM_RESET, op, deadline)? {
-            Body::CmReset { status: CmResetStatus::Success, .. } => {
-                let lost = self.enter(|core, now| core.compute_up(mark, now));
-                self.replace_contexts(lost)
-            }
+        let mut mark = None;
+        let answer = self.call_with(Wire::CM_RESET, op, deadline, |core, command| {
+            post_high(core, core.free_high(), command, op)?;
+            mark = Some(core.hold_launches());
+            Ok(())
+        });
+        let is_reset = matches!(answer, Ok(Body::CmReset { status: CmResetStatus::Success, .. }));
+        let lost = mark.map_or(0, |mark| {
+            self.enter(|core, now| {
+                let lost = if is_reset { core.compute_up(mark, now) } else { 0 };
+                core.let_launches_go();
+                lost
+            })
+        });
+        match answer? {
+            Body::CmReset { status: CmResetStatus::Success, .. } => self.replace_contexts(lost),
             Body::CmReset { status, .. } => {
                 Err(Error::Refused { op, status: Refusal::ComputeReset(status) })
             }
@@ -407,11 +417,7 @@ impl<H: Hal> Link<H> {
         deadline: Deadline,
     ) -> Result<Body> {
         self.call_with(wire, op, deadline, |core, command| {
-            if core.post_high(queue, command.flags(flags)) {
-                return Ok(());
-            }
-            let why = "the device has no high-priority queue for it";
-            Err(core.health().refusal().cloned().unwrap_or(Error::Unsupported { op, why }))
+            post_high(core, queue, command.flags(flags), op)
         })
     }
 
@@ -488,4 +494,18 @@ impl<H: Hal> Link<H> {
             self.mailbox.wake();
         }
     }
+}
+
+/// Queues a command of the runtime itself for a high-priority queue.
+fn post_high<H: Hal>(
+    core: &mut Core<Box<Load<H>>>,
+    queue: usize,
+    command: Command<Box<Load<H>>>,
+    op: &'static str,
+) -> Result<()> {
+    if core.post_high(queue, command) {
+        return Ok(());
+    }
+    let why = "the device has no high-priority queue for it";
+    Err(core.health().refusal().cloned().unwrap_or(Error::Unsupported { op, why }))
 }

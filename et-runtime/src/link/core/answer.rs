@@ -425,9 +425,16 @@ impl<C: Load> Core<C> {
         error
     }
 
-    /// Returns what tells commands sent before now from later ones.
-    pub(crate) fn mark(&self) -> u64 {
+    /// Compute is to be reset. Returns what tells the launches sent before now from those that are
+    /// sent when they [may go](Self::let_launches_go).
+    pub(crate) fn hold_launches(&mut self) -> u64 {
+        self.resets += 1;
         self.sequence
+    }
+
+    /// A reset of compute has ended, or was given up.
+    pub(crate) fn let_launches_go(&mut self) {
+        self.resets -= 1;
     }
 
     /// Compute was reset by a command sent after `mark`. Launches before it are lost: firmware does

@@ -350,6 +350,8 @@ pub(crate) struct Core<C: Load> {
     next_stream: u32,
     next_wait: u64,
     sequence: u64,
+    /// Resets of compute that are under way: what they end is never answered.
+    resets: usize,
     /// Operations with callbacks or futures.
     interest: u32,
     /// Commands not sent, waits aside.
@@ -414,6 +416,7 @@ impl<C: Load> Core<C> {
             next_stream: 0,
             next_wait: 0,
             sequence: 0,
+            resets: 0,
             interest: 0,
             unsent: 0,
             held: 0,

@@ -79,6 +79,8 @@ struct World {
     depends: Vec<(usize, u64)>,
     /// Launches were given up while the device had them.
     has_hung: bool,
+    /// A reset was asked for when so much had been sent.
+    resets: Option<u64>,
     /// Another user has aborted something.
     has_foreign: bool,
     /// The device has refused an abort.
@@ -116,6 +118,7 @@ impl World {
             order: Vec::new(),
             depends: Vec::new(),
             has_hung: false,
+            resets: None,
             has_foreign: false,
             has_refused: false,
             asked: [0; QUEUES],
@@ -402,21 +405,29 @@ impl World {
                 self.device.gone = true;
                 self.core.lose(&Error::all_closed(), self.now);
             }
-            Step::Reset => {
-                // The device forgets what ran, and goes on with what waited.
-                let mark = self.core.mark();
-                for op in &mut self.ops {
-                    op.touched = true;
+            Step::Reset => match self.resets {
+                Some(mark) => self.reset(mark),
+                None => {
+                    self.resets = Some(self.core.hold_launches());
+                    self.device.resets = true;
                 }
-                self.has_hung = true;
-                self.device.reset_compute();
-                for _ in 0..self.core.compute_up(mark, self.now) {
-                    self.core.context_made();
-                    self.core.context_back(0);
-                }
-            }
+            },
         }
         self.settle();
+    }
+
+    /// The device forgets what ran, and goes on with what waited.
+    fn reset(&mut self, mark: u64) {
+        for op in &mut self.ops {
+            op.touched = true;
+        }
+        (self.resets, self.has_hung) = (None, true);
+        self.device.reset_compute();
+        for _ in 0..self.core.compute_up(mark, self.now) {
+            self.core.context_made();
+            self.core.context_back(0);
+        }
+        self.core.let_launches_go();
     }
 
     fn decide(&mut self, which: usize, follow: bool) {
@@ -554,6 +565,9 @@ impl World {
     /// Lets everything come to its end; returns what became of the operations.
     fn finish(mut self) -> Vec<Outcome> {
         let mut rounds = 0;
+        if let Some(mark) = self.resets {
+            self.reset(mark);
+        }
         while let Some(at) = self.open_op() {
             self.close(at, Ok(()));
             self.settle();

@@ -12,6 +12,8 @@ use crate::link::EventState;
 /// Why no more is sent to a queue now.
 enum Stop {
     NoRoom,
+    /// Launches are held until compute is reset.
+    Reset,
     Lost,
 }
 
@@ -56,7 +58,7 @@ impl<C: Load> Core<C> {
         match self.push(sent, now, sink) {
             Ok(()) => Ok(()),
             Err((Stop::Lost, _)) => Err(Stop::Lost),
-            Err((Stop::NoRoom, sent)) => {
+            Err((_, sent)) => {
                 if let Some(Sent { op, role, flags, load, .. }) = sent {
                     let command = Command { load, flags, is_behind: false };
                     self.queues[queue].high.push_front(Extra { op, role, command });
@@ -103,7 +105,10 @@ impl<C: Load> Core<C> {
         now: Duration,
         sink: &mut impl Sink<C>,
     ) -> Result<(), Stop> {
-        while !self.queues[queue].again.is_empty() {
+        while let Some(next) = self.queues[queue].again.first() {
+            if self.resets != 0 && next.load.is_launch() {
+                return Err(Stop::Reset);
+            }
             let mut sent = self.queues[queue].again.remove(0);
             let (op, before) = (sent.op, (sent.sequence, sent.after));
             self.sequence += 1;
@@ -153,6 +158,10 @@ impl<C: Load> Core<C> {
             self.forget_if_over(stream);
             return Ok(());
         };
+        if self.resets != 0 && command.load.is_launch() {
+            op.pending.push_front(command);
+            return Err(Stop::Reset);
+        }
         let wants_context = command.load.wants_context();
         if !wants_context && let Some(unused) = lane.granted.take() {
             // The launch that it was meant for has failed. The others of that operation come first.
@@ -302,6 +311,13 @@ impl<C: Load> Core<C> {
         self.rouse();
     }
 
+    /// Returns the high-priority queue in which a command for none of them is answered first.
+    pub(crate) fn free_high(&self) -> usize {
+        let is_free =
+            |&queue: &usize| !self.queues[queue].is_high_busy && self.queues[queue].high.is_empty();
+        (0..self.high_queues).find(is_free).unwrap_or(0)
+    }
+
     /// Queues a high-priority command; `false` if the device has no such queue.
     pub(crate) fn post_high(&mut self, queue: usize, command: Command<C>) -> bool {
         if queue >= self.high_queues || self.health.refusal().is_some() {
@@ -387,8 +403,7 @@ impl<C: Load> Core<C> {
         match (0..self.queues.len()).find(|&queue| !is_blocked(queue)) {
             Some(queue) => self.post(queue, command),
             None => {
-                let free = (0..self.high_queues).find(|&queue| !self.queues[queue].is_high_busy);
-                self.post_high(free.unwrap_or(0), command);
+                self.post_high(self.free_high(), command);
             }
         }
         false

@@ -39,6 +39,8 @@ pub(super) struct Device {
     jobs: [Vec<Job>; QUEUES],
     /// Answers of what an abort has ended, which come after its own.
     late: VecDeque<(Tag, Body)>,
+    /// A reset of compute is to come.
+    pub(super) resets: bool,
     /// Aborts that were executed.
     aborts: usize,
     pub(super) answers: VecDeque<(Tag, Body)>,
@@ -53,6 +55,7 @@ pub(super) struct Device {
 impl Sink<Model> for Device {
     fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut Model) -> Pushed {
         assert!(!self.gone, "sent to a device that is lost");
+        assert!(!self.resets || load.kind != Kind::Launch, "a reset would end it unanswered");
         let (ring, room) = match queue {
             QueueId::Submission(queue) => (&mut self.rings[usize::from(queue)], RING),
             QueueId::HighPriority(queue) => (&mut self.high[usize::from(queue)], 1),
@@ -213,6 +216,7 @@ impl Device {
     }
 
     pub(super) fn reset_compute(&mut self) {
+        self.resets = false;
         if !self.gone {
             for jobs in &mut self.jobs {
                 jobs.retain(|job| job.kind != Kind::Launch || !job.running);

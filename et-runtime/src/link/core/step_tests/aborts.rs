@@ -75,8 +75,9 @@ fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
     host.abort(kernel);
     host.submit(other, Kind::Copy);
     assert_eq!(host.ring.has.len(), 2, "the queue is held up");
-    let mark = host.core.mark();
+    let mark = host.core.hold_launches();
     assert_eq!(host.core.compute_up(mark, host.now), 1, "its context went with it");
+    host.core.let_launches_go();
     host.pump();
     assert_eq!(host.ring.has.len(), 3, "and goes on");
     let ended = &host.core.output.ended;
@@ -249,8 +250,9 @@ fn a_launch_that_is_lost_leaves_its_barrier_to_the_next() {
         host.core.depend(stream, first);
         host.submit(stream, Kind::Launch);
         assert_eq!(host.flags(), [false, true]);
-        let mark = host.core.mark();
+        let mark = host.core.hold_launches();
         host.core.compute_up(mark, host.now);
+        host.core.let_launches_go();
         let next = if is_empty {
             let operation = host.core.submit(stream, "test", None, host.now).unwrap();
             host.pump();
@@ -348,4 +350,23 @@ fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
             assert_eq!(host.kinds().last(), Some(&Kind::Abort));
         }
     }
+}
+
+/// What a reset of compute ends is never answered.
+#[test]
+fn launches_are_held_while_compute_is_reset() {
+    let mut host = Host::new(1, 8);
+    let [stream, other] = [(); 2].map(|()| host.stream());
+    let before = host.submit(stream, Kind::Launch);
+    host.core.context_made();
+    host.core.context_back(1);
+    let mark = host.core.hold_launches();
+    let launch = host.submit(other, Kind::Launch);
+    assert!(host.is_sent(before) && !host.is_sent(launch));
+    assert_eq!(host.core.compute_up(mark, host.now), 1);
+    host.pump();
+    assert_eq!((host.core.state(before), host.is_sent(launch)), (None, false));
+    host.core.let_launches_go();
+    host.pump();
+    assert!(host.is_sent(launch));
 }
