@@ -78,7 +78,7 @@ const LONGEST_WATCH: Duration = Duration::from_millis(8);
 const NEVER: u64 = u64::MAX;
 /// How long a waiter whose time is over tries to find out what is being worked on.
 const ASK: Duration = Duration::from_millis(20);
-/// Looks between two looks at the clock.
+/// Looks between two looks at the clock, whether they find anything or not.
 const LOOKS_PER_TIME: u32 = 64;
 /// What has to be looked at sooner than this is not slept for as if it rang.
 const NAP: Duration = Duration::from_millis(10);
@@ -248,7 +248,8 @@ impl Pool {
         is_over: impl Fn(&Engine) -> bool,
         deadline: Option<&Deadline>,
     ) -> Left {
-        let mut looks = 0;
+        // All looks, and those since the last that found something.
+        let (mut all, mut looks) = (0_u32, 0);
         let mut patience = engine.patience;
         self.has_backlog.store(false, Ordering::Relaxed);
         let mut end = Left::default();
@@ -277,8 +278,9 @@ impl Pool {
                 break;
             }
             looks += 1;
+            all = all.wrapping_add(1);
             let mut left = None;
-            if looks % LOOKS_PER_TIME == 0 || looks >= patience.looks() {
+            if all % LOOKS_PER_TIME == 0 || looks >= patience.looks() {
                 if let Some(due) = engine.next_deadline() {
                     if due.is_zero() {
                         engine.expire();
@@ -653,3 +655,6 @@ impl Pool {
         Ok(route)
     }
 }
+
+#[cfg(test)]
+mod tests;
