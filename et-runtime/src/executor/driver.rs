@@ -196,6 +196,13 @@ impl Pool {
         self.has_backlog.store(after.has_backlog, Ordering::Relaxed);
     }
 
+    /// Stops scheduling. What is left is to be [settled](Self::settle).
+    fn leave<'a>(&'a self, engine: Held<'a, Engine>) -> After {
+        let mut after = After::default();
+        self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
+        after
+    }
+
     /// Calls what users have registered with a run; whatever panics there is counted.
     pub(super) fn call(&self, callbacks: Continuations<Arc<Outcome>>) {
         self.panics.fetch_add(callbacks.run().len() as u64, Ordering::Relaxed);
@@ -207,16 +214,15 @@ impl Pool {
 
     /// What a thread does that has stopped scheduling.
     fn settle(&self, after: After) {
-        if !after.callbacks.is_empty() {
-            for callback in after.callbacks {
-                self.call(callback);
-            }
-        }
+        // First, because callbacks may take long.
         if let Some(left) = after.look {
             let at = self.time_in(left);
             if at < self.alarm.fetch_min(at, Ordering::AcqRel) {
                 self.background.unpark();
             }
+        }
+        for callback in after.callbacks {
+            self.call(callback);
         }
     }
 
@@ -257,16 +263,16 @@ impl Pool {
             if self.turn(&mut engine) {
                 looks = 0;
                 if engine.has_callbacks() {
-                    let callbacks = engine.take_callbacks();
-                    drop(engine);
-                    for callback in callbacks {
-                        self.call(callback);
-                    }
+                    // They may take long: who has something schedules for itself meanwhile.
+                    let mut after = self.leave(engine);
+                    after.watch_backlog();
+                    self.settle(after);
                     match self.engine.hold() {
                         Some(again) => engine = again,
                         // Another thread schedules now.
                         None => return end,
                     }
+                    self.has_backlog.store(false, Ordering::Relaxed);
                 }
             }
             if is_over(&engine) || self.is_closed() {
@@ -323,10 +329,9 @@ impl Pool {
                 looks = 0;
             }
         }
-        let mut after = After::default();
-        self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
-        if after.has_backlog && !end.steps_aside {
-            after.look = Some(after.look.map_or(WATCH, |look| look.min(WATCH)));
+        let mut after = self.leave(engine);
+        if !end.steps_aside {
+            after.watch_backlog();
         }
         if deadline.is_none() {
             // It need not call itself.
@@ -552,26 +557,32 @@ impl Pool {
             self.engine.sleep(&mut engine, Some(left), |engine| self.turn(engine));
         }
         let workers = engine.first.dismiss();
-        let mut after = After::default();
-        self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
-        self.settle(after);
+        self.settle(self.leave(engine));
         let done = workers.wait();
         let mut engine = self.engine.hold_next();
         engine.bury(done);
-        let mut after = After::default();
-        self.engine.leave(engine, |engine| self.last_turn(engine, &mut after));
-        self.settle(after);
+        self.settle(self.leave(engine));
         self.background.unpark();
     }
 }
 
 /// What is left to do for a thread that has scheduled, when it holds no lock.
 #[derive(Default)]
+#[must_use = "callbacks that are not called are lost"]
 struct After {
     callbacks: Vec<Continuations<Arc<Outcome>>>,
     has_backlog: bool,
     /// How soon something has to be looked at that does not ring.
     look: Option<Duration>,
+}
+
+impl After {
+    /// Has the background thread look soon at tasks that no worker has got.
+    fn watch_backlog(&mut self) {
+        if self.has_backlog {
+            self.look = Some(self.look.map_or(WATCH, |look| look.min(WATCH)));
+        }
+    }
 }
 
 /// How a thread has stopped scheduling.

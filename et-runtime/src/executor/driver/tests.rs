@@ -1,9 +1,11 @@
 //! Threads that schedule, beside a place that does what a test says.
 
-use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Weak, mpsc};
+use std::thread::ThreadId;
 
 use super::*;
+use crate::executor::Run;
 use crate::executor::engine::Beside;
 use crate::executor::host::Threads;
 use crate::executor::ids::RunId;
@@ -11,6 +13,9 @@ use crate::executor::place::{Done, Offer, Place, Unit};
 use crate::executor::run::Runs;
 use crate::graph::{GraphBuilder, Task};
 use crate::handshake::Patience;
+
+/// For what comes in no time unless the test fails.
+const LONG: Duration = Duration::from_secs(10);
 
 /// A millisecond passes with each look.
 #[derive(Debug, Default)]
@@ -37,7 +42,7 @@ impl<F: Fn() -> bool + Send> Place for Busy<F> {
     fn abort(&mut self, _: RunId, _: Cut) {}
 
     fn next_look(&self) -> Option<Duration> {
-        None
+        Some(Duration::from_millis(1))
     }
 
     fn describe(&self, _: &mut Vec<String>) {}
@@ -115,5 +120,42 @@ fn a_deadline_ends_its_run_while_there_is_progress() {
     let outcome = pool.wait(&run, Duration::MAX).unwrap();
     assert!(matches!(outcome.check(), Err(RunError::Deadline { .. })), "{outcome:?}");
     assert_ne!(left.swap(0, Ordering::AcqRel), 0, "there was progress up to the end");
+    pool.close();
+}
+
+#[test]
+fn a_callback_that_takes_long_holds_up_no_other_run() {
+    let (start, other_runs) = mpsc::channel();
+    let (let_go, gate) = mpsc::channel::<()>();
+    let (has_ended, is_over) = mpsc::channel();
+    let both = Mutex::new(other_runs);
+    let scheduler: ThreadId = std::thread::current().id();
+    let (first, its_gate) = mpsc::channel::<()>();
+    // The first task ends once the other runs and this thread schedules.
+    let pool = pool(Arc::new(SystemClock::default()), move || {
+        if std::thread::current().id() == scheduler && lock(&both).try_recv().is_ok() {
+            first.send(()).unwrap();
+        }
+        false
+    });
+    let its_gate = Mutex::new(its_gate);
+    let launch = |graph: Graph| {
+        let run = pool.launch(&graph, RunOptions::new()).unwrap();
+        Run::new(run, Arc::clone(&pool))
+    };
+    let run = launch(graph(move || lock(&its_gate).recv_timeout(LONG).unwrap()));
+    let (start, gate) = (Mutex::new(start), Mutex::new(gate));
+    let other = launch(graph(move || {
+        lock(&start).send(()).unwrap();
+        lock(&gate).recv_timeout(LONG).unwrap();
+    }));
+    other.on_done(move |_| has_ended.send(()).unwrap());
+    let (tell, told) = mpsc::channel();
+    run.on_done(move |_| {
+        let_go.send(()).unwrap();
+        tell.send(is_over.recv_timeout(LONG)).unwrap();
+    });
+    run.wait(LONG).unwrap();
+    assert_eq!(told.recv_timeout(2 * LONG), Ok(Ok(())), "the other run ends meanwhile");
     pool.close();
 }
