@@ -226,8 +226,8 @@ impl TaskRecord {
                 *word = (area.buffer.addr().as_u64() + offset).to_le_bytes();
             }
         }
-        // At the alignment of the buffer that the firmware makes for arguments.
-        let mut task = Task::new(function).args(KernelArgs::new().bytes(&args, 8)).recorded();
+        // As long as they were: a kernel may state that.
+        let mut task = Task::new(function).args(KernelArgs::new().bytes(&args, 1)).recorded();
         if let Some(name) = &self.name {
             task = task.name(name.clone());
         }

@@ -93,7 +93,7 @@ impl<H: Hal> Streams<H> {
                 let words = view.args(index).iter();
                 let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
                 let bytes = &bytes[..view.args_len(index)];
-                let mut launch = Launch::new(kernel).args(KernelArgs::new().bytes(bytes, 8));
+                let mut launch = Launch::new(kernel).args(KernelArgs::new().bytes(bytes, 1));
                 if let Some(shires) = view.shires(index) {
                     launch = launch.shires(shires);
                 }

@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use crate::common::{LONG, load, open};
+use crate::common::{LONG, elf, load, open};
 use et::executor::{
     ExecutorConfig, Outcome, Place, RecordError, RegionRecord, RunError, TaskRecord, TaskState,
 };
 use et::graph::{Access, Graph, GraphBuilder, Task};
-use et::{AnyHal, Device, DeviceBuffer};
+use et::{AnyHal, Device, DeviceBuffer, Kernel, KernelArgs};
 
 const DEVICE: &str = "shires=1,dram=1GiB,cpu-access=yes";
 const N: usize = 100;
@@ -146,6 +146,37 @@ fn a_record_that_was_saved_runs_again_with_the_same_result() {
     let sum = record.regions[2].after.clone().unwrap();
     assert_eq!(&sum[4..8], &8.0f32.to_le_bytes());
     assert_eq!(replayed.regions[2].after, Some(sum));
+}
+
+/// `add_scalar`, which says that its arguments are numbers of 4 bytes, seven of them.
+fn seven_numbers(device: &Device<AnyHal>) -> Kernel {
+    let (ours, its) = (
+        b"a:u32,b:u32,c:u32,d:u32,e:u32,f:u32,g:u32",
+        b"x: in f32[], z: out f32[], s: f32, n: u64",
+    );
+    let mut file = elf("add_scalar");
+    let at = file.windows(its.len()).position(|bytes| bytes == its).unwrap();
+    file[at..at + ours.len()].copy_from_slice(ours);
+    device.load_kernel("seven", &file).unwrap()
+}
+
+#[test]
+fn arguments_that_are_no_whole_words_stay_as_long_as_they_are() {
+    let device = open(DEVICE);
+    for place in [Place::Streams, Place::Cores, Place::Resident] {
+        let mut builder = GraphBuilder::new();
+        let function = builder.kernel(&seven_numbers(&device));
+        let args = KernelArgs::new().bytes(&[0; 28], 4);
+        builder.add(Task::new(function).args(args).recorded()).unwrap();
+        let outcome = run(&device, place, &builder.build().unwrap());
+        assert!(outcome.is_success(), "{place}: {:?}", outcome.failures());
+        let record = &outcome.records()[0];
+        assert_eq!(record.args.len(), 28);
+        let mut builder = GraphBuilder::new();
+        let function = builder.kernel(&seven_numbers(&device));
+        record.replay(&device, &mut builder, function).unwrap();
+        assert!(run(&device, place, &builder.build().unwrap()).is_success());
+    }
 }
 
 #[test]
