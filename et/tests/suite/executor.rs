@@ -246,6 +246,25 @@ fn an_endless_kernel_is_stopped_at_the_deadline_and_the_place_works_on() {
 }
 
 #[test]
+fn a_deadline_ends_its_run_however_long_the_grace() {
+    let clock = Arc::new(LeapingClock::default());
+    let config = Config::new().watchdog(Duration::MAX).clock(clock.clone());
+    let rig = Rig::of(open_with(MAPPED, config));
+    for place in [Place::Cores, Place::Resident, Place::Streams] {
+        let config = ExecutorConfig::new().place(place).cores(3).close_grace(Duration::MAX);
+        let executor = rig.device.executor(&config).unwrap();
+        let (endless, task) = rig.endless(false);
+        let options = RunOptions::new().deadline(LONG);
+        let run = executor.launch_with(&endless, options).unwrap();
+        until("the launch", || run.state(task) >= TaskState::Delegated);
+        clock.leap(LONG);
+        let outcome = run.wait(LONG).unwrap();
+        assert!(matches!(outcome.check(), Err(RunError::Deadline { .. })), "{place}: {outcome:?}");
+        assert!(executor.launch(&rig.nops(9)).unwrap().finish(LONG).unwrap().is_success());
+    }
+}
+
+#[test]
 fn an_executor_with_an_endless_kernel_goes_soon() {
     let config = Config::new().shutdown_timeout(LONG);
     let rig = Rig::of(open_with(MAPPED, config));

@@ -62,7 +62,9 @@ struct Late {
     held: Held,
     worker: WorkerId,
     after: Duration,
+    /// When it is reported at the latest.
     report_at: Duration,
+    is_reported: bool,
 }
 
 pub(super) struct Session<H: Hal> {
@@ -444,7 +446,8 @@ impl<H: Hal> Session<H> {
             for held in &mut core.tasks {
                 if let Some(held) = held.take_if(|(_, task)| task.run == run || is_stuck) {
                     if held.1.run == run {
-                        self.late.push(Late { held, worker, after, report_at });
+                        let is_reported = false;
+                        self.late.push(Late { held, worker, after, report_at, is_reported });
                     } else {
                         self.again.push_back(held);
                     }
@@ -620,9 +623,8 @@ impl<H: Hal> Session<H> {
 
 /// Says, once, that a task was not complete at its deadline.
 fn report(late: &mut Late, done: &mut Done) {
-    let Late { held: (_, task), worker, after, report_at } = late;
-    if *report_at != Duration::MAX {
-        *report_at = Duration::MAX;
+    let Late { held: (_, task), worker, after, is_reported, .. } = late;
+    if !std::mem::replace(is_reported, true) {
         let failure = TaskFailure::Deadline { after: *after, worker: Some(worker.0) };
         done.ended.push(failed(*task, failure));
     }
