@@ -31,6 +31,16 @@ impl<'a, H: Hal> Submission<'a, H> {
         Ok(Self { link, operation, is_open: true })
     }
 
+    /// The same, for a caller that holds a lock: callbacks are left to others.
+    pub(crate) fn begin_quietly(
+        link: &'a Link<H>,
+        stream: StreamKey,
+        name: &'static str,
+    ) -> Result<Self> {
+        let operation = link.enter_quietly(|core, now| core.begin(stream, name, now))?;
+        Ok(Self { link, operation, is_open: true })
+    }
+
     pub(crate) fn send(&self, command: Command<Box<Load<H>>>) -> Result<()> {
         self.link.enter(|core, _| core.append(self.operation.key, command))?;
         self.link.drain_sometimes(1);
@@ -140,9 +150,10 @@ impl<'a, H: Hal> Submission<'a, H> {
 impl<H: Hal> Drop for Submission<'_, H> {
     fn drop(&mut self) {
         if self.is_open {
-            // Its submitter has panicked.
+            // Its submitter has panicked, or could not begin in another stream, and may hold locks.
             let (key, name) = (self.operation.key, self.operation.name);
-            self.link.enter(|core, now| core.close(key, Err(Error::Aborted { op: name }), now));
+            let aborted = Err(Error::Aborted { op: name });
+            self.link.enter_quietly(|core, now| core.close(key, aborted, now));
         }
     }
 }

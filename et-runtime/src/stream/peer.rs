@@ -240,7 +240,9 @@ impl<H: Hal> Stream<H> {
             let first = lock(&target.pairing);
             (first, lock(&source.pairing))
         };
-        let read = self.begin(NAME).map_err(Error::at_source)?;
-        Ok((read, peer.begin(NAME)?))
+        // Callbacks may copy between the same devices, which needs these locks.
+        let read = Submission::begin_quietly(source, self.inner.key, NAME);
+        let read = read.map_err(Error::at_source)?;
+        Ok((read, Submission::begin_quietly(target, peer.inner.key, NAME)?))
     }
 }
