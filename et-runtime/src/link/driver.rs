@@ -484,7 +484,8 @@ impl<H: Hal> Driver for Link<H> {
     }
 
     fn unwant(&self, operation: &Operation) {
-        self.enter(|core, _| core.unwant(operation.key));
+        // As in `forget`: a future may go under locks of its user.
+        self.enter_quietly(|core, _| core.unwant(operation.key));
     }
 
     fn run(&self, of: OpName, told: Continuations<Outcome>) {
