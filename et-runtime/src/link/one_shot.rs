@@ -183,6 +183,7 @@ impl<R: Clone> OneShot<R> {
     /// its waker the last time.
     pub fn poll(&self, waker: &Waker, key: &mut Option<WakerKey>) -> Option<R> {
         let mut inner = lock(&self.inner);
+        let mut old = None;
         if inner.result.is_none() {
             let number = match *key {
                 Some(WakerKey(number)) => number,
@@ -192,16 +193,21 @@ impl<R: Clone> OneShot<R> {
                 }
             };
             *key = Some(WakerKey(number));
-            let old = inner.interests.iter_mut().find_map(|interest| match interest {
-                Interest::Waker(other, old) if *other == number => Some(old),
+            let its_own = inner.interests.iter_mut().find_map(|interest| match interest {
+                Interest::Waker(other, its_own) if *other == number => Some(its_own),
                 _ => None,
             });
-            match old {
-                Some(old) => old.clone_from(waker),
+            match its_own {
+                Some(its_own) if its_own.will_wake(waker) => {}
+                Some(its_own) => old = Some(std::mem::replace(its_own, waker.clone())),
                 None => inner.interests.push(Interest::Waker(number, waker.clone())),
             }
         }
-        inner.result.clone()
+        let result = inner.result.clone();
+        drop(inner);
+        // As in `forget`: the last task of another future may go with it.
+        drop(old);
+        result
     }
 
     /// Forgets the waker of a future that is dropped.
@@ -304,6 +310,32 @@ mod tests {
         assert!(left.run().is_empty());
         assert_eq!(woken(&counts), [0, 1, 1]);
         assert_eq!(one.poll(&new, &mut first), Some(7));
+    }
+
+    /// Its last handle has the waker of a future that goes with it.
+    struct Forgets(Arc<OneShot<u32>>, WakerKey);
+
+    impl Wake for Forgets {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Forgets {
+        fn drop(&mut self) {
+            self.0.forget(self.1);
+        }
+    }
+
+    #[test]
+    fn a_waker_that_is_replaced_may_take_another_future_with_it() {
+        let (counts, [new, other]) = counts();
+        let one = Arc::new(OneShot::new());
+        let (mut first, mut second) = (None, None);
+        assert_eq!(one.poll(&other, &mut second), None);
+        let old = Forgets(Arc::clone(&one), second.expect("it waits"));
+        assert_eq!(one.poll(&Waker::from(Arc::new(old)), &mut first), None);
+        assert_eq!(one.poll(&new, &mut first), None);
+        assert!(set(&one, 7).1.run().is_empty());
+        assert_eq!(woken(&counts), [1, 0]);
     }
 
     #[test]
