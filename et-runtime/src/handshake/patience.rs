@@ -42,7 +42,7 @@ impl Patience {
     }
 
     fn learn(&mut self, slept: Duration) {
-        let looks = if slept < SHORT { self.looks * 2 } else { self.looks / 2 };
+        let looks = if slept < SHORT { self.looks.saturating_mul(2) } else { self.looks / 2 };
         self.looks = looks.clamp(self.base, self.base.saturating_mul(GROWTH));
     }
 }
@@ -64,5 +64,14 @@ mod tests {
             patience.learn(Duration::from_secs(1));
         }
         assert_eq!(patience.looks(), 100);
+    }
+
+    #[test]
+    fn there_is_a_limit_to_patience() {
+        let mut patience = Patience::new(1 << 30);
+        for _ in 0..3 {
+            patience.learn(Duration::from_micros(70));
+        }
+        assert_eq!(patience.looks(), u32::MAX);
     }
 }
