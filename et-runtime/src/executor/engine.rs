@@ -95,6 +95,8 @@ pub(super) struct Engine<F> {
     /// Runs that have not ended and have a deadline.
     deadlines: usize,
     callbacks: Vec<Continuations<Arc<Outcome>>>,
+    /// What is launched is cancelled.
+    is_closed: bool,
     clock: Arc<dyn Clock>,
 }
 
@@ -124,6 +126,7 @@ impl<F: Place> Engine<F> {
             unmarked: 0,
             deadlines: 0,
             callbacks: Vec::new(),
+            is_closed: false,
             clock,
         }
     }
@@ -220,7 +223,13 @@ impl<F: Place> Engine<F> {
             Request::Launch(launch) => {
                 self.deadlines += usize::from(launch.run.deadline.is_some());
                 self.launches += 1;
-                self.launch(Launch { order: self.launches, ..launch });
+                let launch = Launch { order: self.launches, ..launch };
+                if self.is_closed {
+                    let slot = self.insert(launch.run, launch.order);
+                    self.cut(slot, Cut::Cancelled);
+                } else {
+                    self.launch(launch);
+                }
             }
             Request::Cancel(number) => {
                 if let Some(at) = self.queue.iter().position(|queued| queued.run.number == number) {
@@ -479,8 +488,11 @@ impl<F: Place> Engine<F> {
         self.take_done();
     }
 
-    /// Nothing will be offered to the places any more.
+    /// Nothing will be offered to the places any more: what has not started is cancelled, and what
+    /// is launched later, by those who came just before the end.
     pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        self.cut_all(Cut::Cancelled);
         for place in &mut self.others {
             place.close();
         }

@@ -312,6 +312,23 @@ fn what_finds_no_room_is_offered_again() {
 }
 
 #[test]
+fn what_is_launched_around_the_end_is_cancelled() {
+    let mut rig = Rig::new(1);
+    let runs = rig.launch(&diamond(), Route::HOST, RunOptions::new());
+    rig.engine.close();
+    let options = RunOptions::new().deadline(Duration::from_secs(1));
+    let late = rig.launch(&diamond(), Route::HOST, options);
+    assert_eq!(rig.first.has(), [0], "what runs may end");
+    assert_eq!(states(&runs), [Running, Cancelled, Cancelled, Cancelled]);
+    assert_eq!(states(&late), [Cancelled; 4]);
+    assert!(late.result.is_done() && !runs.result.is_done());
+    assert_eq!(rig.engine.next_deadline(), None);
+    rig.first.end(0, Ended::Complete);
+    rig.turn([]);
+    assert!(runs.result.is_done());
+}
+
+#[test]
 fn a_task_that_moves_runs_where_it_went() {
     let mut rig = Rig::new(2);
     let mut builder = GraphBuilder::new();
