@@ -208,7 +208,8 @@ impl TaskRecord {
     /// addresses, such as pointers in memory, is not moved.
     ///
     /// # Errors
-    /// [`RecordError::Incomplete`]; [`RecordError::Device`]; [`RecordError::Graph`].
+    /// [`RecordError::Incomplete`]; [`RecordError::Malformed`] if a region is at the end of all
+    /// addresses; [`RecordError::Device`]; [`RecordError::Graph`].
     pub fn replay<H: Hal>(
         &self,
         device: &Device<H>,
@@ -239,11 +240,12 @@ impl TaskRecord {
         if let Some(mask) = self.shires {
             task = task.shires(mask);
         }
-        for region in &self.regions {
+        // A region without bytes declares nothing.
+        for region in self.regions.iter().filter(|region| region.len_bytes != 0) {
             let Some((area, offset)) = moved(region.address) else {
-                unreachable!("areas are made of the regions")
+                return Err(RecordError::Malformed { file: INDEX.into(), why: "address" });
             };
-            let slice = area.buffer.slice(offset..offset + region.len_bytes);
+            let slice = area.buffer.slice(offset..offset.saturating_add(region.len_bytes));
             let slice = slice.map_err(RecordError::Device)?;
             if region.access.reads() {
                 let Some(bytes) = &region.before else {
@@ -268,6 +270,7 @@ impl TaskRecord {
             .regions
             .iter()
             .map(|region| (region.address, region.address.saturating_add(region.len_bytes)))
+            .filter(|(start, end)| start != end)
             .collect();
         ranges.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();

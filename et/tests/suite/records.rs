@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::common::{LONG, elf, load, open};
+use crate::common::{LONG, elf, load, load as load_kernel, open};
 use et::executor::{
     ExecutorConfig, Outcome, Place, RecordError, RegionRecord, RunError, TaskRecord, TaskState,
 };
@@ -199,6 +199,26 @@ fn records_that_are_damaged_or_incomplete_are_refused() {
         assert!(index.contains(from), "{from}");
         std::fs::write(path("record.json"), index.replace(from, to)).unwrap();
         assert!(matches!(load(), RecordError::Malformed { .. }), "{from}");
+    }
+    // Nothing at an address, and more than there are addresses.
+    std::fs::write(path("record.json"), &index).unwrap();
+    let mut odd = record.clone();
+    odd.regions[0].before = Some(Vec::new());
+    odd.regions[0].after = None;
+    odd.regions[0].len_bytes = 0;
+    odd.save(folder.path()).unwrap();
+    let odd = TaskRecord::load(folder.path()).unwrap();
+    let mut builder = GraphBuilder::new();
+    let function = builder.kernel(&load_kernel(&device, "task_rmw"));
+    odd.replay(&device, &mut builder, function).unwrap();
+    let mut odd = record.clone();
+    for (address, len_bytes) in [(u64::MAX, 1), (u64::MAX - 1, u64::MAX), (8, u64::MAX)] {
+        (odd.regions[0].address, odd.regions[0].len_bytes) = (address, len_bytes);
+        let refused = odd.replay(&device, &mut builder, function).unwrap_err();
+        assert!(
+            matches!(refused, RecordError::Malformed { .. } | RecordError::Device(_)),
+            "{refused}"
+        );
     }
     let nowhere = record.save(Path::new("/dev/null/x")).unwrap_err();
     assert!(matches!(nowhere, RecordError::File { .. }));
