@@ -13,8 +13,8 @@ use super::core::{
 use super::errands::Errand;
 use super::wait::{Source, Terms};
 use super::{
-    Continuations, EventState, Link, Load, OneShot, OpName, Operation, Outcome, Parker, Then,
-    Whereabouts, Wire,
+    Continuations, DeviceError, EventState, Link, Load, OneShot, OpName, Operation, Outcome,
+    Parker, StreamError, Then, Whereabouts, Wire,
 };
 use crate::clock::Deadline;
 use crate::sync::{Arc, AtomicBool, Ordering, lock};
@@ -321,6 +321,14 @@ impl<H: Hal> Link<H> {
         let taken = self.waiters.poll(self);
         self.run_errands();
         taken
+    }
+
+    /// Lists an error of a stream for a caller that may hold locks of its user.
+    pub(crate) fn report_quietly(&self, stream: u32, error: StreamError) {
+        self.report(DeviceError::Stream { stream, error });
+        if self.has_errands.load(Ordering::Relaxed) {
+            self.tell(&self.background);
+        }
     }
 
     /// Takes what has arrived unless another thread is at it. Callbacks are left to others.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use et_hal::DeviceAddr;
+
 use crate::Error;
 use crate::core_dump::CoreWriteError;
 use crate::report::debug_as_report;
@@ -53,6 +55,16 @@ pub enum StreamError {
         /// Why.
         #[source]
         error: CoreWriteError,
+    },
+    /// A [`Mapping`](crate::Mapping) was dropped, and what was written to it could not be sent to
+    /// the device.
+    #[error("mapped memory at {addr} was not written back")]
+    NotWrittenBack {
+        /// Where it is.
+        addr: DeviceAddr,
+        /// Why.
+        #[source]
+        error: Error,
     },
 }
 

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Stream;
 use super::copy::check_host;
 use crate::event::{Remains, Transfer};
-use crate::link::Window;
+use crate::link::{StreamError, Window};
 use crate::memory::{Access, Claim, DeviceSlice, HostBuffer};
 use crate::profile::Returned;
 use crate::{Error, Result};
@@ -273,9 +273,12 @@ impl<H: Hal> Drop for Mapping<H> {
             && self.is_changed
             && let Copy::Here(buffer) = std::mem::replace(copy, Copy::Gone(Error::all_closed()))
         {
-            // What becomes of it is in the list of the stream; one that is refused because the
-            // device has gone has nowhere to go.
-            let (Ok(_) | Err(_)) = self.stream.direct_to_device(buffer, &[(0, self.slice.clone())]);
+            // What becomes of one that is accepted is in the list of the stream by itself.
+            let sent = self.stream.direct_to_device(buffer, &[(0, self.slice.clone())]);
+            if let Err(error) = sent {
+                let error = StreamError::NotWrittenBack { addr: self.slice.addr(), error };
+                self.stream.link().report_quietly(self.stream.id(), error);
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{Body, Command, Completion, FirmwareType, FwErrorType, Version};
 use et_hal::{ErrorKind, Push};
 use et_hal_mock::{MockHal, MockMailbox, MockMmio, VecDma, presets};
-use et_runtime::{Config, Device, Drain, Error, OpenError, Refusal};
+use et_runtime::memory::Access;
+use et_runtime::{Config, Device, Drain, Error, OpenError, Refusal, StreamError};
 
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(60);
@@ -249,4 +250,22 @@ fn a_wait_that_times_out_keeps_the_buffer_from_being_freed() {
     // The device may still read staging and write device memory: both stay.
     assert_eq!(dma.live_buffers(), 1);
     assert_eq!(device.memory_stats().live_blocks, 1);
+}
+
+#[test]
+fn a_mapping_that_outlives_its_device_lists_what_is_lost() {
+    let device = open(presets::booted_registers(), healthy()).unwrap();
+    let buffer = device.alloc(4096).unwrap();
+    let stream = device.stream();
+    let [mut changed, unchanged] = [0..2048, 2048..4096]
+        .map(|range| stream.map(buffer.slice(range).unwrap(), Access::Write, LONG).unwrap());
+    changed.write(0, &[7_u8]).unwrap();
+    device.close();
+    drop((changed, unchanged));
+    let listed = stream.take_errors();
+    let [StreamError::NotWrittenBack { addr, error, .. }] = &listed.errors[..] else {
+        panic!("{listed:?}");
+    };
+    assert_eq!(*addr, buffer.addr());
+    assert!(matches!(error, Error::Closed { .. }), "{error}");
 }
