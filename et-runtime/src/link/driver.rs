@@ -355,7 +355,7 @@ impl<H: Hal> Link<H> {
         result.get()
     }
 
-    pub(super) fn left(&self, deadline: Deadline) -> Duration {
+    pub(crate) fn left(&self, deadline: Deadline) -> Duration {
         deadline.left(&*self.config.clock)
     }
 

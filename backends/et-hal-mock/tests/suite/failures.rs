@@ -252,6 +252,34 @@ fn a_wait_that_times_out_keeps_the_buffer_from_being_freed() {
     assert_eq!(device.memory_stats().live_blocks, 1);
 }
 
+/// Copies to the device are never answered.
+fn deaf_to_copies() -> MockMailbox {
+    presets::answering_mailbox(|header, command| match command {
+        Command::DmaWriteList { .. } => Vec::new(),
+        _ => presets::success(header, command),
+    })
+}
+
+#[test]
+fn a_read_that_is_late_says_whose_limit_it_was() {
+    let soon = Duration::from_millis(20);
+    for (mine, of_commands) in [(LONG, soon), (soon, LONG)] {
+        let hal = MockHal::new(presets::booted_registers(), deaf_to_copies());
+        // Room for one piece, which the copy keeps.
+        let config = config().staging_bytes(1).command_timeout(of_commands);
+        let device = Device::open_with(hal, config).unwrap();
+        let buffer = device.alloc(1 << 20).unwrap();
+        let stream = device.default_stream();
+        let first = buffer.slice(..256 << 10).unwrap();
+        let _copy = stream.copy_to_device(&vec![1_u8; 256 << 10], first).unwrap();
+        let error = stream.read(&buffer, &mut vec![0_u8; 1 << 20], mine).unwrap_err();
+        let Error::Timeout { after, .. } = &error else { panic!("{error}") };
+        assert_eq!(*after, soon);
+        let text = error.to_string();
+        assert_eq!(text.contains("earlier work of the stream"), mine == LONG, "{text}");
+    }
+}
+
 #[test]
 fn a_mapping_that_outlives_its_device_lists_what_is_lost() {
     let device = open(presets::booted_registers(), healthy()).unwrap();
