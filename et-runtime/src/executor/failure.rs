@@ -65,7 +65,7 @@ pub enum TaskFailure {
         /// What became of it.
         state: TaskState,
     },
-    /// The worker that had it has gone.
+    /// The worker that had it has gone, or there is no thread for one.
     #[error("worker {worker} is lost: {why}")]
     WorkerLost {
         /// The worker, by its index.

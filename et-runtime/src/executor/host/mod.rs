@@ -7,6 +7,7 @@
 mod pace;
 mod worker;
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -72,6 +73,12 @@ pub(super) struct HostThreads<D> {
     away: Vec<WorkerId>,
     /// Those that were given up and have not left yet.
     lost: Vec<WorkerId>,
+    /// Those of them that tasks wait for, because no other worker may run these.
+    missed: Vec<WorkerId>,
+    /// The worker for which there was no thread in this offer, and why.
+    no_thread: Option<(WorkerId, io::Error)>,
+    #[cfg(test)]
+    has_no_threads: bool,
     /// Got a task in this turn and may sleep.
     woken: Vec<WorkerId>,
     /// Workers that may be in use at a time.
@@ -110,6 +117,10 @@ impl<D: Desk> HostThreads<D> {
             idle: Vec::new(),
             away: Vec::new(),
             lost: Vec::new(),
+            missed: Vec::new(),
+            no_thread: None,
+            #[cfg(test)]
+            has_no_threads: false,
             woken: Vec::new(),
             width: 1,
             must_offer: false,
@@ -193,6 +204,7 @@ impl<D: Desk> HostThreads<D> {
                 self.starting.swap_remove(at);
                 self.workers[worker.at()].leave(true);
                 self.lost.push(worker);
+                progress = true;
                 tracing::warn!(%worker, "worker has not announced itself");
             } else {
                 at += 1;
@@ -377,14 +389,23 @@ impl<D: Desk> HostThreads<D> {
         let wanted = cores.map_or(parts, |cores| {
             cores.iter().nth(parts - 1).map_or(limit, |last| last as usize + 1)
         });
-        while self.workers.len() - self.lost.len() < wanted.min(limit) {
+        let idle = |host: &Self| host.idle.iter().filter(|worker| allowed(**worker)).count();
+        if let Some(cores) = cores {
+            while idle(self) < parts && self.replace_lost(cores) {}
+        }
+        // Of a set no other worker can take the place of one that is lost.
+        let number = |host: &Self| match cores {
+            Some(_) => host.workers.len(),
+            None => host.workers.len() - host.lost.len(),
+        };
+        while number(self) < wanted.min(limit) {
             let before = (self.workers.len(), self.lost.len());
             self.start_worker();
             if (self.workers.len(), self.lost.len()) == before {
                 break;
             }
         }
-        if self.idle.iter().filter(|worker| allowed(**worker)).count() < parts {
+        if idle(self) < parts {
             return false;
         }
         // Not `must_offer`: they are offered now.
@@ -409,8 +430,43 @@ impl<D: Desk> HostThreads<D> {
                 self.busy.push(worker);
                 Some(worker)
             }
-            None => self.with_room(Some(cores)),
+            None => {
+                self.replace_lost(cores);
+                self.with_room(Some(cores))
+            }
         }
+    }
+
+    /// Starts another thread for one of these workers that was given up, if it has left. Returns
+    /// `true` if one is started.
+    fn replace_lost(&mut self, cores: &CoreSet) -> bool {
+        let is_wanted = |worker: &WorkerId| cores.contains(worker.0);
+        let has_left =
+            |worker: &WorkerId| is_wanted(worker) && self.workers[worker.at()].has_left();
+        let Some(worker) = self.lost.iter().copied().find(has_left) else {
+            let missed = self.lost.iter().filter(|worker| is_wanted(worker)).copied();
+            self.missed = missed.collect();
+            return false;
+        };
+        if !self.make_place() {
+            return false;
+        }
+        self.lost.retain(|lost| *lost != worker);
+        self.start(worker)
+    }
+
+    /// Returns `true` if there may be one more thread. One that was started in place of another
+    /// and has nothing to do makes place for that.
+    fn make_place(&mut self) -> bool {
+        let limit = self.threads.limit;
+        if self.workers.len() - self.lost.len() < limit as usize {
+            return true;
+        }
+        let Some(at) = self.idle.iter().position(|worker| worker.0 >= limit) else { return false };
+        let worker = self.idle.remove(at);
+        self.workers[worker.at()].leave(false);
+        self.lost.push(worker);
+        true
     }
 
     /// Starts a thread, unless there are enough.
@@ -421,24 +477,47 @@ impl<D: Desk> HostThreads<D> {
             None if in_use < self.threads.limit as usize => WorkerId(count(self.workers.len())),
             None => return,
         };
-        let Threads { name, spins, .. } = &self.threads;
-        match WorkerSlot::start(&self.desk, &self.runs, name, worker, *spins) {
+        self.start(worker);
+    }
+
+    /// Starts the thread of a worker that has none.
+    fn start(&mut self, worker: WorkerId) -> bool {
+        match self.spawn(worker) {
             Ok(slot) => {
                 match self.workers.get_mut(worker.at()) {
                     Some(place) => *place = slot,
                     None => self.workers.push(slot),
                 }
                 self.starting.push(Starting { worker, since: self.clock.now() });
+                true
             }
             Err(error) => {
-                // Another try may have more luck.
-                self.must_offer = true;
                 if worker.at() < self.workers.len() {
                     self.lost.push(worker);
                 }
                 tracing::warn!(%error, "no thread for a worker");
+                self.no_thread = Some((worker, error));
+                false
             }
         }
+    }
+
+    fn spawn(&self, worker: WorkerId) -> io::Result<WorkerSlot> {
+        #[cfg(test)]
+        if self.has_no_threads {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let Threads { name, spins, .. } = &self.threads;
+        WorkerSlot::start(&self.desk, &self.runs, name, worker, *spins)
+    }
+
+    /// Why a task that found no worker cannot have one: there is no thread, and no worker at work
+    /// whose end would be the time for another try.
+    fn lack(&mut self) -> Option<Box<TaskFailure>> {
+        let (worker, error) = self.no_thread.take()?;
+        let why = format!("no thread: {error}");
+        let is_alone = self.in_use() == 0 && self.starting.is_empty();
+        is_alone.then(|| Box::new(TaskFailure::WorkerLost { worker: worker.0, why }))
     }
 
     /// A worker that was given up and has left at last. Its thread is not waited for: it may be the
@@ -461,7 +540,7 @@ impl<D: Desk> HostThreads<D> {
             }
         }
         self.starting.clear();
-        for workers in [&mut self.busy, &mut self.idle, &mut self.away] {
+        for workers in [&mut self.missed, &mut self.busy, &mut self.idle, &mut self.away] {
             workers.clear();
         }
         Departure(leaving)
@@ -496,11 +575,12 @@ fn real_time() -> Duration {
 impl<D: Desk> Place for HostThreads<D> {
     #[inline]
     fn offer(&mut self, unit: Unit<'_>) -> Offer {
+        self.no_thread = None;
         let worker = match unit.cores {
             None => self.choose(),
             Some(cores) => self.choose_of(cores),
         };
-        let Some(worker) = worker else { return Offer::Full };
+        let Some(worker) = worker else { return self.lack().map_or(Offer::Full, Offer::Failed) };
         let is_staged = self.workers[worker.at()].outstanding() != 0;
         if self.hand_to(worker, unit.task) {
             Offer::Taken { worker, is_staged }
@@ -510,7 +590,11 @@ impl<D: Desk> Place for HostThreads<D> {
     }
 
     fn room_for(&mut self, first: Unit<'_>, parts: u32) -> Room {
-        if self.gather(parts as usize, first.cores) { Room::Now } else { Room::Later }
+        self.no_thread = None;
+        if self.gather(parts as usize, first.cores) {
+            return Room::Now;
+        }
+        self.lack().map_or(Room::Later, Room::Never)
     }
 
     #[inline]
@@ -542,6 +626,10 @@ impl<D: Desk> Place for HostThreads<D> {
             progress |= self.welcome();
         }
         progress |= self.collect(done);
+        if self.missed.iter().any(|worker| self.workers[worker.at()].has_left()) {
+            self.missed.clear();
+            progress = true;
+        }
         if self.must_spread {
             progress |= self.spread(done);
         }

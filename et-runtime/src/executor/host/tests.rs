@@ -126,7 +126,7 @@ fn a_thread_that_does_not_announce_itself_in_time_is_given_up() {
     assert!(!rig.host.poll(&mut done));
     assert_eq!((rig.host.starting.len(), rig.host.next_look()), (1, Some(Duration::ZERO)));
     rig.pass(Duration::from_nanos(1));
-    rig.host.poll(&mut done);
+    assert!(rig.host.poll(&mut done), "what it was for is offered again");
     assert_eq!((rig.host.starting.len(), &rig.host.lost[..]), (0, &[worker][..]));
     assert_eq!(rig.host.next_look(), None);
     // Another thread takes what it would have had.
@@ -214,6 +214,107 @@ fn the_thread_of_a_worker_that_was_given_up_is_not_waited_for() {
     assert_eq!(rig.hand(1, &mut done), first, "its place is free");
     rig.collect(1, &mut done);
     rig.desk.holds_at.store(0, Ordering::Release);
+    rig.host.dismiss().wait();
+}
+
+impl Rig {
+    fn offer_at(&mut self, index: u32, cores: &CoreSet) -> Offer {
+        let (run, task) = (Arc::clone(&self.run), self.task(index));
+        self.host.offer(Unit { run: &run, task, cores: Some(cores) })
+    }
+
+    /// Polls until there is news, as a scheduler does that offers only then.
+    fn wait_for_news(&mut self) {
+        let mut done = Done::default();
+        while !self.turn(&mut done) {
+            self.give_way();
+        }
+    }
+}
+
+/// Other tasks have got another worker in its place meanwhile, which goes.
+#[test]
+fn a_worker_that_was_given_up_is_followed_by_another_for_those_bound_to_it() {
+    let flags = Arc::new([const { AtomicBool::new(false) }; 3]);
+    let its = Arc::clone(&flags);
+    let mut rig = Rig::new(1, 3, move |task, _| {
+        while !its[task as usize].load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    });
+    let (mut done, cores) = (Done::default(), CoreSet::of([0]));
+    let first = rig.hand(0, &mut done);
+    rig.wait_until_begun(first);
+    rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
+    assert!(matches!(rig.offer_at(1, &cores), Offer::Full));
+    assert_eq!(rig.hand(2, &mut done), WorkerId(1));
+    assert!(matches!(rig.offer_at(1, &cores), Offer::Full));
+    flags[2].store(true, Ordering::Release);
+    rig.collect(1, &mut done);
+    assert!(matches!(rig.offer_at(1, &cores), Offer::Full), "it has not left");
+    assert!(!rig.turn(&mut done));
+    open(&*flags);
+    rig.wait_for_news();
+    assert!(matches!(rig.offer_at(1, &cores), Offer::Full));
+    rig.wait_for_news();
+    assert!(matches!(rig.offer_at(1, &cores), Offer::Taken { worker, .. } if worker == first));
+    rig.host.settle(0);
+    rig.collect(2, &mut done);
+    assert_eq!(rig.host.lost, [WorkerId(1)], "there is one worker at a time");
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn parts_that_start_together_wait_for_the_next_thread_of_a_worker_that_was_given_up() {
+    let (flags, mut rig) = flagged::<3>();
+    let (mut done, cores) = (Done::default(), CoreSet::of([0, 1]));
+    let first = rig.hand(0, &mut done);
+    rig.wait_until_begun(first);
+    rig.host.abort(rig.run.number, Cut::Deadline(Duration::from_secs(3)));
+    let (run, task) = (Arc::clone(&rig.run), rig.task(1));
+    let room = |rig: &mut Rig| {
+        let first = Unit { run: &run, task, cores: Some(&cores) };
+        rig.host.room_for(first, 2)
+    };
+    assert!(matches!(room(&mut rig), Room::Later));
+    rig.wait_for_news();
+    assert!(matches!(room(&mut rig), Room::Later));
+    open(&*flags);
+    while !matches!(room(&mut rig), Room::Now) {
+        rig.wait_for_news();
+    }
+    assert!(rig.host.lost.is_empty());
+    for index in [1, 2] {
+        assert!(matches!(rig.offer_at(index, &cores), Offer::Taken { is_staged: false, .. }));
+    }
+    rig.host.settle(0);
+    rig.collect(2, &mut done);
+    rig.host.dismiss().wait();
+}
+
+#[test]
+fn what_needs_a_thread_that_cannot_be_had_fails_unless_others_are_at_work() {
+    let (flags, mut rig) = flagged::<2>();
+    let mut done = Done::default();
+    rig.host.has_no_threads = true;
+    let is_lost =
+        |failure: &TaskFailure| matches!(failure, TaskFailure::WorkerLost { worker: 0, .. });
+    assert!(matches!(rig.offer(0), Offer::Failed(failure) if is_lost(&failure)));
+    let (run, task) = (Arc::clone(&rig.run), rig.task(0));
+    let room = rig.host.room_for(Unit { run: &run, task, cores: None }, 2);
+    assert!(matches!(room, Room::Never(failure) if is_lost(&failure)));
+    assert!(!rig.host.poll(&mut done), "it is not offered again at once");
+    rig.host.has_no_threads = false;
+    rig.hand(0, &mut done);
+    rig.host.has_no_threads = true;
+    rig.host.width = 2;
+    assert!(matches!(rig.offer(1), Offer::Full), "there will be a worker");
+    assert!(!rig.host.poll(&mut done));
+    open(&*flags);
+    rig.collect(1, &mut done);
+    assert!(matches!(rig.offer(1), Offer::Taken { .. }));
+    rig.host.settle(0);
+    rig.collect(2, &mut done);
     rig.host.dismiss().wait();
 }
 
