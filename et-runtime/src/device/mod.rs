@@ -126,7 +126,8 @@ impl<H: Hal> Device<H> {
     /// Asks for the version of a firmware.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the device does not know it; [`Error::Timeout`].
+    /// [`Error::Refused`] if the device does not know it; [`Error::Timeout`]; those of [`Error`]
+    /// that say the device is gone.
     ///
     /// Spec: §7.3
     pub fn firmware_version(&self, firmware: FirmwareType) -> Result<Version> {
@@ -147,7 +148,8 @@ impl<H: Hal> Device<H> {
     /// Allocates device memory, aligned to 64 bytes. Its contents are undefined.
     ///
     /// # Errors
-    /// [`Error::Memory`], with what was asked, what is free and the largest block.
+    /// [`Error::Memory`], with what was asked, what is free and the largest block; those of
+    /// [`Error`] that say the device is gone.
     pub fn alloc(&self, len_bytes: u64) -> Result<DeviceBuffer> {
         self.alloc_aligned(len_bytes, 64)
     }
@@ -453,7 +455,7 @@ impl<H: Hal> Device<H> {
     ///
     /// # Errors
     /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; [`Error::Timeout`],
-    /// after which the abort may still come true.
+    /// after which the abort may still come true; those of [`Error`] that say the device is gone.
     ///
     /// Spec: §10.1
     pub fn abort(&self, event: &Event, timeout: Duration) -> Result<()> {
@@ -470,7 +472,8 @@ impl<H: Hal> Device<H> {
     /// As [`abort`](Self::abort), without waiting; the event tells when the operation has ended.
     ///
     /// # Errors
-    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`].
+    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; those of [`Error`] that
+    /// say the device is gone.
     pub fn request_abort(&self, event: &Event) -> Result<()> {
         let about = (None, Some(event.id()));
         let request = || request_abort(&self.link, event, Harm::Accept);
@@ -545,7 +548,9 @@ impl<H: Hal> Device<H> {
     /// work in flight fails with an abort.
     ///
     /// # Errors
-    /// [`Error::Refused`] if they did not come back; [`Error::Timeout`].
+    /// [`Error::Refused`] if they did not come back; [`Error::Timeout`]; [`Error::Unsupported`] if
+    /// the device has no queue for it; [`Error::Memory`] if there is none for what launches need;
+    /// those of [`Error`] that say the device is gone.
     ///
     /// Spec: §10.3
     pub fn reset_compute(&self, timeout: Duration) -> Result<()> {

@@ -145,7 +145,8 @@ impl<H: Hal> DeviceExecutor<H> {
     ///
     /// # Errors
     /// [`RunError::OtherDevice`], [`RunError::Unsupported`], [`RunError::NoSuchWorker`],
-    /// [`RunError::DeviceFull`]; nothing is launched then.
+    /// [`RunError::TooManyParts`], [`RunError::DeviceFull`], [`RunError::Device`]; nothing is
+    /// launched then.
     pub fn launch(&self, graph: &Graph) -> Result<Run, RunError> {
         self.launch_with(graph, RunOptions::new())
     }

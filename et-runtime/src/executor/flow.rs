@@ -97,8 +97,8 @@ impl Flow {
     /// Launches a graph behind those before it, task by task.
     ///
     /// # Errors
-    /// As `launch` of the executor; [`RunError::Unsupported`] if there are some 10⁹ tasks in the
-    /// flow that have not ended.
+    /// As `launch` of the executor; [`RunError::Closed`] if that has gone;
+    /// [`RunError::Unsupported`] if there are some 10⁹ tasks in the flow that have not ended.
     pub fn launch(&self, graph: &Graph) -> Result<Run, RunError> {
         self.launch_with(graph, RunOptions::new())
     }
@@ -142,7 +142,8 @@ impl Flow {
     ///
     /// # Errors
     /// [`RunError::TaskFailed`] if a task that writes to it did not complete;
-    /// [`RunError::Timeout`]; those of [`launch`](Self::launch).
+    /// [`RunError::Cancelled`] if the executor goes meanwhile; [`RunError::Timeout`]; those of
+    /// [`launch`](Self::launch).
     pub fn wait_for(&self, region: impl Into<Region>, timeout: Duration) -> Result<(), RunError> {
         self.settled(region)?.finish(timeout).map(drop)
     }

@@ -211,7 +211,7 @@ impl CpuPool {
     /// do not conflict with its own.
     ///
     /// # Errors
-    /// [`RunError::NeedsDevice`], [`RunError::NoSuchWorker`].
+    /// [`RunError::NeedsDevice`], [`RunError::NoSuchWorker`], [`RunError::TooManyParts`].
     pub fn launch(&self, graph: &Graph) -> Result<Run, RunError> {
         self.launch_with(graph, RunOptions::new())
     }

@@ -74,7 +74,7 @@ impl Builtins {
     /// Prepares a copy within the device's memory, for [`Stream::launch`](crate::Stream::launch).
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`]; [`Error::Overlap`]; [`Error::ForeignBuffer`].
+    /// [`Error::LengthMismatch`]; [`Error::Overlap`]; [`Error::ForeignBuffer`]; [`Error::Stale`].
     pub fn copy(&self, from: impl Into<DeviceSlice>, to: impl Into<DeviceSlice>) -> Result<Launch> {
         let (from, to) = (from.into(), to.into());
         let len = from.len_bytes();

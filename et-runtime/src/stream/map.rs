@@ -210,8 +210,9 @@ impl<H: Hal> Mapping<H> {
     /// that it was mapped with, and waits for that.
     ///
     /// # Errors
-    /// As [`Event::wait`](crate::Event::wait). After [`Error::Timeout`] it goes on, and the next
-    /// flush waits again; after a failure of the copy what was written is still here.
+    /// As [`Stream::upload`] and [`Event::wait`](crate::Event::wait); [`Error::Hal`]. After
+    /// [`Error::Timeout`] it goes on, and the next flush waits again; after a failure of the copy
+    /// what was written is still here.
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
         let copy = match &mut self.memory {
             Memory::Window(window) => return window.mmio.flush().map_err(Error::hal("flushing")),

@@ -160,8 +160,10 @@ impl<H: Hal> Stream<H> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; [`Error::Misaligned`]; [`Error::ForeignBuffer`];
-    /// [`Error::Timeout`] if nothing of the stream makes progress for the command timeout; those of
-    /// [`Error`] that say the device is gone.
+    /// [`Error::Usage`] if the buffer is not for that; [`Error::Hal`] if there is no host memory;
+    /// [`Error::Timeout`] if nothing of the stream makes progress for the command timeout;
+    /// [`Error::Aborted`] if the stream is aborted meanwhile; those of [`Error`] that say the
+    /// device is gone.
     pub fn copy_to_device<T: IntoBytes + Immutable>(
         &self,
         from: &[T],
@@ -221,7 +223,7 @@ impl<H: Hal> Stream<H> {
     /// and copies are not kept from it.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Mapped`]; [`Error::Usage`] if the buffer is not for that.
+    /// As [`read`](Self::read); [`Error::Mapped`].
     pub fn map(
         &self,
         range: impl Into<DeviceSlice>,
@@ -234,7 +236,8 @@ impl<H: Hal> Stream<H> {
     /// Copies a host buffer to the device, without staging and without waiting.
     ///
     /// # Errors
-    /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
+    /// As [`copy_to_device`](Self::copy_to_device); [`Error::Access`] if the host buffer is for the
+    /// other direction. The buffer is lost with the error.
     pub fn upload(&self, from: HostBuffer<H>, to: impl Into<DeviceSlice>) -> Result<Transfer<H>> {
         self.call("upload", || self.direct_to_device(from, &[(0, to.into())]))
     }
@@ -242,7 +245,8 @@ impl<H: Hal> Stream<H> {
     /// Copies device memory to a host buffer, without staging and without waiting.
     ///
     /// # Errors
-    /// As [`copy_to_device`](Self::copy_to_device); the buffer is lost with the error.
+    /// As [`copy_to_device`](Self::copy_to_device); [`Error::Access`] if the host buffer is for the
+    /// other direction. The buffer is lost with the error.
     pub fn download(&self, from: impl Into<DeviceSlice>, to: HostBuffer<H>) -> Result<Transfer<H>> {
         self.call("download", || self.direct_to_host(&[(0, from.into())], to))
     }
@@ -316,7 +320,7 @@ impl<H: Hal> Stream<H> {
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device), which then concerns `peer`; [`Error::Source`]
-    /// if this device has failed. So it is with the event. Both devices give up their part then,
+    /// if this device has failed; [`Error::Overlap`] if both are one. So it is with the event. Both devices give up their part then,
     /// and what follows in the two streams goes on.
     ///
     /// Spec: §8
@@ -333,8 +337,8 @@ impl<H: Hal> Stream<H> {
     /// share commands, as far as the device's limits for lists allow; large ones are divided.
     ///
     /// # Errors
-    /// As [`copy_to_device`](Self::copy_to_device). All copies are checked before the first is
-    /// sent.
+    /// As [`copy_to_device`](Self::copy_to_device); [`Error::Overlap`]. All copies are checked
+    /// before the first is sent.
     pub fn copy_list(&self, copies: &[ListedCopy<'_>]) -> Result<Event> {
         self.call("copy_list", || self.copy_all("copy list", copies))
     }
@@ -363,9 +367,10 @@ impl<H: Hal> Stream<H> {
     /// # Errors
     /// [`Error::ShireMask`]; [`Error::ArgumentsTooLarge`]; [`Error::ArgumentsMismatch`];
     /// [`Error::LaunchOption`]; [`Error::ForeignBuffer`]; [`Error::Memory`] if there is no device
-    /// memory for arguments and exception buffer; [`Error::NeedsReset`] if compute is down;
-    /// otherwise as [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's
-    /// own failure comes with the event, as [`Error::Launch`].
+    /// memory for arguments and exception buffer; [`Error::NeedsReset`] if compute is down; the
+    /// failure of the copy that brought the kernel; otherwise as
+    /// [`copy_to_device`](Self::copy_to_device). Nothing is sent then. The kernel's own failure
+    /// comes with the event, as [`Error::Launch`].
     pub fn launch(&self, launch: &Launch) -> Result<Event> {
         self.call("launch", || self.start(launch))
     }
