@@ -66,7 +66,7 @@ impl Forwarded {
     ///
     /// # Errors
     /// [`Error::Timeout`], after which it can be waited for again; [`Error::Aborted`];
-    /// [`Error::AbortedWith`]; [`Error::NeedsReset`] if compute goes down before it is sent; those
+    /// [`Error::AbortedWith`]; [`Error::NeedsReset`] if compute goes down meanwhile; those
     /// of [`Error`] that say the device is gone.
     pub fn wait(&self, timeout: Duration) -> Result<LaunchAnswer> {
         self.event.wait(timeout)?;

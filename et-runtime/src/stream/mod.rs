@@ -320,8 +320,8 @@ impl<H: Hal> Stream<H> {
     ///
     /// # Errors
     /// As [`copy_to_device`](Self::copy_to_device), which then concerns `peer`; [`Error::Source`]
-    /// if this device has failed; [`Error::Overlap`] if both are one. So it is with the event. Both devices give up their part then,
-    /// and what follows in the two streams goes on.
+    /// if this device has failed; [`Error::Overlap`] if both are one. So it is with the event. Both
+    /// devices give up their part then, and what follows in the two streams goes on.
     ///
     /// Spec: §8
     pub fn copy_to_peer<P: Hal>(

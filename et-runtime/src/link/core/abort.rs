@@ -8,6 +8,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use et_devapi::msg::CommandFlags;
+
 use super::{Command, Core, Extra, Load, Op, OpKey, Role, Sent, StreamKey};
 use crate::{Error, Result};
 
@@ -342,15 +344,29 @@ impl<C: Load> Core<C> {
         place.again.sort_unstable_by_key(|sent| sent.sequence);
         let end = std::mem::take(&mut place.overtaken);
         let is_overtaken = |sent: &Sent<C>| sent.sequence < end && !sent.is_extra;
-        let (overtaken, again): (Vec<_>, Vec<_>) =
+        let (overtaken, mut again): (Vec<_>, Vec<_>) =
             std::mem::take(&mut place.again).into_iter().partition(is_overtaken);
-        place.again = again;
+        again.iter_mut().for_each(|sent| self.number_again(sent));
+        self.queues[queue].again = again;
         for sent in overtaken {
             let (slot, op) = (sent.op, self.sender_of(&sent));
             self.give_back(sent, Error::AbortedWith { op, operation });
             if let Some(slot) = slot {
                 self.end_if_done(slot, now);
             }
+        }
+    }
+
+    /// Puts a command behind what the device has and what was numbered before.
+    fn number_again(&mut self, sent: &mut Sent<C>) {
+        self.sequence += 1;
+        sent.sequence = self.sequence;
+        let Some(op) = sent.op.and_then(|op| self.ops.get_mut(op)) else { return };
+        if sent.after != 0 {
+            if sent.flags.contains(CommandFlags::BARRIER) {
+                op.barrier = sent.sequence;
+            }
+            sent.after = op.barrier;
         }
     }
 

@@ -98,7 +98,7 @@ impl<C: Load> Core<C> {
         Ok(())
     }
 
-    /// Sends what an abort has ended; in the order of the device it comes after what that has.
+    /// Sends what an abort has ended.
     fn send_again(
         &mut self,
         queue: usize,
@@ -109,24 +109,10 @@ impl<C: Load> Core<C> {
             if self.resets != 0 && next.load.is_launch() {
                 return Err(Stop::Reset);
             }
-            let mut sent = self.queues[queue].again.remove(0);
-            let (op, before) = (sent.op, (sent.sequence, sent.after));
-            self.sequence += 1;
-            let sequence = self.sequence;
-            sent.sequence = sequence;
-            let is_barrier = !sent.is_extra && sent.flags.contains(CommandFlags::BARRIER);
-            if is_barrier {
-                sent.after = sequence;
-            } else if sent.after != 0 {
-                sent.after = op.and_then(|op| self.ops.get(op)).map_or(0, |op| op.barrier);
-            }
+            let sent = self.queues[queue].again.remove(0);
             if let Err((stop, sent)) = self.push(sent, now, sink) {
-                let sent = sent.map(|sent| Sent { sequence: before.0, after: before.1, ..sent });
                 self.queues[queue].again.splice(..0, sent);
                 return Err(stop);
-            }
-            if is_barrier && let Some(op) = op.and_then(|op| self.ops.get_mut(op)) {
-                op.barrier = sequence;
             }
         }
         Ok(())
