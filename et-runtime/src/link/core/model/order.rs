@@ -2,7 +2,7 @@
 
 use super::{Model, World};
 use crate::link::core::abort::Abort;
-use crate::link::core::{Ended, Sent};
+use crate::link::core::{Ended, Queue, Sent};
 
 impl World {
     /// What is before an operation in its stream comes first, as far as both reach the device; and
@@ -17,6 +17,11 @@ impl World {
     /// Checks that what comes before an operation without commands has been executed when that
     /// ends, or ends together with it.
     pub(super) fn check_empty(&mut self, ended: &[Ended]) {
+        // What an abort has ended may be answered after what was behind it.
+        let is_late = |queue: &Queue<Model>| queue.abort != Abort::None || queue.recent.is_some();
+        if self.has_foreign || self.core.queues.iter().any(is_late) {
+            return;
+        }
         let Self { order, ops, core, .. } = self;
         let has_ended = |id: u64| ended.iter().any(|its| its.operation.key.id == id);
         let has_succeeded =
@@ -24,10 +29,8 @@ impl World {
         for &(before, id) in order.iter().filter(|(_, id)| has_succeeded(*id)) {
             let find = |id: u64| ops.iter().find(|op| op.key.id == id).expect("it is known");
             let (before, it) = (find(before), find(id));
-            // What is aborted, or beside what is, is answered when the device likes.
-            let has_no_order = before.aborted.is_some()
-                || core.queues.iter().any(|queue| queue.abort != Abort::None);
-            if it.touched || it.commands != 0 || before.ended != 0 || has_no_order {
+            let is_meant = before.aborted.is_some();
+            if it.touched || it.commands != 0 || before.ended != 0 || is_meant {
                 continue;
             }
             // What follows from an answer, as a report, keeps no order.
