@@ -78,8 +78,10 @@ const LONGEST_WATCH: Duration = Duration::from_millis(8);
 const NEVER: u64 = u64::MAX;
 /// How long a waiter whose time is over tries to find out what is being worked on.
 const ASK: Duration = Duration::from_millis(20);
-/// Looks between two looks at the clock, whether they find anything or not.
+/// Looks that find nothing between two looks at the clock.
 const LOOKS_PER_TIME: u32 = 64;
+/// Looks of all kinds.
+const ALL_LOOKS_PER_TIME: u32 = 512;
 /// What has to be looked at sooner than this is not slept for as if it rang.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -286,7 +288,8 @@ impl Pool {
             looks += 1;
             all = all.wrapping_add(1);
             let mut left = None;
-            if all % LOOKS_PER_TIME == 0 || looks >= patience.looks() {
+            let is_time = looks % LOOKS_PER_TIME == 0 || all % ALL_LOOKS_PER_TIME == 0;
+            if is_time || looks >= patience.looks() {
                 if let Some(due) = engine.next_deadline() {
                     if due.is_zero() {
                         engine.expire();

@@ -75,7 +75,7 @@ pub(super) struct HostThreads<D> {
     lost: Vec<WorkerId>,
     /// Those of them that tasks wait for, because no other worker may run these.
     missed: Vec<WorkerId>,
-    /// The worker for which there was no thread in this offer, and why.
+    /// The worker for which there was no thread in this turn, and why.
     no_thread: Option<(WorkerId, io::Error)>,
     #[cfg(test)]
     has_no_threads: bool,
@@ -513,8 +513,9 @@ impl<D: Desk> HostThreads<D> {
 
     /// Why a task that found no worker cannot have one: there is no thread, and no worker at work
     /// whose end would be the time for another try.
+    #[inline]
     fn lack(&mut self) -> Option<Box<TaskFailure>> {
-        let (worker, error) = self.no_thread.take()?;
+        let (worker, error) = self.no_thread.as_ref()?;
         let why = format!("no thread: {error}");
         let is_alone = self.in_use() == 0 && self.starting.is_empty();
         is_alone.then(|| Box::new(TaskFailure::WorkerLost { worker: worker.0, why }))
@@ -575,7 +576,6 @@ fn real_time() -> Duration {
 impl<D: Desk> Place for HostThreads<D> {
     #[inline]
     fn offer(&mut self, unit: Unit<'_>) -> Offer {
-        self.no_thread = None;
         let worker = match unit.cores {
             None => self.choose(),
             Some(cores) => self.choose_of(cores),
@@ -590,7 +590,6 @@ impl<D: Desk> Place for HostThreads<D> {
     }
 
     fn room_for(&mut self, first: Unit<'_>, parts: u32) -> Room {
-        self.no_thread = None;
         if self.gather(parts as usize, first.cores) {
             return Room::Now;
         }
@@ -618,6 +617,7 @@ impl<D: Desk> Place for HostThreads<D> {
     #[inline]
     fn poll(&mut self, done: &mut Done) -> bool {
         let mut progress = !self.news.is_empty() || self.must_offer;
+        self.no_thread = None;
         if progress {
             self.must_offer = false;
             done.append(&mut self.news);
