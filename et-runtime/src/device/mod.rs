@@ -472,8 +472,8 @@ impl<H: Hal> Device<H> {
     /// As [`abort`](Self::abort), without waiting; the event tells when the operation has ended.
     ///
     /// # Errors
-    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; those of [`Error`] that
-    /// say the device is gone.
+    /// [`Error::HasEnded`]; [`Error::ForeignEvent`]; [`Error::Unsupported`]; those of [`Error`]
+    /// that say the device is gone.
     pub fn request_abort(&self, event: &Event) -> Result<()> {
         let about = (None, Some(event.id()));
         let request = || request_abort(&self.link, event, Harm::Accept);

@@ -270,7 +270,7 @@ struct Queue<C> {
     asks_again: bool,
     /// When the device has answered it.
     answered: Duration,
-    /// In whose favour it was aborted, while something may yet be ended by that although it goes on.
+    /// In whose favour it was aborted, while something may yet be ended by that, and it goes on.
     recent: Option<u64>,
     /// Answered commands that wait for a decision.
     held: usize,

@@ -652,7 +652,7 @@ pub(super) fn run(steps: &[Step]) -> Vec<Outcome> {
 
 /// How many programs: `PROPTEST_CASES`.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500_000)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200_000)
 }
 
 proptest! {

@@ -155,8 +155,8 @@ impl Device {
         })
     }
 
-    /// Ends what was taken from a ring: all at once, or what runs first, so that something behind it
-    /// may begin and is ended then. Some is answered later.
+    /// Ends what was taken from a ring: all at once, or what runs first, so that something behind
+    /// it may begin and is ended then. Some is answered later.
     pub(super) fn abort(&mut self, queue: usize) {
         if self.gone {
             return;
