@@ -352,7 +352,10 @@ impl<C: Load> Core<C> {
             let (slot, op) = (sent.op, self.sender_of(&sent));
             self.give_back(sent, Error::AbortedWith { op, operation });
             if let Some(slot) = slot {
+                let stream = self.ops.get(slot).map(|op| op.stream);
                 self.end_if_done(slot, now);
+                // Whoever submits more of it hears that it has failed.
+                stream.into_iter().for_each(|stream| self.advance(stream));
             }
         }
     }

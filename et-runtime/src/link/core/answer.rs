@@ -435,6 +435,13 @@ impl<C: Load> Core<C> {
     /// A reset of compute has ended, or was given up.
     pub(crate) fn let_launches_go(&mut self) {
         self.resets -= 1;
+        while self.resets == 0
+            && let Some((stream, priority)) = self.contexts.starved.pop_front()
+        {
+            if let Some(lane) = self.streams.get(stream) {
+                self.queues[lane.queue].ready.push_back(stream, priority);
+            }
+        }
     }
 
     /// Compute was reset by a command sent after `mark`. Launches before it are lost: firmware does

@@ -76,6 +76,10 @@ impl<C: Load> Core<C> {
 
     /// Returns `true` while only room keeps a closed operation from being sent.
     pub(crate) fn lacks_room(&mut self, key: OpKey) -> bool {
+        // Launches are held then, and who submits may be the thread that lets them go.
+        if self.resets != 0 {
+            return false;
+        }
         let Some(op) = self.find(key) else { return false };
         if op.pending.is_empty() {
             return false;

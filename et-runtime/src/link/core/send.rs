@@ -146,7 +146,9 @@ impl<C: Load> Core<C> {
         };
         if self.resets != 0 && command.load.is_launch() {
             op.pending.push_front(command);
-            return Err(Stop::Reset);
+            // Still listed, as those that wait for a context.
+            self.contexts.starved.push_back(stream, lane.priority);
+            return Ok(());
         }
         let wants_context = command.load.wants_context();
         if !wants_context && let Some(unused) = lane.granted.take() {
@@ -360,7 +362,9 @@ impl<C: Load> Core<C> {
 
     /// A context is ready; the stream that has waited longest goes on with it.
     pub(crate) fn context_back(&mut self, context: C::Context) {
-        while let Some((stream, priority)) = self.contexts.starved.pop_front() {
+        while self.resets == 0
+            && let Some((stream, priority)) = self.contexts.starved.pop_front()
+        {
             self.contexts.starved.has_gone(priority);
             if let Some(lane) = self.streams.get_mut(stream) {
                 lane.granted = Some(context);

@@ -363,7 +363,14 @@ fn launches_are_held_while_compute_is_reset() {
     let mark = host.core.hold_launches();
     let launch = host.submit(other, Kind::Launch);
     assert!(host.is_sent(before) && !host.is_sent(launch));
+    assert!(!host.core.lacks_room(launch), "no one waits for that");
+    let third = host.stream();
+    let copy = host.submit(third, Kind::Copy);
+    assert!(host.is_sent(copy), "others go on");
     assert_eq!(host.core.compute_up(mark, host.now), 1);
+    // Its context does not let it go either.
+    host.core.context_made();
+    host.core.context_back(2);
     host.pump();
     assert_eq!((host.core.state(before), host.is_sent(launch)), (None, false));
     host.core.let_launches_go();
