@@ -264,18 +264,19 @@ impl Pool {
         loop {
             if self.turn(&mut engine) {
                 looks = 0;
-                if engine.has_callbacks() {
-                    // They may take long: who has something schedules for itself meanwhile.
-                    let mut after = self.leave(engine);
-                    after.watch_backlog();
-                    self.settle(after);
-                    match self.engine.hold() {
-                        Some(again) => engine = again,
-                        // Another thread schedules now.
-                        None => return end,
-                    }
-                    self.has_backlog.store(false, Ordering::Relaxed);
+            }
+            // Perhaps of the last look before a sleep, or of a deadline.
+            if engine.has_callbacks() {
+                // They may take long: who has something schedules for itself meanwhile.
+                let mut after = self.leave(engine);
+                after.watch_backlog();
+                self.settle(after);
+                match self.engine.hold() {
+                    Some(again) => engine = again,
+                    // Another thread schedules now.
+                    None => return end,
                 }
+                self.has_backlog.store(false, Ordering::Relaxed);
             }
             if is_over(&engine) || self.is_closed() {
                 break;

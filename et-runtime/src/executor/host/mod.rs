@@ -444,8 +444,11 @@ impl<D: Desk> HostThreads<D> {
         let has_left =
             |worker: &WorkerId| is_wanted(worker) && self.workers[worker.at()].has_left();
         let Some(worker) = self.lost.iter().copied().find(has_left) else {
-            let missed = self.lost.iter().filter(|worker| is_wanted(worker)).copied();
-            self.missed = missed.collect();
+            for &worker in self.lost.iter().filter(|worker| is_wanted(worker)) {
+                if !self.missed.contains(&worker) {
+                    self.missed.push(worker);
+                }
+            }
             return false;
         };
         if !self.make_place() {
