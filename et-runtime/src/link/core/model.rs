@@ -21,7 +21,7 @@ use proptest::prelude::*;
 pub(super) use self::command::{Kind, Model};
 use self::device::{Device, Moment, QUEUES};
 pub(super) use self::step::Step;
-use self::step::step;
+use self::step::{STREAMS, step};
 use super::*;
 use crate::link::EventState;
 use crate::link::Outcome;
@@ -29,7 +29,6 @@ use crate::sync::{Mutex, lock};
 
 const TAGS: u16 = 6;
 const CONTEXTS: usize = 3;
-const STREAMS: usize = 4;
 const PRIORITIES: [Priority; STREAMS] =
     [Priority::Normal, Priority::High, Priority::Low, Priority::Normal];
 

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::STREAMS;
 use super::device::QUEUES;
+
+pub(super) const STREAMS: usize = 4;
 
 /// What happens next.
 #[derive(Clone, Debug)]
