@@ -264,9 +264,12 @@ impl<C: Load> Core<C> {
             Abort::Wanted(id) => self.ask(queue, id),
             Abort::Answered(_) if now.saturating_sub(place.answered) >= SETTLE => {
                 if !self.has_meant(queue) {
-                    // The rest was taken later, and may take as long as it likes.
-                    self.let_overtake(queue);
-                    self.resume(queue, now);
+                    // The rest was taken later, and may take as long as it likes. As in
+                    // `resume_if_empty`, what follows from an answer goes first.
+                    if self.queues[queue].held == 0 {
+                        self.let_overtake(queue);
+                        self.resume(queue, now);
+                    }
                 } else if std::mem::take(&mut self.queues[queue].asks_again)
                     && let Some(id) = self.next_meant(queue, |op| op.abort.is_some())
                 {
