@@ -46,10 +46,10 @@ pub(super) enum Departure {
     /// It was executed, or has begun; what was sent before the sequence number and comes before it
     /// in order cannot be sent again.
     Begun { after: u64 },
-    /// An abort has done its work.
+    /// An abort has done its work, or is not needed.
     AbortDone,
-    /// An abort was refused, or is not needed: what the device has goes on, and so does the queue.
-    AbortDropped,
+    /// An abort was refused: what the device has goes on, and so does the queue.
+    AbortRefused,
 }
 
 impl<C> Sent<C> {
@@ -201,7 +201,7 @@ impl<C: Load> Core<C> {
                 place.abort = Abort::Answered(id);
                 place.answered = now;
             }
-            (Departure::AbortDropped, Abort::Asked(id)) => {
+            (Departure::AbortRefused, Abort::Asked(id)) => {
                 place.abort = Abort::Answered(id);
                 self.let_overtake(queue);
                 self.resume(queue, now);

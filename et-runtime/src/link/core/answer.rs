@@ -97,7 +97,7 @@ impl<C: Load> Core<C> {
         let verdict = sent.load.verdict(message);
         let how = match (sent.role, &verdict) {
             (Role::Abort, Verdict::Nonsense) => Departure::Ended,
-            (Role::Abort, Verdict::Failed(..)) => Departure::AbortDropped,
+            (Role::Abort, Verdict::Failed(..)) => Departure::AbortRefused,
             (Role::Abort, _) => Departure::AbortDone,
             (Role::Normal, Verdict::Aborted { has_begun: false, .. }) => Departure::Ended,
             (Role::Normal, _) => Departure::Begun { after: sent.after },
@@ -117,7 +117,7 @@ impl<C: Load> Core<C> {
         let error = |op| Error::Refused { op, status: Refusal::Unsupported };
         let (how, error, answer) = if sent.role == Role::Abort {
             let error = error("abort");
-            (Departure::AbortDropped, error.clone(), Answer::AbortRefused(error))
+            (Departure::AbortRefused, error.clone(), Answer::AbortRefused(error))
         } else {
             self.keep_barrier(sent.op, queue, sent.after);
             (Departure::Ended, error(self.sender_of(&sent)), Answer::Settled)

@@ -51,7 +51,8 @@ impl<C: Load> Core<C> {
             return Ok(());
         };
         if role == Role::Abort && !self.has_meant(queue) {
-            self.departed(queue, Departure::AbortDropped, now);
+            // As if it had been answered: an earlier one may have left something to be sent again.
+            self.departed(queue, Departure::AbortDone, now);
             return Ok(());
         }
         let sent = self.sent(op, queue, role, command.flags, command.load);

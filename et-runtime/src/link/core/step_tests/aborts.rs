@@ -381,28 +381,41 @@ fn launches_are_held_while_compute_is_reset() {
 /// What is sent again may be kernels, behind which the report of one that is aborted would wait.
 #[test]
 fn a_queue_does_not_go_on_before_what_is_to_be_decided() {
-    let mut host = Host::new(1, 8);
-    let [stream, other] = [(); 2].map(|()| host.stream());
-    host.core.context_made();
-    host.core.context_back(1);
-    let bad = host.submit(stream, Kind::Launch);
-    host.submit(other, Kind::Launch);
-    host.abort(bad);
-    let aborted = |host: &mut Host, execute| {
-        let (_, tag, ..) = host.ring.has.remove(0);
-        let times = Times { start: 1, wait: 1, execute };
-        let body = Body::Launch { times, status: LaunchStatus::HostAborted, error: None };
-        host.core.answer(tag, &body, host.now)
-    };
-    let Answer::Held(held) = aborted(&mut host, 1) else { panic!("a report is to come") };
-    assert!(matches!(aborted(&mut host, 0), Answer::Settled));
-    host.answer_aborted(0, 0);
-    host.wait();
-    assert_eq!(host.kinds(), [], "it takes its time");
-    let queue = held.queue;
-    let (_, _, op) = held.split();
-    host.core.follow(op, queue, Command::new(Model::new(Kind::Report, 0)), host.now);
-    host.core.decided(queue, host.now);
-    host.pump();
-    assert_eq!(host.kinds(), [Kind::Report, Kind::Launch]);
+    for is_late in [false, true] {
+        let mut host = Host::new(1, 8);
+        let [stream, other] = [(); 2].map(|()| host.stream());
+        host.core.context_made();
+        host.core.context_back(1);
+        let bad = host.submit(stream, Kind::Launch);
+        host.submit(other, Kind::Launch);
+        host.abort(bad);
+        let aborted = |host: &mut Host, at: usize, execute| {
+            let (_, tag, ..) = host.ring.has.remove(at);
+            let times = Times { start: 1, wait: 1, execute };
+            let body = Body::Launch { times, status: LaunchStatus::HostAborted, error: None };
+            host.core.answer(tag, &body, host.now)
+        };
+        assert!(matches!(aborted(&mut host, 1, 0), Answer::Settled));
+        if is_late {
+            // It is asked for again, and not needed when there is room for it.
+            host.answer_aborted(1, 0);
+            assert!(host.core.post_high(0, Command::new(Model::ping())));
+            host.wait();
+            assert_eq!(host.kinds(), [Kind::Launch, Kind::Ping]);
+        }
+        let Answer::Held(held) = aborted(&mut host, 0, 1) else { panic!("a report is to come") };
+        if is_late {
+            host.answer();
+        } else {
+            host.answer_aborted(0, 0);
+        }
+        host.wait();
+        assert_eq!(host.kinds(), [], "it takes its time");
+        let queue = held.queue;
+        let (_, _, op) = held.split();
+        host.core.follow(op, queue, Command::new(Model::new(Kind::Report, 0)), host.now);
+        host.core.decided(queue, host.now);
+        host.pump();
+        assert_eq!(host.kinds(), [Kind::Report, Kind::Launch]);
+    }
 }
