@@ -14,6 +14,7 @@ impl Host {
         let times = Times { start: 1, wait: 1, execute };
         let body = match kind {
             Kind::Abort => Body::Abort { status: AbortStatus::Success },
+            Kind::Launch => Body::Launch { times, status: LaunchStatus::HostAborted, error: None },
             _ => Body::DmaWrite { times, status: DmaStatus::HostAborted },
         };
         self.core.answer(tag, &body, self.now);
@@ -318,7 +319,9 @@ fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
     for has_met in [false, true] {
         let mut host = Host::new(1, 8);
         let [stream, other, third] = [(); 3].map(|()| host.stream());
-        let again = host.submit(other, Kind::Copy);
+        host.core.context_made();
+        host.core.context_back(1);
+        let again = host.submit(other, Kind::Launch);
         let meant = host.submit(stream, Kind::Copy);
         let endless = host.submit(third, Kind::Launch);
         host.abort(meant);
@@ -327,7 +330,7 @@ fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
         }
         assert_eq!((host.core.state(meant), host.kinds()), (None, vec![Kind::Launch]));
         host.wait();
-        assert_eq!(host.kinds(), [Kind::Launch, Kind::Copy]);
+        assert_eq!(host.kinds(), [Kind::Launch, Kind::Launch]);
         let next = host.submit(stream, Kind::Copy);
         assert!(host.is_sent(next) && host.core.state(again).is_some());
         if has_met {
@@ -368,14 +371,18 @@ fn launches_are_held_while_compute_is_reset() {
     let copy = host.submit(third, Kind::Copy);
     assert!(host.is_sent(copy), "others go on");
     assert_eq!(host.core.compute_up(mark, host.now), 1);
-    // Its context does not let it go either.
-    host.core.context_made();
-    host.core.context_back(2);
-    host.pump();
+    // Contexts do not let it go either.
+    for context in [2, 3] {
+        host.core.context_made();
+        host.core.context_back(context);
+        host.pump();
+    }
     assert_eq!((host.core.state(before), host.is_sent(launch)), (None, false));
     host.core.let_launches_go();
     host.pump();
     assert!(host.is_sent(launch));
+    let contexts = &host.core.contexts;
+    assert_eq!(contexts.free.len() + 1, contexts.made, "it has one of them");
 }
 
 /// What is sent again may be kernels, behind which the report of one that is aborted would wait.
