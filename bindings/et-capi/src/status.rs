@@ -63,7 +63,8 @@ pub enum et_status {
     ET_LAUNCH_FAILED = 31,
     /// The device refused a command.
     ET_REFUSED = 32,
-    /// The operation was aborted.
+    /// The operation was aborted. A kernel that had begun ends with `ET_LAUNCH_FAILED`, since it
+    /// has a report.
     ET_ABORTED = 33,
     /// A task of a graph failed.
     ET_TASK_FAILED = 40,

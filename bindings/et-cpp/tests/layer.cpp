@@ -220,7 +220,9 @@ int main(int, char** arguments) {
   CHECK((behind[0].state() == ET_EVENT_QUEUED) != (behind[1].state() == ET_EVENT_QUEUED));
   CHECK(statusOf([&] { endless.wait(1ms); }) == ET_TIMEOUT);
   device.abort(endless, 60s);
-  CHECK(statusOf([&] { endless.wait(60s); }) == ET_LAUNCH_FAILED);
+  // On a busy machine it may have been aborted before it was started.
+  const et_status ended = statusOf([&] { endless.wait(60s); });
+  CHECK(ended == ET_LAUNCH_FAILED || ended == ET_ABORTED);
   CHECK(endless.state() == ET_EVENT_FAILED);
   behind[0].wait(60s);
   behind[1].wait(60s);
