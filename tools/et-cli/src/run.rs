@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use et::status::LaunchStatus;
 use et::trace::{KernelTrace, KernelTraceConfig, Trace};
 use et::{
     AnyHal, Device, DeviceBuffer, Kernel, KernelArgs, Launch, LaunchFailure, ProfileFormat,
@@ -367,9 +368,17 @@ fn execute(
             outcome => break outcome?,
         };
         let grace = open::device_timeout();
-        device.abort(&event, grace)?;
+        match device.abort(&event, grace) {
+            Err(et::Error::HasEnded { .. }) => {}
+            aborted => aborted?,
+        }
         break event.wait(grace).map_err(|error| {
-            let is_aborted = error.launch_failure().is_some();
+            let is_aborted = match &error {
+                et::Error::Launch(failure) => failure.status == LaunchStatus::HostAborted,
+                // It had not begun, and there is no report.
+                et::Error::Aborted { .. } => true,
+                _ => false,
+            };
             Failed { error, stopped: is_aborted.then_some(stopped) }
         })?;
     };
@@ -445,6 +454,9 @@ pub(crate) fn report(error: &et::Error) -> anyhow::Error {
 fn explained(error: &et::Error, exit: Exit) -> anyhow::Error {
     match error {
         et::Error::Launch(failure) => report_launch(failure, exit),
+        et::Error::Aborted { .. } => {
+            KernelFailed { exit, text: error.to_string(), failure: None }.into()
+        }
         error => anyhow!(error.clone()),
     }
 }

@@ -222,6 +222,17 @@ fn an_endless_kernel_is_aborted() {
     assert!(!output.status.success());
     let stderr = text(&output.stderr);
     assert!(stderr.contains("did not end") && stderr.contains("aborted by the host"), "{stderr}");
+    // Whether it had begun or not, and also if it ends meanwhile.
+    for _ in 0..8 {
+        let output = et(&["run", &kernel("hang"), "--timeout", "0"]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        assert!(stderr.contains("did not end within 0ns, aborted"), "{stderr}");
+        let output = et(&["run", &kernel("trap_load"), "--arg", "u64:70", "--timeout", "0"]);
+        let stderr = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(3 | 4)), "{stderr}");
+        assert!(stderr.contains("hart 70") || stderr.contains("aborted"), "{stderr}");
+    }
 }
 
 #[test]
