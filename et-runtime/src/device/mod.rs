@@ -548,9 +548,10 @@ impl<H: Hal> Device<H> {
     /// work in flight fails with an abort.
     ///
     /// # Errors
-    /// [`Error::Refused`] if they did not come back; [`Error::Timeout`]; [`Error::Unsupported`] if
-    /// the device has no queue for it; [`Error::Memory`] if there is none for what launches need;
-    /// those of [`Error`] that say the device is gone.
+    /// [`Error::Refused`] if they did not come back; [`Error::Timeout`], after which the reset goes
+    /// on and launches wait for it; [`Error::Unsupported`] if the device has no queue for it;
+    /// [`Error::Memory`] if there is none for what launches need; those of [`Error`] that say the
+    /// device is gone.
     ///
     /// Spec: §10.3
     pub fn reset_compute(&self, timeout: Duration) -> Result<()> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use et_devapi::abi::{EXCEPTION_BUFFER_BYTES, EXCEPTION_FILL};
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, Completion, DmaStatus, FwErrorType};
+use et_devapi::msg::ops::{Body, CmResetStatus, Completion, DmaStatus, FwErrorType};
 use et_hal::{DeviceAccess, Hal};
 
 use super::core::{Answer, Command, Core, Held};
@@ -111,7 +111,14 @@ impl<H: Hal> Link<H> {
         let is_good = copied == DmaStatus::Complete;
         match load.then {
             Then::Reply(reply) => {
-                let told = reply.set(Ok(body), |parker| self.tell(parker));
+                let replaced = match body {
+                    Body::CmReset { status: CmResetStatus::Success } => {
+                        let lost = lock(&self.core).take_lost_contexts();
+                        self.replace_contexts(lost)
+                    }
+                    _ => Ok(()),
+                };
+                let told = reply.set(replaced.map(|()| body), |parker| self.tell(parker));
                 if let Some(told) = told {
                     told.run();
                 }

@@ -437,7 +437,9 @@ impl<H: Hal> Load<H> {
             | (Wire::DmaRead(_), Body::DmaRead { .. })
             | (Wire::Launch(_), Body::Launch { .. })
             | (Wire::Plain(ops::Command::Echo), Body::Echo { .. })
-            | (Wire::Plain(ops::Command::Abort), Body::Abort { .. }) => true,
+            | (Wire::Plain(ops::Command::Abort), Body::Abort { .. })
+            | (Wire::Plain(ops::Command::CmReset { .. }), Body::CmReset { .. }) => true,
+            (Wire::Plain(ops::Command::CmReset { .. }), _) => false,
             // Who asks for others looks at the answer.
             (Wire::Plain(_), _) => matches!(self.then, Then::Reply(_)),
             _ => false,

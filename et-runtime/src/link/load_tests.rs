@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Weak;
 
 use et_devapi::msg::ops::{
-    AbortStatus, Body, DmaStatus, DmaWriteNode, EchoStatus, LaunchError, LaunchPayload,
-    LaunchStatus, Times,
+    AbortStatus, Body, CmResetStatus, DmaStatus, DmaWriteNode, EchoStatus, LaunchError,
+    LaunchPayload, LaunchStatus, Times,
 };
 use et_hal::{BusAddr, DeviceAccess, DeviceAddr};
 use et_hal_mock::{MockHal, MockMailbox, MockMmio};
@@ -249,6 +249,11 @@ fn an_answer_of_another_kind_is_nonsense() {
     assert!(matches!(copy().verdict(&launched), Verdict::Nonsense));
     // Who asked judges it.
     assert!(matches!(reply.verdict(&launched), Verdict::Hold(None)));
+    // The state machine goes by the answer to a reset.
+    let reset = super::Load::<MockHal>::new(Wire::CM_RESET, Then::Reply(Arc::default()));
+    let status = CmResetStatus::Success;
+    assert!(matches!(reset.verdict(&Body::CmReset { status }), Verdict::Hold(None)));
+    assert!(matches!(reset.verdict(&echo), Verdict::Nonsense));
 }
 
 #[test]

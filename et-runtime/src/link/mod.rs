@@ -373,25 +373,17 @@ impl<H: Hal> Link<H> {
     }
 
     /// Resets the compute cores; launches that were in flight are lost. Spec: §10.3
+    ///
+    /// One that takes longer than the deadline goes on, and launches wait for it.
     pub(crate) fn reset_compute(&self, deadline: Deadline) -> Result<()> {
         let op = "compute reset";
-        let mut mark = None;
         let answer = self.call_with(Wire::CM_RESET, op, deadline, |core, command| {
-            post_high(core, core.free_high(), command, op)?;
-            mark = Some(core.hold_launches());
-            Ok(())
-        });
-        let is_reset = matches!(answer, Ok(Body::CmReset { status: CmResetStatus::Success, .. }));
-        let lost = mark.map_or(0, |mark| {
-            self.enter(|core, now| {
-                let lost = if is_reset { core.compute_up(mark, now) } else { 0 };
-                core.let_launches_go();
-                lost
-            })
+            let is_posted = core.post_reset(command);
+            posted(core, is_posted, op)
         });
         match answer? {
-            Body::CmReset { status: CmResetStatus::Success, .. } => self.replace_contexts(lost),
-            Body::CmReset { status, .. } => {
+            Body::CmReset { status: CmResetStatus::Success } => Ok(()),
+            Body::CmReset { status } => {
                 Err(Error::Refused { op, status: Refusal::ComputeReset(status) })
             }
             other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
@@ -417,7 +409,8 @@ impl<H: Hal> Link<H> {
         deadline: Deadline,
     ) -> Result<Body> {
         self.call_with(wire, op, deadline, |core, command| {
-            post_high(core, queue, command.flags(flags), op)
+            let is_posted = core.post_high(queue, command.flags(flags));
+            posted(core, is_posted, op)
         })
     }
 
@@ -496,14 +489,9 @@ impl<H: Hal> Link<H> {
     }
 }
 
-/// Queues a command of the runtime itself for a high-priority queue.
-fn post_high<H: Hal>(
-    core: &mut Core<Box<Load<H>>>,
-    queue: usize,
-    command: Command<Box<Load<H>>>,
-    op: &'static str,
-) -> Result<()> {
-    if core.post_high(queue, command) {
+/// Says why a command of the runtime itself was not queued, if it was not.
+fn posted<C: core::Load>(core: &Core<C>, is_posted: bool, op: &'static str) -> Result<()> {
+    if is_posted {
         return Ok(());
     }
     let why = "the device has no high-priority queue for it";

@@ -2,11 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use et_devapi::msg::ops::Command;
 use et_hal::{Loss, ResetScope};
+use et_hal_mock::{MockHal, presets};
 use et_hal_sim::SimHal;
-use et_runtime::{Config, Device, Error, Launch, RecoveryPolicy, Remedy};
+use et_runtime::{Config, Device, Drain, Error, Launch, RecoveryPolicy, Remedy};
 use et_sim_device::{Fault, StuckUntil};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -80,6 +84,46 @@ fn a_launch_under_which_the_compute_firmware_traps_or_hangs_ends() {
         let kernel = device.load_kernel("nop", &elf).unwrap();
         device.default_stream().launch(&Launch::new(&kernel)).unwrap().wait(LONG).unwrap();
     }
+}
+
+/// It would end them, and they would never be answered.
+#[test]
+fn launches_wait_for_a_reset_that_its_caller_gave_up() {
+    let [launches, resets] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+    let (launched, may_answer) = (Arc::clone(&launches), Arc::clone(&resets));
+    let mut withheld = None;
+    // A reset is answered together with what comes when it may be.
+    let mailbox = presets::answering_mailbox(move |header, command| {
+        let mut answers = presets::success(header, command);
+        match command {
+            Command::CmReset { .. } => withheld = Some(std::mem::take(&mut answers)),
+            Command::KernelLaunch(_) => {
+                assert!(withheld.is_none(), "the reset ends it");
+                launched.fetch_add(1, Ordering::Relaxed);
+            }
+            _ if may_answer.swap(0, Ordering::Relaxed) != 0 => {
+                answers.extend(withheld.take().into_iter().flatten());
+            }
+            _ => {}
+        }
+        answers
+    });
+    let hal = MockHal::new(presets::booted_registers(), mailbox);
+    let device = Device::open_with(hal, Config::new().drain(Drain::Caller)).unwrap();
+    let elf = concat!(env!("CARGO_MANIFEST_DIR"), "/../testing/kernels/elf/task_nop.elf");
+    let kernel = device.load_kernel("nop", &std::fs::read(elf).unwrap()).unwrap();
+    let stream = device.default_stream();
+    for before in 0..2 {
+        let outcome = device.reset_compute(Duration::ZERO);
+        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+        let event = stream.launch(&Launch::new(&kernel)).unwrap();
+        assert!(matches!(event.wait(Duration::ZERO), Err(Error::Timeout { .. })));
+        assert_eq!(launches.load(Ordering::Relaxed), before);
+        resets.store(1, Ordering::Relaxed);
+        device.stream().fill(&device.alloc(64).unwrap(), 1).unwrap().wait(LONG).unwrap();
+        event.wait(LONG).unwrap();
+    }
+    assert_eq!(launches.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! What an answer means.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use et_devapi::msg::Tag;
 use et_devapi::msg::ops::{AbortStatus, Body, EchoStatus, Times};
-use et_hal::ResetScope;
 
 use super::abort::Departure;
 use super::{Command, Core, Entry, Extra, Load, Role, Sent, Verdict, Work};
@@ -94,6 +92,9 @@ impl<C: Load> Core<C> {
         self.progress = now;
         let queue = sent.queue as usize;
         self.count_out(&sent);
+        if sent.role == Role::Reset {
+            self.reset_answered(sent.sequence, message, now);
+        }
         let verdict = sent.load.verdict(message);
         let how = match (sent.role, &verdict) {
             (Role::Abort, Verdict::Nonsense) => Departure::Ended,
@@ -101,7 +102,7 @@ impl<C: Load> Core<C> {
             (Role::Abort, _) => Departure::AbortDone,
             (Role::Normal, Verdict::Aborted { has_begun: false, .. }) => Departure::Ended,
             (Role::Normal, _) => Departure::Begun { after: sent.after },
-            (Role::High | Role::Lost, _) => Departure::Ended,
+            (Role::High | Role::Reset | Role::Lost, _) => Departure::Ended,
         };
         let answer = self.judge(sent, verdict, now);
         self.departed(queue, how, now);
@@ -114,6 +115,9 @@ impl<C: Load> Core<C> {
         self.progress = now;
         let queue = sent.queue as usize;
         self.count_out(&sent);
+        if sent.role == Role::Reset {
+            self.let_launches_go();
+        }
         let error = |op| Error::Refused { op, status: Refusal::Unsupported };
         let (how, error, answer) = if sent.role == Role::Abort {
             let error = error("abort");
@@ -185,7 +189,7 @@ impl<C: Load> Core<C> {
         let place = &mut self.queues[sent.queue as usize];
         match sent.role {
             Role::Normal => place.in_flight -= 1,
-            Role::High | Role::Abort => place.is_high_busy = false,
+            Role::High | Role::Reset | Role::Abort => place.is_high_busy = false,
             Role::Lost => {
                 self.lost -= 1;
                 // It brings its context back.
@@ -402,7 +406,7 @@ impl<C: Load> Core<C> {
         self.quarantine.push(load);
     }
 
-    fn drop_part(&mut self, op: Option<u32>, error: &Error) {
+    pub(super) fn drop_part(&mut self, op: Option<u32>, error: &Error) {
         let Some(slot) = op else { return };
         self.fail(slot, error.clone());
         if let Some(op) = self.ops.get_mut(slot) {
@@ -411,94 +415,5 @@ impl<C: Load> Core<C> {
                 lane.outstanding -= 1;
             }
         }
-    }
-
-    /// The compute side does not answer any more, or its firmware has trapped: launches in flight
-    /// will never end, so their operations do, and their memory stays with the device until it is
-    /// reset. Spec: §10.4
-    pub(crate) fn compute_fails(&mut self, why: &Arc<str>, now: Duration) -> Error {
-        let has_launches =
-            self.flights.iter().any(|sent| sent.role == Role::Normal && sent.load.is_launch());
-        let scope = if has_launches { ResetScope::Function } else { ResetScope::Compute };
-        let error = self.health.compute_down(scope, why);
-        self.lose_launches(u64::MAX, &error, now);
-        error
-    }
-
-    /// Compute is to be reset. Returns what tells the launches sent before now from those that are
-    /// sent when they [may go](Self::let_launches_go).
-    pub(crate) fn hold_launches(&mut self) -> u64 {
-        self.resets += 1;
-        self.sequence
-    }
-
-    /// A reset of compute has ended, or was given up.
-    pub(crate) fn let_launches_go(&mut self) {
-        self.resets -= 1;
-        while self.resets == 0
-            && let Some((stream, priority)) = self.contexts.starved.pop_front()
-        {
-            if let Some(lane) = self.streams.get(stream) {
-                self.queues[lane.queue].ready.push_back(stream, priority);
-            }
-        }
-    }
-
-    /// Compute was reset by a command sent after `mark`. Launches before it are lost: firmware does
-    /// not answer a kernel that was running (Spec: §10.3), and one that was waiting is answered
-    /// some time or other. An abort that was not answered has nothing to end any more.
-    ///
-    /// Returns the number of contexts that went with lost launches, which have to be replaced.
-    pub(crate) fn compute_up(&mut self, mark: u64, now: Duration) -> usize {
-        self.health.compute_up();
-        self.lose_launches(mark, &Error::Aborted { op: "launch" }, now);
-        let mut aborted = Vec::new();
-        for sent in self.flights.iter_mut() {
-            if sent.role == Role::Abort && sent.sequence <= mark {
-                sent.role = Role::Lost;
-                aborted.push(sent.queue as usize);
-            }
-        }
-        for queue in aborted {
-            self.lost += 1;
-            self.orphans -= 1;
-            self.queues[queue].is_high_busy = false;
-            self.lose_abort(queue, now);
-        }
-        std::mem::take(&mut self.contexts.lost)
-    }
-
-    /// Ends the operations of launches up to a sequence number, as if they had been answered.
-    fn lose_launches(&mut self, mark: u64, error: &Error, now: Duration) {
-        let mut lost = Vec::new();
-        for sent in self.flights.iter_mut() {
-            if sent.role == Role::Normal && sent.load.is_launch() && sent.sequence <= mark {
-                sent.role = Role::Lost;
-                let contexts = usize::from(sent.load.has_context());
-                lost.push((sent.queue as usize, sent.op.take(), sent.after, contexts));
-            }
-        }
-        for (queue, op, after, contexts) in lost {
-            self.lost += 1;
-            self.keep_barrier(op, queue, after);
-            // Another takes the place of its context, once launches can be executed.
-            self.contexts.made -= contexts;
-            self.contexts.lost += contexts;
-            self.orphans -= usize::from(op.is_none());
-            self.queues[queue].in_flight -= 1;
-            self.drop_part(op, error);
-            if let Some(slot) = op {
-                self.end_if_done(slot, now);
-                self.rouse();
-            }
-            // It may have begun.
-            self.departed(queue, Departure::Begun { after }, now);
-        }
-        self.tell_if_quiet();
-    }
-
-    /// Takes what was kept from a device that could still reach it. To be called after a reset.
-    pub(crate) fn end_quarantine(&mut self) -> Vec<C> {
-        std::mem::take(&mut self.quarantine)
     }
 }

@@ -26,6 +26,7 @@ mod look;
 mod model;
 mod output;
 mod ready;
+mod reset;
 mod send;
 mod slab;
 #[cfg(test)]
@@ -319,6 +320,8 @@ struct Sent<C> {
 enum Role {
     Normal,
     High,
+    /// Resets compute.
+    Reset,
     /// An abort that this link asked for.
     Abort,
     /// A launch or abort that nothing waits for any more: it may never be answered.

@@ -15,7 +15,7 @@ mod step;
 use std::collections::BTreeSet;
 
 use et_devapi::msg::Tag;
-use et_devapi::msg::ops::{Body, KernelAbortStatus};
+use et_devapi::msg::ops::{Body, CmResetStatus, KernelAbortStatus};
 use proptest::prelude::*;
 
 pub(super) use self::command::{Kind, Model};
@@ -78,8 +78,6 @@ struct World {
     depends: Vec<(usize, u64)>,
     /// Launches were given up while the device had them.
     has_hung: bool,
-    /// A reset was asked for when so much had been sent.
-    resets: Option<u64>,
     /// Another user has aborted something.
     has_foreign: bool,
     /// The device has refused an abort.
@@ -117,7 +115,6 @@ impl World {
             order: Vec::new(),
             depends: Vec::new(),
             has_hung: false,
-            resets: None,
             has_foreign: false,
             has_refused: false,
             asked: [0; QUEUES],
@@ -404,29 +401,14 @@ impl World {
                 self.device.gone = true;
                 self.core.lose(&Error::all_closed(), self.now);
             }
-            Step::Reset => match self.resets {
-                Some(mark) => self.reset(mark),
-                None => {
-                    self.resets = Some(self.core.hold_launches());
-                    self.device.resets = true;
+            Step::Reset => {
+                if self.core.post_reset(Command::new(Model::new(Kind::Reset, 0))) {
+                    self.own += 1;
+                    self.device.resets += 1;
                 }
-            },
+            }
         }
         self.settle();
-    }
-
-    /// The device forgets what ran, and goes on with what waited.
-    fn reset(&mut self, mark: u64) {
-        for op in &mut self.ops {
-            op.touched = true;
-        }
-        (self.resets, self.has_hung) = (None, true);
-        self.device.reset_compute();
-        for _ in 0..self.core.compute_up(mark, self.now) {
-            self.core.context_made();
-            self.core.context_back(0);
-        }
-        self.core.let_launches_go();
     }
 
     fn decide(&mut self, which: usize, follow: bool) {
@@ -436,8 +418,12 @@ impl World {
         let (mut load, op, queue) = self.held.remove(which % self.held.len());
         let context = load.context.take();
         match load.kind {
-            Kind::Own => {
+            Kind::Own | Kind::Reset => {
                 self.own_done += 1;
+                for _ in 0..self.core.take_lost_contexts() {
+                    self.core.context_made();
+                    self.core.context_back(0);
+                }
                 self.core.release(op, Ok(()), self.now);
             }
             Kind::Launch if follow => {
@@ -453,10 +439,25 @@ impl World {
         self.core.decided(queue, self.now);
     }
 
+    fn was_reset(&mut self, status: CmResetStatus) {
+        if status == CmResetStatus::Success {
+            self.has_hung = true;
+            for op in &mut self.ops {
+                op.touched = true;
+            }
+        }
+    }
+
     /// Hears the answers, sends what can be sent, and looks at what has ended.
     fn settle(&mut self) {
         while let Some((tag, completion)) = self.device.answers.pop_front() {
             self.device.answered.push((tag, completion));
+            if let Body::CmReset { status } = completion
+                && std::mem::take(&mut self.device.has_reset)
+            {
+                self.device.resets -= 1;
+                self.was_reset(status);
+            }
             match self.core.answer(tag, &completion, self.now) {
                 Answer::Held(held) => {
                     let queue = held.queue;
@@ -489,9 +490,10 @@ impl World {
         assert!(!self.is_asleep || has_nothing, "the background thread goes to sleep");
         for (load, error) in output.finished {
             assert!(load.context.is_none() || error.is_some(), "a context is lost");
-            let is_extra = matches!(load.kind, Kind::Own | Kind::Report);
+            let is_own = matches!(load.kind, Kind::Own | Kind::Reset);
+            let is_extra = is_own || load.kind == Kind::Report;
             assert!(!is_extra || self.is_lost(), "decided for whoever decides: {error:?}");
-            self.own_done += usize::from(load.kind == Kind::Own);
+            self.own_done += usize::from(is_own);
             self.gone += usize::from(load.is_fresh && error.is_some());
         }
         for Reached { operation, state, told } in output.reached {
@@ -564,9 +566,6 @@ impl World {
     /// Lets everything come to its end; returns what became of the operations.
     fn finish(mut self) -> Vec<Outcome> {
         let mut rounds = 0;
-        if let Some(mark) = self.resets {
-            self.reset(mark);
-        }
         while let Some(at) = self.open_op() {
             self.close(at, Ok(()));
             self.settle();
@@ -600,7 +599,7 @@ impl World {
             let made = self.core.contexts.made + self.core.lost;
             let is_right = if self.has_hung { PartialOrd::ge } else { PartialEq::eq };
             assert!(is_right(&made, &(self.made - self.gone)), "contexts are gone");
-            assert!(self.core.contexts.starved.is_empty());
+            assert!(self.core.contexts.starved.is_empty() && self.core.resets == 0);
             for stream in self.core.streams.keys() {
                 let is_barred = self.core.streams.get(stream).is_some_and(Lane::is_barred);
                 assert!(!is_barred, "stream {stream} waits for what has ended");

@@ -258,7 +258,7 @@ impl<C: Load> Core<C> {
         let number = u8::try_from(sent.queue).unwrap_or(u8::MAX);
         let id = match sent.role {
             Role::Normal | Role::Lost => QueueId::Submission(number),
-            Role::High | Role::Abort => QueueId::HighPriority(number),
+            Role::High | Role::Reset | Role::Abort => QueueId::HighPriority(number),
         };
         let pushed = sink.push(id, tag, sent.flags, &mut sent.load);
         if let Pushed::Full = pushed {
@@ -267,7 +267,7 @@ impl<C: Load> Core<C> {
         let queue = &mut self.queues[sent.queue as usize];
         match sent.role {
             Role::Normal | Role::Lost => queue.in_flight += 1,
-            Role::High | Role::Abort => queue.is_high_busy = true,
+            Role::High | Role::Reset | Role::Abort => queue.is_high_busy = true,
         }
         self.orphans += usize::from(sent.op.is_none());
         if self.in_flight() == 0 {
@@ -309,10 +309,14 @@ impl<C: Load> Core<C> {
 
     /// Queues a high-priority command; `false` if the device has no such queue.
     pub(crate) fn post_high(&mut self, queue: usize, command: Command<C>) -> bool {
+        self.post_for(queue, Role::High, command)
+    }
+
+    pub(super) fn post_for(&mut self, queue: usize, role: Role, command: Command<C>) -> bool {
         if queue >= self.high_queues || self.health.refusal().is_some() {
             return false;
         }
-        self.queues[queue].high.push_back(Extra { op: None, role: Role::High, command });
+        self.queues[queue].high.push_back(Extra { op: None, role, command });
         self.rouse();
         true
     }

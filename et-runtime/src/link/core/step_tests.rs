@@ -4,7 +4,9 @@ mod aborts;
 
 use std::time::Duration;
 
-use et_devapi::msg::ops::{AbortStatus, Body, DmaStatus, EchoStatus, LaunchStatus, Times};
+use et_devapi::msg::ops::{
+    AbortStatus, Body, CmResetStatus, DmaStatus, EchoStatus, LaunchStatus, Times,
+};
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::{QueueId, ResetScope};
 

@@ -14,6 +14,8 @@ pub(in crate::link::core) enum Kind {
     Abort,
     Ping,
     Own,
+    /// Resets compute.
+    Reset,
     /// What follows from the answer to a launch, and keeps its context.
     Report,
 }
@@ -71,7 +73,7 @@ impl Load for Model {
     }
 
     fn take_listener(&mut self) -> Option<Self> {
-        let is_own = self.kind == Kind::Own;
+        let is_own = matches!(self.kind, Kind::Own | Kind::Reset);
         is_own.then(|| std::mem::replace(self, Self::ping()))
     }
 
@@ -86,6 +88,7 @@ impl Load for Model {
     fn verdict(&self, answer: &Body) -> Verdict {
         match (self.kind, answer) {
             (Kind::Own, answer) => Verdict::of_reply(answer),
+            (Kind::Reset, Body::CmReset { .. }) => Verdict::Hold(None),
             (Kind::Barrier | Kind::Ping, Body::Echo { status, .. }) => Verdict::of_echo(*status),
             (Kind::Abort, Body::Abort { status }) => Verdict::of_abort(*status),
             (Kind::Report, Body::DmaWrite { status, .. }) => match status {

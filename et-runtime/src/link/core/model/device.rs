@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use et_devapi::msg::ops::{
-    AbortStatus, Body, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
+    AbortStatus, Body, CmResetStatus, DmaStatus, EchoStatus, LaunchError, LaunchStatus, Times,
 };
 use et_devapi::msg::{CommandFlags, Tag};
 use et_hal::QueueId;
@@ -39,8 +39,10 @@ pub(super) struct Device {
     jobs: [Vec<Job>; QUEUES],
     /// Answers of what an abort has ended, which come after its own.
     late: VecDeque<(Tag, Body)>,
-    /// A reset of compute is to come.
-    pub(super) resets: bool,
+    /// Resets of compute that are to come.
+    pub(super) resets: usize,
+    /// One was executed or refused, and is answered.
+    pub(super) has_reset: bool,
     /// Aborts that were executed.
     aborts: usize,
     pub(super) answers: VecDeque<(Tag, Body)>,
@@ -55,7 +57,7 @@ pub(super) struct Device {
 impl Sink<Model> for Device {
     fn push(&mut self, queue: QueueId, tag: Tag, flags: CommandFlags, load: &mut Model) -> Pushed {
         assert!(!self.gone, "sent to a device that is lost");
-        assert!(!self.resets || load.kind != Kind::Launch, "a reset would end it unanswered");
+        assert!(self.resets == 0 || load.kind != Kind::Launch, "a reset would end it unanswered");
         let (ring, room) = match queue {
             QueueId::Submission(queue) => (&mut self.rings[usize::from(queue)], RING),
             QueueId::HighPriority(queue) => (&mut self.high[usize::from(queue)], 1),
@@ -97,9 +99,12 @@ impl Device {
             *self.complete.entry(job.op).or_default() += 1;
         }
         let tag = job.tag;
+        self.has_reset |= job.kind == Kind::Reset;
         let completion = match job.kind {
             Kind::Abort if aborted => Body::Abort { status: AbortStatus::Error },
             Kind::Abort => Body::Abort { status: AbortStatus::Success },
+            Kind::Reset if aborted => Body::CmReset { status: CmResetStatus::CmResetFailed },
+            Kind::Reset => Body::CmReset { status: CmResetStatus::Success },
             Kind::Ping | Kind::Own | Kind::Barrier => {
                 let status = match (aborted, complete) {
                     (true, _) => EchoStatus::HostAborted,
@@ -128,14 +133,16 @@ impl Device {
         self.answers.push_back((tag, completion));
     }
 
-    /// Takes all of a ring, as firmware does, and the abort before it.
+    /// Takes all of a ring, as firmware does, or what has high priority.
     pub(super) fn take(&mut self, queue: usize) {
         if self.gone {
             return;
         }
         if let Some(high) = self.high[queue].pop_front() {
-            if high.kind == Kind::Abort {
-                self.abort(queue);
+            match high.kind {
+                Kind::Abort => self.abort(queue),
+                Kind::Reset => self.reset_compute(),
+                _ => {}
             }
             self.answer(&high, true, false);
             return;
@@ -145,13 +152,13 @@ impl Device {
         self.start();
     }
 
-    /// Refuses the abort that is asked for; `false` if none is.
+    /// Refuses the abort or the reset that is asked for; `false` if no abort is.
     pub(super) fn refuse(&mut self, queue: usize) -> bool {
-        let is_abort = |job: &mut Job| job.kind == Kind::Abort;
-        let abort = self.high[queue].pop_front_if(is_abort).filter(|_| !self.gone);
-        abort.is_some_and(|job| {
+        let may_fail = |job: &mut Job| matches!(job.kind, Kind::Abort | Kind::Reset);
+        let refused = self.high[queue].pop_front_if(may_fail).filter(|_| !self.gone);
+        refused.is_some_and(|job| {
             self.answer(&job, false, true);
-            true
+            job.kind == Kind::Abort
         })
     }
 
@@ -215,15 +222,13 @@ impl Device {
         }
     }
 
-    pub(super) fn reset_compute(&mut self) {
-        self.resets = false;
-        if !self.gone {
-            for jobs in &mut self.jobs {
-                jobs.retain(|job| job.kind != Kind::Launch || !job.running);
-            }
-            self.late.retain(|(_, answer)| !matches!(answer, Body::Launch { .. }));
-            self.start();
+    /// Forgets what runs, and goes on with what waits.
+    fn reset_compute(&mut self) {
+        for jobs in &mut self.jobs {
+            jobs.retain(|job| job.kind != Kind::Launch || !job.running);
         }
+        self.late.retain(|(_, answer)| !matches!(answer, Body::Launch { .. }));
+        self.start();
     }
 
     fn take_running(&mut self, which: usize, may: impl Fn(Kind) -> bool) -> Option<Job> {

@@ -27,6 +27,29 @@ impl Host {
         self.pump();
     }
 
+    fn ask_for_reset(&mut self) {
+        assert!(self.core.post_reset(Command::new(Model::new(Kind::Reset, 0))));
+        self.pump();
+    }
+
+    /// Returns how many contexts are to be replaced.
+    fn answer_reset(&mut self, status: CmResetStatus) -> usize {
+        let at = self.kinds().iter().position(|kind| *kind == Kind::Reset).unwrap();
+        let (_, tag, ..) = self.ring.has.remove(at);
+        let answer = self.core.answer(tag, &Body::CmReset { status }, self.now);
+        let Answer::Held(held) = answer else { panic!("someone may want to know") };
+        let queue = held.queue;
+        self.core.release(held.split().2, Ok(()), self.now);
+        self.core.decided(queue, self.now);
+        self.pump();
+        self.core.take_lost_contexts()
+    }
+
+    fn reset(&mut self) -> usize {
+        self.ask_for_reset();
+        self.answer_reset(CmResetStatus::Success)
+    }
+
     fn kinds(&self) -> Vec<Kind> {
         self.ring.has.iter().map(|it| it.3).collect()
     }
@@ -70,17 +93,14 @@ fn an_abort_ends_what_is_meant_and_what_cannot_be_repeated() {
 
 #[test]
 fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
-    let mut host = Host::new(1, 9);
-    let [stream, other] = [(); 2].map(|()| host.stream());
+    let mut host = Host::new(2, 9);
+    let [stream, _, other] = [(); 3].map(|()| host.stream());
     let kernel = host.submit(stream, Kind::Launch);
     host.abort(kernel);
     host.submit(other, Kind::Copy);
-    assert_eq!(host.ring.has.len(), 2, "the queue is held up");
-    let mark = host.core.hold_launches();
-    assert_eq!(host.core.compute_up(mark, host.now), 1, "its context went with it");
-    host.core.let_launches_go();
-    host.pump();
-    assert_eq!(host.ring.has.len(), 3, "and goes on");
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Abort], "the queue is held up");
+    assert_eq!(host.reset(), 1, "its context went with it");
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Abort, Kind::Copy], "and goes on");
     let ended = &host.core.output.ended;
     assert!(matches!(&ended[..], [Ended { error: Some(Error::Aborted { .. }), .. }]));
 }
@@ -251,9 +271,7 @@ fn a_launch_that_is_lost_leaves_its_barrier_to_the_next() {
         host.core.depend(stream, first);
         host.submit(stream, Kind::Launch);
         assert_eq!(host.flags(), [false, true]);
-        let mark = host.core.hold_launches();
-        host.core.compute_up(mark, host.now);
-        host.core.let_launches_go();
+        host.reset();
         let next = if is_empty {
             let operation = host.core.submit(stream, "test", None, host.now).unwrap();
             host.pump();
@@ -361,28 +379,54 @@ fn launches_are_held_while_compute_is_reset() {
     let mut host = Host::new(1, 8);
     let [stream, other] = [(); 2].map(|()| host.stream());
     let before = host.submit(stream, Kind::Launch);
-    host.core.context_made();
-    host.core.context_back(1);
-    let mark = host.core.hold_launches();
+    host.ask_for_reset();
     let launch = host.submit(other, Kind::Launch);
     assert!(host.is_sent(before) && !host.is_sent(launch));
     assert!(!host.core.lacks_room(launch), "no one waits for that");
     let third = host.stream();
     let copy = host.submit(third, Kind::Copy);
     assert!(host.is_sent(copy), "others go on");
-    assert_eq!(host.core.compute_up(mark, host.now), 1);
-    // Contexts do not let it go either.
+    // Contexts do not let it go either, nor the first of two resets.
+    host.ask_for_reset();
     for context in [2, 3] {
         host.core.context_made();
         host.core.context_back(context);
         host.pump();
     }
+    assert_eq!(host.answer_reset(CmResetStatus::Success), 1);
     assert_eq!((host.core.state(before), host.is_sent(launch)), (None, false));
-    host.core.let_launches_go();
-    host.pump();
+    assert_eq!(host.answer_reset(CmResetStatus::Success), 0);
     assert!(host.is_sent(launch));
     let contexts = &host.core.contexts;
     assert_eq!(contexts.free.len() + 1, contexts.made, "it has one of them");
+}
+
+/// Whatever becomes of the reset; nothing is lost by one that was not done.
+#[test]
+fn launches_go_on_after_a_reset_that_fails() {
+    for is_known in [true, false] {
+        let mut host = Host::new(1, 8);
+        let [stream, other] = [(); 2].map(|()| host.stream());
+        host.core.context_made();
+        host.core.context_back(1);
+        let before = host.submit(stream, Kind::Launch);
+        host.ask_for_reset();
+        let launch = host.submit(other, Kind::Launch);
+        assert!(!host.is_sent(launch));
+        if is_known {
+            assert_eq!(host.answer_reset(CmResetStatus::CmResetFailed), 0);
+        } else {
+            let (_, tag, _, Kind::Reset) = host.ring.has.remove(1) else { panic!() };
+            assert!(matches!(host.core.refused(tag, host.now), Answer::Settled));
+            host.pump();
+        }
+        assert!(host.is_sent(launch) && host.core.state(before).is_some());
+        // The next one holds them again.
+        host.ask_for_reset();
+        let tag = host.ring.has.last().unwrap().1;
+        let body = Body::Abort { status: AbortStatus::Success };
+        assert!(matches!(host.core.answer(tag, &body, host.now), Answer::Nonsense));
+    }
 }
 
 /// What is sent again may be kernels, behind which the report of one that is aborted would wait.
