@@ -550,7 +550,8 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// [`Error::Refused`] if they did not come back; [`Error::Timeout`], after which the reset goes
     /// on and launches wait for it; [`Error::Unsupported`] if the device has no queue for it;
-    /// [`Error::Memory`] if there is none for what launches need; those of [`Error`] that say the
+    /// [`Error::Memory`] if there is none for what launches need, which is among the
+    /// [errors of the device](Device::take_errors) after a timeout; those of [`Error`] that say the
     /// device is gone.
     ///
     /// Spec: §10.3

@@ -139,7 +139,7 @@ impl<H: Hal> Access<H> {
         let link = Arc::clone(&self.link);
         let reset = move || match link.reset_compute(link.deadline(RESET_LIMIT)) {
             Ok(()) => tracing::info!(device = %link.name, "compute was reset"),
-            Err(error) => tracing::error!(device = %link.name, %error, "compute cannot be reset"),
+            Err(error) => tracing::error!(device = %link.name, %error, "compute is not reset"),
         };
         if let Err(error) = std::thread::Builder::new().name("et-compute-reset".into()).spawn(reset)
         {

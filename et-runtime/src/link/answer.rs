@@ -12,7 +12,7 @@ use super::load::{Diagnosis, Pattern};
 use super::{DeviceError, Launched, Link, Load, Nodes, Then, Wire};
 use crate::kernel::{LaunchContext, LaunchFailure};
 use crate::memory::HostBuffer;
-use crate::sync::{Ordering, lock};
+use crate::sync::{Arc, Ordering, lock};
 use crate::{Error, Refusal, Result};
 
 /// An answered command that needs a decision, which may allocate or call back.
@@ -112,12 +112,15 @@ impl<H: Hal> Link<H> {
         match load.then {
             Then::Reply(reply) => {
                 let replaced = match body {
-                    Body::CmReset { status: CmResetStatus::Success } => {
-                        let lost = lock(&self.core).take_lost_contexts();
-                        self.replace_contexts(lost)
-                    }
+                    Body::CmReset { status: CmResetStatus::Success } => self.replace_contexts(),
                     _ => Ok(()),
                 };
+                if let Err(error) = &replaced
+                    && Arc::strong_count(&reply) == 1
+                {
+                    // Whoever has asked for the reset has given it up.
+                    self.report(DeviceError::Device(error.clone()));
+                }
                 let told = reply.set(replaced.map(|()| body), |parker| self.tell(parker));
                 if let Some(told) = told {
                     told.run();

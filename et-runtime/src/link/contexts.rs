@@ -84,11 +84,15 @@ impl<H: Hal> Link<H> {
     ///
     /// # Errors
     /// Why none can be made, if there is none at all.
-    pub(super) fn replace_contexts(&self, lost: usize) -> Result<()> {
-        for _ in 0..lost {
-            lock(&self.core).context_made();
-            if let Some((fresh, context)) = self.make_context()? {
-                self.add_context(fresh, context)?;
+    pub(super) fn replace_contexts(&self) -> Result<()> {
+        while lock(&self.core).replace_context() {
+            match self.make_context() {
+                Ok(Some((fresh, context))) => self.add_context(fresh, context)?,
+                Ok(None) => break,
+                Err(error) => {
+                    lock(&self.core).context_lost();
+                    return Err(error);
+                }
             }
         }
         Ok(())
@@ -176,7 +180,15 @@ mod tests {
         let device = device.expect("it is healthy");
         let link = device.link();
         assert_eq!(lock(&link.core).contexts(), 0);
-        link.replace_contexts(2).expect("there is memory");
+        (0..2).for_each(|_| lock(&link.core).context_lost());
+        // One that cannot be replaced is replaced after the next reset.
+        let all =
+            std::iter::from_fn(|| device.alloc(device.memory_stats().largest_free_bytes).ok());
+        let all: Vec<_> = all.collect();
+        link.replace_contexts().expect_err("there is no memory");
+        assert_eq!(lock(&link.core).contexts(), 0);
+        drop(all);
+        link.replace_contexts().expect("there is memory");
         // They have their pattern when the device has answered.
         assert!(lock(&link.core).wants_more_contexts());
         link.poll();

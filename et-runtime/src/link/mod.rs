@@ -381,13 +381,13 @@ impl<H: Hal> Link<H> {
             let is_posted = core.post_reset(command);
             posted(core, is_posted, op)
         });
-        match answer? {
-            Body::CmReset { status: CmResetStatus::Success } => Ok(()),
-            Body::CmReset { status } => {
-                Err(Error::Refused { op, status: Refusal::ComputeReset(status) })
-            }
-            other => Err(Error::lost(format!("answer to a {op} is {other:?}"))),
+        let Body::CmReset { status } = answer? else {
+            unreachable!("only its own kind of answer is held for a reset")
+        };
+        if status != CmResetStatus::Success {
+            return Err(Error::Refused { op, status: Refusal::ComputeReset(status) });
         }
+        Ok(())
     }
 
     /// Sends one of the runtime's own commands and waits for the answer.

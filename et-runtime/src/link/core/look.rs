@@ -76,7 +76,7 @@ impl<C: Load> Core<C> {
 
     /// Returns `true` while only room keeps a closed operation from being sent.
     pub(crate) fn lacks_room(&mut self, key: OpKey) -> bool {
-        // Launches are held then, and who submits may be the thread that lets them go.
+        // Launches are held then, which is no matter of room.
         if self.resets != 0 {
             return false;
         }

@@ -16,6 +16,7 @@
 //! | `answer.rs` | what an answer means for its operation; loss of the device |
 //! | `look.rs` | who waits for what, and what is left to attend to |
 //! | `abort.rs` | aborts, and what they take down besides |
+//! | `reset.rs` | resets of compute, and cores that fail |
 //! | `output.rs` | what there is to do when it has been left |
 //! | `traffic.rs` | what the device has done so far |
 

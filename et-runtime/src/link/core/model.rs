@@ -420,8 +420,7 @@ impl World {
         match load.kind {
             Kind::Own | Kind::Reset => {
                 self.own_done += 1;
-                for _ in 0..self.core.take_lost_contexts() {
-                    self.core.context_made();
+                while self.core.replace_context() {
                     self.core.context_back(0);
                 }
                 self.core.release(op, Ok(()), self.now);

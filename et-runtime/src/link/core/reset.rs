@@ -6,7 +6,7 @@ use et_devapi::msg::ops::{Body, CmResetStatus};
 use et_hal::ResetScope;
 
 use super::abort::Departure;
-use super::{Command, Core, Load, Role};
+use super::{Command, Core, Load, Queue, Role};
 use crate::Error;
 use crate::sync::Arc;
 
@@ -16,9 +16,20 @@ impl<C: Load> Core<C> {
     /// A launch that is sent before it is executed would never be answered (Spec: §10.3), so none is
     /// sent until it is answered, whoever still waits for that.
     pub(crate) fn post_reset(&mut self, command: Command<C>) -> bool {
-        let is_posted = self.post_for(self.free_high(), Role::Reset, command);
+        // One after another: the answer to the last says that none is to come.
+        let queue = self.queue_of_resets().unwrap_or_else(|| self.free_high());
+        let is_posted = self.post_for(queue, Role::Reset, command);
         self.resets += usize::from(is_posted);
         is_posted
+    }
+
+    fn queue_of_resets(&self) -> Option<usize> {
+        let is_to_be_sent =
+            |queue: &Queue<C>| queue.high.iter().any(|extra| extra.role == Role::Reset);
+        let sent = self.flights.iter().find(|sent| sent.role == Role::Reset);
+        sent.map(|sent| sent.queue as usize)
+            .or_else(|| self.queues.iter().position(is_to_be_sent))
+            .filter(|_| self.resets != 0)
     }
 
     /// Takes the answer to a reset that was sent as number `sequence`. One of another kind ends
@@ -76,9 +87,20 @@ impl<C: Load> Core<C> {
         }
     }
 
-    /// Returns the number of contexts that went with lost launches and have to be replaced, once.
-    pub(crate) fn take_lost_contexts(&mut self) -> usize {
-        std::mem::take(&mut self.contexts.lost)
+    /// Counts a context in place of one that went with a lost launch; `false` if none is to be
+    /// replaced.
+    pub(crate) fn replace_context(&mut self) -> bool {
+        let contexts = &mut self.contexts;
+        contexts.lost = contexts.lost.min(contexts.limit.saturating_sub(contexts.made));
+        let is_one_lost = contexts.lost != 0;
+        contexts.lost -= usize::from(is_one_lost);
+        contexts.made += usize::from(is_one_lost);
+        is_one_lost
+    }
+
+    /// A context could not be replaced.
+    pub(crate) fn context_lost(&mut self) {
+        self.contexts.lost += 1;
     }
 
     /// Ends the operations of launches up to a sequence number, as if they had been answered.

@@ -12,7 +12,7 @@ use crate::link::EventState;
 /// Why no more is sent to a queue now.
 enum Stop {
     NoRoom,
-    /// Launches are held until compute is reset.
+    /// Launches are held until a reset of compute is answered.
     Reset,
     Lost,
 }

@@ -32,7 +32,7 @@ impl Host {
         self.pump();
     }
 
-    /// Returns how many contexts are to be replaced.
+    /// Returns how many contexts are replaced.
     fn answer_reset(&mut self, status: CmResetStatus) -> usize {
         let at = self.kinds().iter().position(|kind| *kind == Kind::Reset).unwrap();
         let (_, tag, ..) = self.ring.has.remove(at);
@@ -41,8 +41,13 @@ impl Host {
         let queue = held.queue;
         self.core.release(held.split().2, Ok(()), self.now);
         self.core.decided(queue, self.now);
+        let mut replaced = 0;
+        while self.core.replace_context() {
+            self.core.context_back(0);
+            replaced += 1;
+        }
         self.pump();
-        self.core.take_lost_contexts()
+        replaced
     }
 
     fn reset(&mut self) -> usize {
@@ -376,7 +381,8 @@ fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
 /// What a reset of compute ends is never answered.
 #[test]
 fn launches_are_held_while_compute_is_reset() {
-    let mut host = Host::new(1, 8);
+    let mut host = Host::new(2, 8);
+    host.core.contexts.limit = 4;
     let [stream, other] = [(); 2].map(|()| host.stream());
     let before = host.submit(stream, Kind::Launch);
     host.ask_for_reset();
@@ -388,6 +394,7 @@ fn launches_are_held_while_compute_is_reset() {
     assert!(host.is_sent(copy), "others go on");
     // Contexts do not let it go either, nor the first of two resets.
     host.ask_for_reset();
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Reset, Kind::Copy], "one after another");
     for context in [2, 3] {
         host.core.context_made();
         host.core.context_back(context);
@@ -398,7 +405,7 @@ fn launches_are_held_while_compute_is_reset() {
     assert_eq!(host.answer_reset(CmResetStatus::Success), 0);
     assert!(host.is_sent(launch));
     let contexts = &host.core.contexts;
-    assert_eq!(contexts.free.len() + 1, contexts.made, "it has one of them");
+    assert_eq!((contexts.free.len() + 1, contexts.made), (4, 4), "it has one of them");
 }
 
 /// Whatever becomes of the reset; nothing is lost by one that was not done.
