@@ -119,7 +119,6 @@ impl<C: Load> Core<C> {
             // Another takes the place of its context, once launches can be executed.
             self.contexts.made -= contexts;
             self.contexts.lost += contexts;
-            self.orphans -= usize::from(op.is_none());
             self.queues[queue].in_flight -= 1;
             self.drop_part(op, error);
             if let Some(slot) = op {

@@ -80,7 +80,8 @@ fn an_abort_ends_what_is_meant_and_what_cannot_be_repeated() {
         match (has_run, host.core.answer(launch, &body, host.now)) {
             (true, Answer::Held(held)) => {
                 let (_, error, _) = held.split();
-                assert!(matches!(error, Some(Error::AbortedWith { .. })), "{error:?}");
+                let is_known = matches!(error, Some(Error::AbortedWith { op: "test", .. }));
+                assert!(is_known, "{error:?}");
             }
             (false, Answer::Settled) => {}
             _ => panic!("has run: {has_run}"),
@@ -106,6 +107,8 @@ fn a_reset_of_compute_answers_for_launches_and_aborts_before_it() {
     assert_eq!(host.kinds(), [Kind::Launch, Kind::Abort], "the queue is held up");
     assert_eq!(host.reset(), 1, "its context went with it");
     assert_eq!(host.kinds(), [Kind::Launch, Kind::Abort, Kind::Copy], "and goes on");
+    host.submit(stream, Kind::Copy);
+    assert!(!host.flags().contains(&true), "nothing is before it");
     let ended = &host.core.output.ended;
     assert!(matches!(&ended[..], [Ended { error: Some(Error::Aborted { .. }), .. }]));
 }
@@ -118,15 +121,15 @@ fn an_abort_that_waits_for_a_kernel_is_not_that_of_another_queue() {
     host.core.context_back(2);
     let streams = [(); 6].map(|()| host.stream());
     let [first, in_other, second, _, third, _] = streams;
-    for innocent in [first, second] {
-        host.submit(innocent, Kind::Launch);
-    }
+    let innocents = [first, second].map(|stream| host.submit(stream, Kind::Launch));
     let patient = host.submit(third, Kind::Launch);
     let copy = host.submit(in_other, Kind::Copy);
     let queues: Vec<_> = host.ring.has.iter().map(|(queue, ..)| *queue).collect();
     let [zero, one] = [0, 1].map(QueueId::Submission);
     assert_eq!(queues, [zero, zero, zero, one]);
     assert!(host.core.abort(patient, Harm::Avoid, host.now).unwrap());
+    assert!(host.core.waits_for_a_kernel(patient) && host.core.waits_for_a_kernel(innocents[1]));
+    assert!(!host.core.waits_for_a_kernel(innocents[0]), "of itself");
     host.abort(copy);
     let asked = |host: &Host| {
         let queues = host.ring.has.iter().filter(|(.., kind)| *kind == Kind::Abort);
@@ -137,6 +140,7 @@ fn an_abort_that_waits_for_a_kernel_is_not_that_of_another_queue() {
     assert_eq!(asked(&host), [QueueId::HighPriority(1)], "one kernel of another is left");
     host.answer();
     assert_eq!(asked(&host), [1, 0].map(QueueId::HighPriority));
+    assert!(!host.core.waits_for_a_kernel(patient));
 }
 
 /// The device aborts what it has taken from its ring, and not what it takes afterwards.
@@ -220,6 +224,28 @@ fn what_an_abort_lets_begin_out_of_its_turn_is_not_overtaken_later() {
             assert_eq!(host.flags(), [false, true], "in their order again");
         }
     }
+}
+
+/// An operation keeps no order between its own commands.
+#[test]
+fn a_barrier_that_its_own_operation_has_overtaken_is_sent_again() {
+    let mut host = Host::new(1, 8);
+    let [stream, other] = [(); 2].map(|()| host.stream());
+    host.submit(stream, Kind::Copy);
+    let operation = host.begin(stream, &[Kind::Copy, Kind::Copy]);
+    host.close(operation);
+    assert_eq!(host.flags(), [false, true, false]);
+    host.answer();
+    let meant = host.submit(other, Kind::Copy);
+    host.abort(meant);
+    host.answer_aborted(0, 0);
+    host.answer_aborted(1, 0);
+    // It had not taken the second when it looked at the abort.
+    assert_eq!(host.kinds(), [Kind::Copy, Kind::Abort]);
+    host.answer();
+    host.answer_aborted(0, 0);
+    assert_eq!((host.kinds(), host.flags()), (vec![Kind::Copy], vec![true]));
+    assert!(host.core.state(operation).is_some(), "it has not failed");
 }
 
 #[test]
@@ -316,20 +342,23 @@ fn an_abort_that_the_device_does_not_know_is_told_and_what_it_has_goes_on() {
 
 #[test]
 fn an_abort_that_is_not_needed_any_more_is_not_sent() {
-    let mut host = Host::new(1, 8);
-    let [stream, other] = [(); 2].map(|()| host.stream());
+    let mut host = Host::new(2, 8);
+    let [stream, in_other, other] = [(); 3].map(|()| host.stream());
     let meant = host.submit(stream, Kind::Copy);
     let innocent = host.submit(other, Kind::Launch);
     // Another command holds the high-priority queue up while the operation ends by itself.
     assert!(host.core.post_high(0, Command::new(Model::ping())));
     host.pump();
     host.abort(meant);
+    // What is to be aborted in another queue is no reason for it.
+    let elsewhere = host.submit(in_other, Kind::Copy);
+    host.abort(elsewhere);
     host.answer();
     assert_eq!(host.core.state(meant), None);
-    assert_eq!(host.kinds(), [Kind::Launch, Kind::Ping]);
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Ping, Kind::Copy, Kind::Abort]);
     host.ring.has.swap(0, 1);
     host.answer();
-    assert_eq!(host.kinds(), [Kind::Launch], "no abort harms it");
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Copy, Kind::Abort], "no abort harms it");
     let next = host.submit(other, Kind::Copy);
     assert!(host.is_sent(next), "the queue goes on");
     host.answer();
@@ -340,20 +369,25 @@ fn an_abort_that_is_not_needed_any_more_is_not_sent() {
 #[test]
 fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
     for has_met in [false, true] {
-        let mut host = Host::new(1, 8);
-        let [stream, other, third] = [(); 3].map(|()| host.stream());
-        host.core.context_made();
-        host.core.context_back(1);
+        let mut host = Host::new(2, 8);
+        let [stream, elsewhere, other, _, third] = [(); 5].map(|()| host.stream());
         let again = host.submit(other, Kind::Launch);
         let meant = host.submit(stream, Kind::Copy);
         let endless = host.submit(third, Kind::Launch);
+        // What is behind a barrier of another queue overtakes nothing.
+        for _ in 0..2 {
+            host.submit(elsewhere, Kind::Copy);
+        }
         host.abort(meant);
-        for at in [0, 0, 1] {
+        for at in [0, 0, 3] {
             host.answer_aborted(at, 0);
         }
-        assert_eq!((host.core.state(meant), host.kinds()), (None, vec![Kind::Launch]));
+        let left = [Kind::Launch, Kind::Copy, Kind::Copy];
+        assert_eq!((host.core.state(meant), &host.kinds()[..]), (None, &left[..]));
+        let numbered = host.core.sequence;
         host.wait();
-        assert_eq!(host.kinds(), [Kind::Launch, Kind::Launch]);
+        assert!(host.core.sequence > numbered, "it comes behind what is there");
+        assert_eq!(host.kinds(), [&left[..], &[Kind::Launch]].concat());
         let next = host.submit(stream, Kind::Copy);
         assert!(host.is_sent(next) && host.core.state(again).is_some());
         if has_met {
@@ -375,6 +409,40 @@ fn a_queue_goes_on_beside_a_kernel_that_an_abort_has_not_met() {
             host.pump();
             assert_eq!(host.kinds().last(), Some(&Kind::Abort));
         }
+    }
+}
+
+/// It is executed all the same, perhaps. Launches that the reset has ended are never answered.
+#[test]
+fn an_abort_that_a_reset_has_left_may_end_what_comes_later() {
+    let mut host = Host::new(2, 8);
+    let [stream, _, other] = [(); 3].map(|()| host.stream());
+    let kernel = host.submit(stream, Kind::Launch);
+    host.abort(kernel);
+    host.reset();
+    assert_eq!(host.kinds(), [Kind::Launch, Kind::Abort]);
+    for is_left in [true, false] {
+        if !is_left {
+            host.answer_aborted(1, 0);
+        }
+        host.submit(other, Kind::Copy);
+        host.ring.has.rotate_right(1);
+        host.answer();
+        host.submit(other, Kind::Launch);
+        let (_, tag, ..) = host.ring.has.pop().unwrap();
+        let times = Times { start: 1, wait: 1, execute: 1 };
+        let body = Body::Launch { times, status: LaunchStatus::HostAborted, error: None };
+        let Answer::Held(held) = host.core.answer(tag, &body, host.now) else { panic!() };
+        match &held.error {
+            Some(Error::AbortedWith { operation, .. }) => {
+                assert_eq!((is_left, *operation), (true, kernel.id));
+            }
+            Some(Error::Aborted { .. }) => assert!(!is_left),
+            other => panic!("{other:?}"),
+        }
+        let (queue, (.., op)) = (held.queue, held.split());
+        host.core.release(op, Ok(()), host.now);
+        host.core.decided(queue, host.now);
     }
 }
 
@@ -406,6 +474,27 @@ fn launches_are_held_while_compute_is_reset() {
     assert!(host.is_sent(launch));
     let contexts = &host.core.contexts;
     assert_eq!((contexts.free.len() + 1, contexts.made), (4, 4), "it has one of them");
+}
+
+/// The answer to the last says that none is to come.
+#[test]
+fn resets_are_sent_one_after_another() {
+    let resets = |host: &Host| host.kinds().iter().filter(|kind| **kind == Kind::Reset).count();
+    for is_other_free in [true, false] {
+        let mut host = Host::new(2, 8);
+        let busy = if is_other_free { &[0][..] } else { &[0, 1] };
+        for &queue in busy {
+            assert!(host.core.post_high(queue, Command::new(Model::ping())));
+            host.pump();
+        }
+        host.ask_for_reset();
+        assert_eq!(resets(&host), usize::from(is_other_free));
+        // Now a queue is free that the first is not in.
+        host.ring.has.rotate_left(busy.len() - 1);
+        host.answer();
+        host.ask_for_reset();
+        assert_eq!(resets(&host), usize::from(is_other_free));
+    }
 }
 
 /// Whatever becomes of the reset; nothing is lost by one that was not done.
@@ -462,6 +551,7 @@ fn a_queue_does_not_go_on_before_what_is_to_be_decided() {
             assert_eq!(host.kinds(), [Kind::Launch, Kind::Ping]);
         }
         let Answer::Held(held) = aborted(&mut host, 0, 1) else { panic!("a report is to come") };
+        assert!(matches!(held.error, Some(Error::Aborted { op: "test" })), "it was meant");
         if is_late {
             host.answer();
         } else {
