@@ -207,8 +207,14 @@ fn what_an_abort_lets_begin_out_of_its_turn_is_not_overtaken_later() {
         if is_refused {
             let (_, tag, ..) = host.ring.has.remove(2);
             let body = Body::Abort { status: AbortStatus::Error };
-            host.core.answer(tag, &body, host.now);
+            let answer = host.core.answer(tag, &body, host.now);
+            assert!(matches!(answer, Answer::AbortRefused(Error::Refused { op: "abort", .. })));
             assert!(host.core.state(behind).is_some(), "it goes on");
+            let (_, tag, ..) = host.ring.has.remove(0);
+            let body = Body::DmaWrite { times: Times::default(), status: DmaStatus::InvalidSize };
+            let answer = host.core.answer(tag, &body, host.now);
+            assert!(matches!(answer, Answer::Settled), "its operation has the error");
+            assert!(host.core.state(behind).is_none());
         } else {
             host.answer_aborted(0, u64::from(has_begun));
             host.answer_aborted(0, 0);
@@ -224,6 +230,33 @@ fn what_an_abort_lets_begin_out_of_its_turn_is_not_overtaken_later() {
             assert_eq!(host.flags(), [false, true], "in their order again");
         }
     }
+}
+
+/// The same, of what was sent again.
+#[test]
+fn what_is_sent_again_keeps_its_barrier_through_the_next_abort() {
+    let mut host = Host::new(1, 8);
+    let [stream, other] = [(); 2].map(|()| host.stream());
+    let before = host.submit(stream, Kind::Copy);
+    host.submit(stream, Kind::Copy);
+    let meant = host.submit(other, Kind::Copy);
+    host.abort(meant);
+    for _ in 0..4 {
+        host.answer_aborted(0, 0);
+    }
+    assert_eq!(host.flags(), [false, true], "both are sent again");
+    let meant = host.submit(other, Kind::Copy);
+    host.abort(meant);
+    // The device has yet to take the one with the barrier when it looks at the abort.
+    for at in [0, 1, 1] {
+        host.answer_aborted(at, 0);
+    }
+    host.answer();
+    assert_eq!(
+        (host.core.state(before), host.kinds()),
+        (None, vec![]),
+        "too late to be sent again"
+    );
 }
 
 /// An operation keeps no order between its own commands.
@@ -319,6 +352,11 @@ fn a_launch_that_is_lost_leaves_its_barrier_to_the_next() {
         assert_eq!(host.core.state(next), None);
         host.submit(stream, Kind::Copy);
         assert_eq!(host.flags(), [false]);
+        // One that has waited for nothing leaves nothing.
+        host.submit(before, Kind::Launch);
+        host.reset();
+        host.submit(before, Kind::Copy);
+        assert_eq!(host.flags(), [false; 3]);
     }
 }
 
