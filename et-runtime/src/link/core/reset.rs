@@ -13,8 +13,8 @@ use crate::sync::Arc;
 impl<C: Load> Core<C> {
     /// Queues a command that resets compute; `false` if the device has no queue for it.
     ///
-    /// A launch that is sent before it is executed would never be answered (Spec: §10.3), so none is
-    /// sent until it is answered, whoever still waits for that.
+    /// A launch that is sent before it is executed would never be answered (Spec: §10.3), so none
+    /// is sent until it is answered, whoever still waits for that.
     pub(crate) fn post_reset(&mut self, command: Command<C>) -> bool {
         // One after another: the answer to the last says that none is to come.
         let queue = self.queue_of_resets().unwrap_or_else(|| self.free_high());
