@@ -167,24 +167,33 @@ impl<H: Hal> Link<H> {
 
 #[cfg(test)]
 mod tests {
-    use et_hal_mock::{MockHal, presets};
+    use std::time::Duration;
+
+    use et_devapi::msg::ops::Command;
+    use et_hal_mock::{MockHal, MockMailbox, presets};
 
     use super::*;
-    use crate::{Config, Device, Drain};
+    use crate::{Config, Device, DeviceBuffer, DeviceError, Drain, Error};
+
+    fn device(mailbox: MockMailbox) -> Device<MockHal> {
+        let hal = MockHal::new(presets::booted_registers(), mailbox);
+        let device = Device::open_with(hal, Config::new().drain(Drain::Caller));
+        device.expect("it is healthy")
+    }
+
+    fn all_memory(device: &Device<MockHal>) -> Vec<DeviceBuffer> {
+        let largest = || device.memory_stats().largest_free_bytes;
+        std::iter::from_fn(|| device.alloc(largest()).ok()).collect()
+    }
 
     #[test]
     fn as_many_contexts_are_made_anew_as_were_lost() {
-        let mailbox = presets::answering_mailbox(presets::success);
-        let hal = MockHal::new(presets::booted_registers(), mailbox);
-        let device = Device::open_with(hal, Config::new().drain(Drain::Caller));
-        let device = device.expect("it is healthy");
+        let device = device(presets::answering_mailbox(presets::success));
         let link = device.link();
         assert_eq!(lock(&link.core).contexts(), 0);
         (0..2).for_each(|_| lock(&link.core).context_lost());
         // One that cannot be replaced is replaced after the next reset.
-        let all =
-            std::iter::from_fn(|| device.alloc(device.memory_stats().largest_free_bytes).ok());
-        let all: Vec<_> = all.collect();
+        let all = all_memory(&device);
         link.replace_contexts().expect_err("there is no memory");
         assert_eq!(lock(&link.core).contexts(), 0);
         drop(all);
@@ -194,5 +203,37 @@ mod tests {
         link.poll();
         assert_eq!(lock(&link.core).contexts(), 2);
         assert!(!lock(&link.core).wants_more_contexts());
+    }
+
+    #[test]
+    fn whoever_is_there_hears_that_contexts_cannot_be_replaced() {
+        for is_given_up in [false, true] {
+            let mut withheld = None;
+            // The answer to a reset that is given up comes with the next one.
+            let device = device(presets::answering_mailbox(move |header, command| {
+                let answers = presets::success(header, command);
+                match command {
+                    Command::CmReset { .. } if is_given_up => {
+                        withheld = Some(answers);
+                        Vec::new()
+                    }
+                    _ => answers.into_iter().chain(withheld.take().into_iter().flatten()).collect(),
+                }
+            }));
+            let link = device.link();
+            lock(&link.core).context_lost();
+            let _all = all_memory(&device);
+            let reset = link.reset_compute(link.deadline(Duration::ZERO));
+            let patience = link.deadline(Duration::from_secs(20));
+            link.call(Wire::ECHO, "echo", patience).expect("it answers");
+            link.poll();
+            let listed = device.take_errors().errors;
+            let of_device = matches!(&listed[..], [DeviceError::Device(Error::Memory(_))]);
+            match reset {
+                Err(Error::Timeout { .. }) => assert!(is_given_up && of_device, "{listed:?}"),
+                Err(Error::Memory(_)) => assert!(!is_given_up && listed.is_empty(), "{listed:?}"),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

@@ -331,11 +331,18 @@ enum Stopped {
 
 impl Failed {
     fn report(&self) -> anyhow::Error {
+        let stopped = |exit| match &self.error {
+            // It had not begun, and there is no report.
+            error @ et::Error::Aborted { .. } => {
+                KernelFailed { exit, text: error.to_string(), failure: None }.into()
+            }
+            error => explained(error, exit),
+        };
         match self.stopped {
-            Some(Stopped::After(after)) => explained(&self.error, Exit::Timeout)
+            Some(Stopped::After(after)) => stopped(Exit::Timeout)
                 .context(format!("kernel did not end within {after:?}, aborted")),
             Some(Stopped::ByUser) => {
-                explained(&self.error, Exit::Interrupted).context("interrupted, kernel aborted")
+                stopped(Exit::Interrupted).context("interrupted, kernel aborted")
             }
             None => report(&self.error),
         }
@@ -375,9 +382,7 @@ fn execute(
         break event.wait(grace).map_err(|error| {
             let is_aborted = match &error {
                 et::Error::Launch(failure) => failure.status == LaunchStatus::HostAborted,
-                // It had not begun, and there is no report.
-                et::Error::Aborted { .. } => true,
-                _ => false,
+                error => matches!(error, et::Error::Aborted { .. }),
             };
             Failed { error, stopped: is_aborted.then_some(stopped) }
         })?;
@@ -454,9 +459,6 @@ pub(crate) fn report(error: &et::Error) -> anyhow::Error {
 fn explained(error: &et::Error, exit: Exit) -> anyhow::Error {
     match error {
         et::Error::Launch(failure) => report_launch(failure, exit),
-        et::Error::Aborted { .. } => {
-            KernelFailed { exit, text: error.to_string(), failure: None }.into()
-        }
         error => anyhow!(error.clone()),
     }
 }

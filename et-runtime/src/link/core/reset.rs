@@ -27,9 +27,7 @@ impl<C: Load> Core<C> {
         let is_to_be_sent =
             |queue: &Queue<C>| queue.high.iter().any(|extra| extra.role == Role::Reset);
         let sent = self.flights.iter().find(|sent| sent.role == Role::Reset);
-        sent.map(|sent| sent.queue as usize)
-            .or_else(|| self.queues.iter().position(is_to_be_sent))
-            .filter(|_| self.resets != 0)
+        sent.map(|sent| sent.queue as usize).or_else(|| self.queues.iter().position(is_to_be_sent))
     }
 
     /// Takes the answer to a reset that was sent as number `sequence`. One of another kind ends
